@@ -1,0 +1,38 @@
+# Everything a newcomer or a developer types. Needs Python 3.11 or newer and nothing else.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.txtopo-installed
+
+.PHONY: setup demo test check clean
+
+setup: $(STAMP)
+
+# Once, and again whenever the dependencies change.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "txtopo needs Python 3.11 or newer; say which: make PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing txtopo into $(VENV). PySpark unpacks to about 480 MB, so this takes a few minutes the first time."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,dev]'
+	@touch $@
+
+# The main job on real flights, with its driver killed twice on the way.
+demo: setup
+	@$(BIN)/txtopo demo
+
+# All tests, on real services.
+test: setup
+	@$(BIN)/python -m pytest
+
+# Format, lint, strict types, import arrows, layout.
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --quiet tests/unit/test_layout.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

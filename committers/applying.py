@@ -1,0 +1,228 @@
+"""The driver half of `CountCommitter`: SQL built once from its table, rows sent as arrays, numbers returned by the apply statement itself (P4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+
+from txtopo.committers.counting import CountCommitter
+from txtopo.committers.transactions import merged
+from txtopo.core.fields import Fields, FieldType
+from txtopo.core.values import CommitterCount, CommitterResult
+from txtopo.errors import BatchDataError, broken
+from txtopo.topology.components import CommitterComponent
+
+ROWS_PER_STATEMENT = 10_000
+"""Rows of one apply statement; more come in several."""
+
+_POSTGRES_TYPES = {
+    "string": "text",
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    "binary": "bytea",
+}
+_PREPARER = PGDialect_psycopg2().identifier_preparer  # type: ignore[no-untyped-call]
+
+
+def quoted(name: str) -> str:
+    """An identifier in quotes, ready for psycopg2 (a percent sign doubled)."""
+    return str(_PREPARER.quote_identifier(name))
+
+
+def postgres_type(field_type: FieldType) -> str:
+    """Postgres' name of a key's type, as `format_type` spells it."""
+    if field_type.kind == "decimal":
+        return f"numeric({field_type.precision},{field_type.scale})"
+    return _POSTGRES_TYPES[field_type.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a target table."""
+
+    name: str
+    type: str
+    """As `format_type` spells it."""
+    nullable: bool
+    """May its values be NULL? Counts and sums never are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a counting committer's tables look like."""
+
+    schema: str
+    table: str
+    contribution_table: str | None
+    keys: tuple[Column, ...]
+    numbers: tuple[Column, ...]
+    """The count first, then the sums."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.keys, *self.numbers)
+
+    @property
+    def target(self) -> str:
+        """The target table, quoted."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    @property
+    def contributions(self) -> str | None:
+        """The contribution table, quoted."""
+        return None if self.contribution_table is None else f"{quoted(self.schema)}.{quoted(self.contribution_table)}"
+
+
+def shape_of(component: CommitterComponent) -> Shape:
+    """The tables that a committer needs, from its fields."""
+    bolt = component.bolt
+    if not isinstance(bolt, CountCommitter):
+        broken(f"committer {component.name} is no CountCommitter")
+    fields: Fields = component.fields
+    keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
+    numbers = (Column(bolt.count, "bigint", False), *(Column(column, "numeric", False) for _, column in bolt.sums))
+    contribution = bolt.contribution_table.partition(".")[2] if bolt.contributions else None
+    return Shape(bolt.schema, bolt.name, contribution, keys, numbers)
+
+
+def hash_of(columns: Sequence[Column], alias: str) -> str:
+    """SQL of a row's 64-bit hash: the first 8 bytes of the sha-256 of its text, as a signed number."""
+    row = ", ".join(f"{alias}.{quoted(column.name)}" for column in columns)
+    return f"('x' || encode(substring(sha256(convert_to(row({row})::text, 'UTF8')) for 8), 'hex'))::bit(64)::bigint"
+
+
+class Applier:
+    """Applies result rows of one committer. Built once, used for every batch; keeps nothing between batches."""
+
+    def __init__(self, component: CommitterComponent) -> None:
+        self.component = component
+        self.shape = shape_of(component)
+        work = _work(self.shape)
+        self._part = f"{work}\nselect counted, written, digest from n"
+        self._last = f"""{work}
+insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, ignored, reversed, digest)
+select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.counted + %(counted_before)s, %(results)s, n.written + %(written_before)s, 0, 0, n.digest + %(digest_before)s::numeric from n
+returning counted, written, digest"""
+
+    def apply(
+        self,
+        connection: Connection,
+        topology: str,
+        txid: int,
+        result: CommitterResult,
+        held: tuple[str, dict[str, Any]] | None,
+    ) -> CommitterCount:
+        """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip."""
+        counted, written, digest = 0, 0, 0
+        chunks = list(self._chunks(result))
+        for index, chunk in enumerate(chunks):
+            is_last = index == len(chunks) - 1
+            # P4: what is recorded comes from the statements that applied; only `arrived` and `results` are the tasks' own words.
+            known = {
+                "arrived": result.arrived,
+                "results": result.row_count,
+                "counted_before": counted,
+                "written_before": written,
+                "digest_before": digest,
+            }
+            values = {
+                "topology": topology,
+                "txid": txid,
+                **self._arrays(chunk),
+                **(known if is_last else {}),
+                "committer": self.component.name,
+            }
+            sql = self._last if is_last else self._part
+            if held is not None:
+                sql, values, held = f"{held[0]};\n{sql}", merged(held[1], values), None
+            row = connection.exec_driver_sql(sql, values).one()
+            add = (0, 0, 0) if is_last else (counted, written, digest)
+            counted, written, digest = (int(new) + before for new, before in zip(row, add, strict=True))
+        return CommitterCount(
+            committer=self.component.name,
+            arrived=result.arrived,
+            counted=counted,
+            results=result.row_count,
+            written=written,
+            digest=digest,
+        )
+
+    def _chunks(self, result: CommitterResult) -> Iterator[Any]:
+        names = [column.name for column in self.shape.columns]
+        if list(result.rows.column_names) != names:
+            raise BatchDataError(
+                f"committer {self.component.name}: got columns {', '.join(result.rows.column_names)}, expected {', '.join(names)}",
+                component=self.component.name,
+            )
+        if result.rows.num_rows <= ROWS_PER_STATEMENT:
+            yield result.rows
+            return
+        # In key order over all pieces, so that whoever else locks these rows meets them in one order.
+        rows = result.rows.sort_by([(column.name, "ascending") for column in self.shape.keys])
+        for start in range(0, rows.num_rows, ROWS_PER_STATEMENT):
+            yield rows.slice(start, ROWS_PER_STATEMENT)
+
+    def _arrays(self, chunk: Any) -> dict[str, str]:
+        return {f"c{index}": array_literal(chunk.column(index).to_pylist()) for index in range(len(self.shape.columns))}
+
+
+def array_literal(values: Iterable[Any]) -> str:
+    """Values as the text of a Postgres array; much faster to parse than an ARRAY[…] expression."""
+    return "{" + ",".join(_element(value) for value in values) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    if isinstance(value, (bytes, memoryview)):
+        return f'"\\\\x{bytes(value).hex()}"'
+    text = value.isoformat() if isinstance(value, date) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _work(shape: Shape) -> str:
+    """The part that all statements share: rows r, target t, contributions x, numbers n."""
+    names = ", ".join(quoted(column.name) for column in shape.columns)
+    arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))
+    keys = ", ".join(quoted(column.name) for column in shape.keys)
+    adds = ", ".join(
+        f"{quoted(column.name)} = t.{quoted(column.name)} + excluded.{quoted(column.name)}" for column in shape.numbers
+    )
+    weight = quoted(shape.numbers[0].name)
+    if shape.contributions is None:
+        taken = f"select r.{weight}, {hash_of(shape.columns, 'r')} from r"
+    else:
+        taken = (
+            f"insert into {shape.contributions} as c (txid, reverses, {names}) select %(txid)s, null, {names} from r"
+            f" returning c.{weight}, {hash_of(shape.columns, 'c')}"
+        )
+    return f"""with r ({names}) as materialized (select * from unnest({arrays}) as u ({names}) order by {keys}),
+t as (insert into {shape.target} as t ({names}) select {names} from r on conflict ({keys}) do update set {adds} returning 1),
+x (weight, hash) as ({taken}),
+n (counted, written, digest) as (select coalesce(sum(weight), 0), (select count(*) from t), coalesce(sum(hash), 0) from x)"""
+
+
+def _type(fields: Fields, name: str) -> FieldType:
+    field = fields.get(name)
+    return field.type if field is not None else broken(f"field {name} was checked when the topology was built")
+
+
+def _nullable(fields: Fields, name: str) -> bool:
+    field = fields.get(name)
+    return field is None or field.nullable

@@ -1,0 +1,124 @@
+"""Take the fence row for a new leader (R1): wait for or end what older leaders still hold, raise the epoch, read what is left to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from txtopo.committers.outcomes import LOCK_NOT_AVAILABLE, sqlstate, translate
+from txtopo.committers.rules import check_incarnation, check_mirrored, last_metadata
+from txtopo.committers.transactions import Database, begin, commit, run
+from txtopo.core.plan import genesis_digest
+from txtopo.core.values import AttemptRecord, Fence, Lead, TransactionAttempt
+from txtopo.errors import Halted, PostgresUnavailable
+from txtopo.ports import Claim, Claimed
+
+TRIES_MAX = 5
+_UNIQUE_VIOLATION = "23505"
+
+
+def claim_fence(database: Database, claim: Claim) -> Claimed:
+    """Raise the epoch above both stores' and return what the new leader must know."""
+    for _ in range(TRIES_MAX):
+        with database.connected() as connection:
+            try:
+                claimed = _claim(connection, claim)
+                commit(connection, "claiming the fence")
+                return claimed
+            except DBAPIError as error:
+                if sqlstate(error) not in (LOCK_NOT_AVAILABLE, _UNIQUE_VIOLATION):
+                    raise translate(error, "claiming the fence") from error
+        # P6: a leader that is stopped inside its database transaction would block us until its timeout. It has lost the election, so its
+        # session may go. (Or another driver has just created the fence row: then the next try finds it.)
+        _end_older_sessions(database, claim.topology)
+    raise PostgresUnavailable(
+        f"the fence row of {claim.topology} stayed locked by another session; see pg_stat_activity"
+    )
+
+
+def _claim(connection: Connection, claim: Claim) -> Claimed:
+    fence, _ = begin(connection, claim.topology, f"txtopo/{claim.topology}/claim", "lock_fence_to_claim")
+    lead = _lead(fence, claim)
+    values = {
+        "topology": lead.topology,
+        "epoch": lead.epoch,
+        "owner_nonce": lead.owner_nonce,
+        "code_hash": lead.code_hash,
+    }
+    if fence is None:
+        digest = genesis_digest(lead.topology, lead.incarnation)
+        run(connection, "create_fence", **values, incarnation=lead.incarnation, digest=digest)
+    else:
+        run(connection, "claim_fence", **values)
+    claimed = _read(connection, lead, 0 if fence is None else fence.last_txid)
+    run(
+        connection,
+        "write_topology",
+        topology=lead.topology,
+        application=claim.application,
+        description=json.dumps(dict(claim.description)),
+        code_hash=claim.code_hash,
+        host=claim.host,
+        pid=claim.pid,
+        epoch=lead.epoch,
+        planned_txid=claimed.last_txid + len(claimed.plans),
+    )
+    return claimed
+
+
+def _lead(fence: Fence | None, claim: Claim) -> Lead:
+    check_incarnation(claim.topology, None if fence is None else fence.incarnation, claim.incarnation)
+    return Lead(
+        topology=claim.topology,
+        incarnation=claim.new_incarnation if fence is None else fence.incarnation,
+        epoch=max(0 if fence is None else fence.epoch, claim.epoch_above) + 1,
+        owner_nonce=claim.owner_nonce,
+        code_hash=claim.code_hash,
+    )
+
+
+def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
+    found = run(connection, "read_claimed", topology=lead.topology, last_txid=last_txid).one_or_none()
+    if found is None:
+        raise Halted(
+            f"the fence of {lead.topology} stands at {last_txid}, but the ledger has no row {last_txid}", txid=last_txid
+        )
+    last_digest, newest, newest_bytes, system_identifier = found
+    return Claimed(
+        lead=lead,
+        last_txid=last_txid,
+        last_digest=bytes(last_digest),
+        last_metadata=None
+        if newest is None
+        else last_metadata(newest, None if newest_bytes is None else bytes(newest_bytes)),
+        plans=_plans(connection, lead.topology, last_txid),
+        attempts=_attempts(connection, lead.topology, last_txid),
+        system_identifier=system_identifier,
+    )
+
+
+def _plans(connection: Connection, topology: str, last_txid: int) -> Sequence[bytes]:
+    plans: list[bytes] = []
+    for txid, digest, data in run(connection, "list_plans_above", topology=topology, last_txid=last_txid):
+        plans.append(bytes(data))
+        check_mirrored(txid, last_txid + len(plans), bytes(digest), plans[-1])
+    return plans
+
+
+def _attempts(connection: Connection, topology: str, last_txid: int) -> Sequence[AttemptRecord]:
+    return [
+        AttemptRecord(attempt=TransactionAttempt(txid, attempt), epoch=epoch, state=state, kind=kind, alone=alone)
+        for txid, attempt, epoch, state, kind, alone in run(
+            connection, "list_attempts_above", topology=topology, last_txid=last_txid
+        )
+    ]
+
+
+def _end_older_sessions(database: Database, topology: str) -> None:
+    with database.transaction("ending sessions of older leaders") as connection:
+        row = run(connection, "read_fence", topology=topology).one_or_none()
+        if row is not None:
+            run(connection, "terminate_older", topology=topology, epoch=row[2] + 1, pids=[])

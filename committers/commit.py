@@ -1,0 +1,141 @@
+"""Commit one batch, in its turn and once: PROTOCOL's commit, written against the ports only, so that it is the same on every ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txtopo.committers.rules import compare_lead, describe_counts, other_batch
+from txtopo.core.plan import Plan
+from txtopo.core.values import (
+    Aborted,
+    AlreadyCommitted,
+    CommitOutcome,
+    Committed,
+    CommitterCount,
+    CommitterResult,
+    Failure,
+    Lead,
+    Processed,
+    Unknown,
+)
+from txtopo.errors import BatchDataError, Halted, PostgresUnavailable
+from txtopo.faults import CrashPoint, reach
+from txtopo.ports import Ledger, LedgerEntry, LedgerSession, LedgerTotals
+from txtopo.topology.components import CommitterComponent
+
+
+def commit_batch(
+    ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, committers: Sequence[CommitterComponent]
+) -> CommitOutcome:
+    """One try at making a batch visible.
+
+    Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind. Unknown: call
+    `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
+    """
+    txid = plan.txid
+    try:
+        _check_processed(lead, plan, processed, committers)
+        with ledger.session(lead) as session:
+            last_txid = _lock_fence(session, lead, txid)
+            if last_txid >= txid:
+                return _compare_digest(session, plan)
+            _check_turn(last_txid, txid)
+            session.append_ledger(LedgerEntry(plan=plan, attempt=processed.attempt))
+            reach(CrashPoint.LEDGER_APPENDED, txid)
+            counts = tuple(
+                _apply(session, committer, _result_of(processed, committer), txid) for committer in committers
+            )
+            session.append_edges(processed.edges)
+            session.finish(_totals(processed, counts))
+            reach(CrashPoint.BEFORE_COMMIT, txid)
+            session.commit()
+        reach(CrashPoint.COMMITTED, txid)
+        return Committed(txid=txid, counts=counts)
+    except BatchDataError as error:
+        failure = Failure(
+            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
+        )
+        return Aborted(txid=txid, failure=failure)
+    except PostgresUnavailable as error:
+        if not error.definite:
+            return Unknown(txid=txid, message=str(error))
+        return Aborted(txid=txid, failure=Failure(kind="infrastructure", message=str(error)))
+
+
+def _check_processed(lead: Lead, plan: Plan, processed: Processed, committers: Sequence[CommitterComponent]) -> None:
+    """What can be seen without the database: code, completeness, equations of the batch."""
+    if processed.code_hash != lead.code_hash:
+        # R12: results of other code are not results of this topology.
+        raise BatchDataError(
+            f"attempt {processed.attempt} ran code {processed.code_hash.hex()[:12]} but the leader runs {lead.code_hash.hex()[:12]}: "
+            "an executor has another version of the topology",
+            component="executor",
+        )
+    if processed.attempt.txid != plan.txid:
+        raise Halted(f"attempt {processed.attempt} is not of batch {plan.txid}", txid=plan.txid)
+    handed, expected = (
+        sorted(result.committer for result in processed.results),
+        sorted(committer.name for committer in committers),
+    )
+    if handed != expected:
+        # R13: all committers of the batch or none.
+        raise BatchDataError(
+            f"attempt {processed.attempt} has results of {', '.join(handed)}; expected {', '.join(expected)}",
+            component="executor",
+        )
+    if processed.rejected + processed.dead_lettered > processed.read:
+        raise BatchDataError(
+            f"attempt {processed.attempt} read {processed.read} records, rejected {processed.rejected} and took out {processed.dead_lettered}",
+            component="executor",
+        )
+    for edge in processed.edges:
+        if edge.sent != edge.received:
+            raise BatchDataError(
+                f"edge {edge.edge}: {edge.sent} tuples sent, {edge.received} received", component=edge.edge
+            )
+
+
+def _lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
+    fence = compare_lead(session.lock_fence(), lead)  # R4
+    reach(CrashPoint.FENCE_LOCKED, txid)
+    return fence.last_txid
+
+
+def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
+    """R5: skip only what is the same batch."""
+    found = session.ledger_digest(plan.txid)
+    if found is None:
+        raise Halted(f"the fence is at or past batch {plan.txid}, but the ledger has no row of it", txid=plan.txid)
+    if found != plan.digest:
+        raise other_batch(plan.txid, found, plan.digest)
+    return AlreadyCommitted(txid=plan.txid)
+
+
+def _check_turn(last_txid: int, txid: int) -> None:
+    """R6: only the next txid applies."""
+    if last_txid < txid - 1:
+        raise Halted(f"gap: batch {txid} is to be committed, but the last one committed is {last_txid}", txid=txid)
+
+
+def _result_of(processed: Processed, committer: CommitterComponent) -> CommitterResult:
+    return next(result for result in processed.results if result.committer == committer.name)
+
+
+def _apply(session: LedgerSession, committer: CommitterComponent, result: CommitterResult, txid: int) -> CommitterCount:
+    count = session.apply(committer, result)
+    if count.arrived != count.counted or count.results != count.written + count.ignored:
+        # I6: rows were lost or doubled on the way; a retry may give others, the database must not have these.
+        numbers = describe_counts(count.arrived, count.counted, count.results, count.written, count.ignored)
+        raise BatchDataError(f"committer {committer.name}: {numbers}", component=committer.name)
+    reach(CrashPoint.APPLIED, txid)
+    return count
+
+
+def _totals(processed: Processed, counts: Sequence[CommitterCount]) -> LedgerTotals:
+    return LedgerTotals(
+        read=processed.read,
+        rejected=processed.rejected,
+        dead_lettered=processed.dead_lettered,
+        committers=len(counts),
+        spans=processed.spans,
+    )

@@ -1,0 +1,172 @@
+"""The Postgres side of one topology: `Ledger` on schema txtopo, each method one database transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from txtopo.committers.applying import Applier
+from txtopo.committers.claiming import claim_fence
+from txtopo.committers.mirroring import mirror_plans
+from txtopo.committers.outcomes import translating
+from txtopo.committers.resolving import resolve_commit
+from txtopo.committers.rules import checked_part
+from txtopo.committers.session import PostgresLedgerSession
+from txtopo.committers.targets import prepare_target
+from txtopo.committers.transactions import Database, fence_of, run
+from txtopo.core.limits import PLAN_PART_BYTES_MAX
+from txtopo.core.values import CommitOutcome, Failure, Fence, Lead, TransactionAttempt
+from txtopo.errors import invariant
+from txtopo.faults import CrashPoint, reach
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry, Request
+from txtopo.topology.components import CommitterComponent
+
+ATTEMPT_STATES = ("failed", "cancelled")
+END_STATES = ("stopped", "finished", "halted")
+ANSWERS = ("done", "refused")
+
+
+class PostgresLedger:
+    """`txtopo.ports.Ledger` on Postgres, whose schema `migrate` has brought up to date. Connects when first used."""
+
+    def __init__(self, dsn: str, topology: str) -> None:
+        self._database = Database(dsn, topology)
+        self._topology = topology
+        self._appliers: dict[str, Applier] = {}
+
+    def claim_fence(self, claim: Claim) -> Claimed:
+        invariant(claim.topology == self._topology, f"this ledger is of {self._topology}, not of {claim.topology}")
+        return claim_fence(self._database, claim)
+
+    def read_fence(self) -> Fence | None:
+        with self._database.transaction("reading the fence") as connection:
+            row = run(connection, "read_fence", topology=self._topology).one_or_none()
+        return None if row is None else fence_of(row)
+
+    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+        with self._database.fenced(lead, "preparing the committers' tables") as connection:
+            for committer in committers:
+                prepare_target(connection, lead, self._applier(committer))
+
+    def consumed(self, spout: str) -> Mapping[str, bytes]:
+        with self._database.transaction("reading what was consumed") as connection:
+            rows = run(connection, "list_consumed", topology=self._topology, spout=spout).all()
+        return {path: bytes(fingerprint) for path, fingerprint in rows}
+
+    def store_part(self, data: bytes) -> str:
+        invariant(
+            len(data) <= PLAN_PART_BYTES_MAX,
+            f"a piece of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
+        )
+        digest = hashlib.sha256(data)
+        with self._database.transaction("storing metadata") as connection:
+            run(connection, "insert_plan_part", digest=digest.digest(), bytes=data)
+        return digest.hexdigest()
+
+    def read_part(self, digest: str) -> bytes:
+        with self._database.transaction("reading metadata") as connection:
+            found = run(connection, "read_plan_part", digest=bytes.fromhex(digest)).scalar_one_or_none()
+        return checked_part(digest, None if found is None else bytes(found))
+
+    def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
+        if not entries:
+            return
+        with self._database.fenced(lead, "mirroring plans") as connection:
+            mirror_plans(connection, lead, entries)
+            reach(CrashPoint.MIRROR_OPEN, entries[0].plan.txid)
+
+    def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
+        if not starts:
+            return
+        with self._database.fenced(lead, "recording attempts") as connection:
+            run(
+                connection,
+                "begin_attempts",
+                topology=lead.topology,
+                epoch=lead.epoch,
+                code_hash=lead.code_hash,
+                host=platform.node(),
+                txids=[start.attempt.txid for start in starts],
+                attempts=[start.attempt.attempt for start in starts],
+                alones=[start.alone for start in starts],
+            )
+
+    def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
+        invariant(
+            state in ATTEMPT_STATES and (state == "cancelled" or failure),
+            f"attempt {attempt} cannot end as {state} without a failure",
+        )
+        with self._database.fenced(lead, "recording the end of an attempt") as connection:
+            run(
+                connection,
+                "end_attempt",
+                topology=lead.topology,
+                txid=attempt.txid,
+                attempt=attempt.attempt,
+                state=state,
+                kind=failure.kind if failure else None,
+                component=_text(failure.component if failure else None),
+                position=_text(failure.position if failure else None),
+                message=_text(failure.message if failure else None),
+                detail=_text(failure.detail if failure else None),
+            )
+
+    @contextmanager
+    def session(self, lead: Lead) -> Iterator[PostgresLedgerSession]:
+        with self._database.connected() as connection:
+            yield PostgresLedgerSession(self._database, lead, connection, self._applier)
+
+    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+        with translating(f"resolving batch {txid}"):
+            return resolve_commit(self._database, lead, txid, digest)
+
+    def heartbeat(self, lead: Lead, state: str, problem: str | None, planned_txid: int) -> Sequence[Request]:
+        with self._database.fenced(lead, "writing the heartbeat") as connection:
+            rows = run(
+                connection,
+                "write_heartbeat",
+                topology=lead.topology,
+                state=state,
+                problem=_text(problem),
+                planned_txid=planned_txid,
+            ).all()
+        return [
+            Request(request_id=request_id, kind=kind, arguments=json.loads(arguments))
+            for request_id, kind, arguments in rows
+        ]
+
+    def answer_request(self, lead: Lead, request_id: int, state: str, answer: str) -> None:
+        invariant(state in ANSWERS, f"a request cannot end as {state}")
+        with self._database.fenced(lead, "answering a request") as connection:
+            run(
+                connection,
+                "answer_request",
+                topology=lead.topology,
+                request_id=request_id,
+                state=state,
+                answer=_text(answer),
+            )
+
+    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
+        invariant(state in END_STATES, f"a leader cannot end as {state}")
+        with self._database.fenced(lead, "recording the end") as connection:
+            run(connection, "note_end", topology=lead.topology, state=state, reason=_text(reason), txid=txid)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _applier(self, committer: CommitterComponent) -> Applier:
+        found = self._appliers.get(committer.name)
+        if found is None or found.component != committer:
+            found = self._appliers[committer.name] = Applier(committer)
+        return found
+
+
+def _text(value: str | None) -> str | None:
+    # P14: whatever a bolt's error says, the record of it must not fail. NUL and lone surrogates have no place in Postgres.
+    if value is None:
+        return None
+    return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,297 @@
+"""`Ledger` in memory, with the same rules as the one on Postgres: for simulation, and for testing a topology with no service at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from txtopo.committers.applying import shape_of
+from txtopo.committers.counting import CountCommitter
+from txtopo.committers.ledger import ANSWERS, ATTEMPT_STATES, END_STATES
+from txtopo.committers.memory_session import MemoryLedgerSession
+from txtopo.committers.memory_store import AttemptRow, LedgerRow, MemoryPostgres, TopologyRows
+from txtopo.committers.rules import (
+    check_incarnation,
+    check_mirrored,
+    check_order,
+    check_same,
+    checked_part,
+    compare_lead,
+    consumed_twice,
+    last_metadata,
+    outcome_of,
+)
+from txtopo.core.limits import PLAN_PART_BYTES_MAX
+from txtopo.core.plan import genesis_digest
+from txtopo.core.values import AttemptRecord, CommitOutcome, Failure, Fence, Lead, TransactionAttempt
+from txtopo.errors import Halted, PostgresUnavailable, invariant
+from txtopo.faults import CrashPoint, reach
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry, Request
+from txtopo.topology.components import CommitterComponent
+
+__all__ = ["MemoryLedger", "MemoryPostgres"]
+
+
+class MemoryLedger:
+    """One driver's view of one topology in a shared store.
+
+    >>> store = MemoryPostgres()
+    >>> MemoryLedger(store, "flights").read_fence() is None
+    True
+    """
+
+    def __init__(self, store: MemoryPostgres, topology: str) -> None:
+        self._store = store
+        self._topology = topology
+        self._sessions: list[MemoryLedgerSession] = []
+        self._is_closed = False
+
+    def claim_fence(self, claim: Claim) -> Claimed:
+        invariant(claim.topology == self._topology, f"this ledger is of {self._topology}, not of {claim.topology}")
+        with self._transaction():
+            rows = self._store.topologies.get(claim.topology)
+            check_incarnation(claim.topology, None if rows is None else rows.fence.incarnation, claim.incarnation)
+            before = 0 if rows is None else rows.fence.epoch
+            fence = Fence(
+                incarnation=claim.new_incarnation if rows is None else rows.fence.incarnation,
+                owner_nonce=claim.owner_nonce,
+                epoch=max(before, claim.epoch_above) + 1,  # R1
+                code_hash=claim.code_hash,
+                last_txid=0 if rows is None else rows.fence.last_txid,
+            )
+            if rows is None:
+                genesis = LedgerRow(digest=genesis_digest(claim.topology, fence.incarnation), epoch=fence.epoch)
+                rows = TopologyRows(fence=fence, ledger={0: genesis})
+            claimed = _claimed(claim.topology, rows, fence)
+            if rows.holder is not None:
+                # P6: an older leader's database transaction is ended; here at once, on Postgres after the lock timeout.
+                self._store.release(rows, rows.holder)
+            rows.fence = fence
+            rows.life = {
+                "application": claim.application,
+                "description": dict(claim.description),
+                "state": "running",
+                "host": claim.host,
+                "pid": claim.pid,
+                "epoch": fence.epoch,
+                "planned_txid": claimed.last_txid + len(claimed.plans),
+            }
+            self._store.topologies[claim.topology] = rows
+            return claimed
+
+    def read_fence(self) -> Fence | None:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            return None if rows is None else rows.fence
+
+    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+        with self._fenced(lead):
+            kept = [
+                dict(self._store.tables),
+                dict(self._store.columns),
+                dict(self._store.targets),
+                dict(self._store.contributions),
+            ]
+            try:
+                for committer in committers:
+                    self._prepare(lead, committer)
+            except BaseException:
+                self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
+                raise
+
+    def consumed(self, spout: str) -> Mapping[str, bytes]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            sources = rows.sources if rows else {}
+            return {path: fingerprint for (name, path), (fingerprint, _) in sources.items() if name == spout}
+
+    def store_part(self, data: bytes) -> str:
+        invariant(
+            len(data) <= PLAN_PART_BYTES_MAX,
+            f"a piece of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
+        )
+        with self._transaction():
+            digest = hashlib.sha256(data).hexdigest()
+            self._store.parts.setdefault(digest, data)
+            return digest
+
+    def read_part(self, digest: str) -> bytes:
+        with self._transaction():
+            return checked_part(digest, self._store.parts.get(digest))
+
+    def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
+        if not entries:
+            return
+        with self._fenced(lead) as rows:
+            check_order(lead, entries)
+            plans, sources = dict(rows.plans), dict(rows.sources)
+            for entry in entries:
+                plan = entry.plan
+                if plan.txid in plans:
+                    check_same(entry, plans[plan.txid][0])
+                    continue
+                if plan.txid <= rows.fence.last_txid or (
+                    plan.txid > rows.fence.last_txid + 1 and plan.txid - 1 not in plans
+                ):
+                    raise Halted(f"the ledger refuses: plan {plan.txid} is out of order", txid=plan.txid)
+                plans[plan.txid] = (plan.digest, plan.bytes)
+                for spout, inputs in entry.inputs.items():
+                    for source in inputs:
+                        found = sources.get((spout, source.path))
+                        if found is not None and plan.redo_of is None:
+                            raise consumed_twice(source.path, found[1], plan.txid)
+                        sources[(spout, source.path)] = (source.fingerprint, plan.txid)
+            reach(CrashPoint.MIRROR_OPEN, entries[0].plan.txid)
+            rows.plans, rows.sources = plans, sources
+
+    def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
+        with self._fenced(lead) as rows:
+            attempts = dict(rows.attempts)
+            for start in sorted(starts, key=lambda start: start.attempt):
+                txid, number = start.attempt.txid, start.attempt.attempt
+                found = attempts.get((txid, number))
+                if found is not None and (found.epoch, found.state) == (lead.epoch, "begun"):
+                    continue  # the reply was lost and I ask again
+                newest = max((other for one, other in attempts if one == txid), default=-1)
+                invariant(number > newest, f"attempt {start.attempt} would go back: {txid}:{newest} is known")
+                attempts[(txid, number)] = AttemptRow(lead.epoch, start.alone)
+            rows.attempts = attempts
+
+    def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
+        invariant(
+            state in ATTEMPT_STATES and (state == "cancelled" or failure),
+            f"attempt {attempt} cannot end as {state} without a failure",
+        )
+        with self._fenced(lead) as rows:
+            row = rows.attempts.get((attempt.txid, attempt.attempt))
+            if row is not None and row.state == "begun":
+                row.state, row.failure = state, failure
+
+    @contextmanager
+    def session(self, lead: Lead) -> Iterator[MemoryLedgerSession]:
+        with self._transaction():
+            session = MemoryLedgerSession(self._store, lead)
+            self._sessions.append(session)
+        try:
+            yield session
+        finally:
+            session.end()
+            if session in self._sessions:
+                self._sessions.remove(session)
+
+    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+        with self._fenced(lead) as rows:
+            if rows.holder is not None:
+                self._store.release(rows, rows.holder)  # the session of the unanswered COMMIT
+            row = rows.ledger.get(txid)
+            return outcome_of(txid, digest, None if row is None else row.digest)
+
+    def heartbeat(self, lead: Lead, state: str, problem: str | None, planned_txid: int) -> Sequence[Request]:
+        with self._fenced(lead) as rows:
+            rows.life.update(state=state, problem=problem, planned_txid=planned_txid)
+            return [
+                Request(request_id=request_id, kind=row.kind, arguments=row.arguments)
+                for request_id, (topology, row) in self._store.requests.items()
+                if topology == lead.topology and row.state == "open"
+            ]
+
+    def answer_request(self, lead: Lead, request_id: int, state: str, answer: str) -> None:
+        invariant(state in ANSWERS, f"a request cannot end as {state}")
+        with self._fenced(lead):
+            topology, row = self._store.requests.get(request_id, (None, None))
+            if row is not None and topology == lead.topology and row.state == "open":
+                row.state, row.answer = state, answer
+
+    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
+        invariant(state in END_STATES, f"a leader cannot end as {state}")
+        with self._fenced(lead) as rows:
+            rows.life.update(state=state, reason=reason, halted_txid=txid, problem=None)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for session in self._sessions:
+            session.end()
+        self._sessions.clear()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._is_closed:
+            raise PostgresUnavailable("this driver has closed its connections")
+        with self._store.transaction():
+            yield
+
+    @contextmanager
+    def _fenced(self, lead: Lead) -> Iterator[TopologyRows]:
+        with self._transaction():
+            rows = self._store.topologies.get(lead.topology)
+            compare_lead(rows.fence if rows else None, lead)
+            yield self._store.topologies[lead.topology]
+
+    def _prepare(self, lead: Lead, committer: CommitterComponent) -> None:
+        store, shape, name = self._store, shape_of(committer), committer.name
+        table = f"{shape.schema}.{shape.table}"
+        owner = store.targets.get(table)
+        if owner not in (None, (lead.topology, name)):
+            raise Halted(
+                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs a table of its own"
+            )
+        other = next(
+            (key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None
+        )
+        if owner is None and other is not None:
+            raise Halted(f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {table}")
+        if [(c.name, c.type) for c in store.columns.get(table, shape.columns)] != [
+            (c.name, c.type) for c in shape.columns
+        ]:
+            raise Halted(f"table {table} has other columns")
+        if owner is not None:
+            if table not in store.tables:
+                raise Halted(f"table {table} is gone although batches were counted in it; restore it")
+            return
+        rows = store.tables.get(table, {})
+        if rows and not (isinstance(committer.bolt, CountCommitter) and committer.bolt.baseline):
+            raise Halted(
+                f"table {table} holds rows that no topology has counted; baseline=True adopts them as they are, or name another table"
+            )
+        store.tables[table] = dict(rows)
+        store.columns[table] = shape.columns
+        store.targets[table] = (lead.topology, name)
+        if shape.contribution_table is not None:
+            store.contributions[table] = [(0, None, *key, *numbers) for key, numbers in rows.items()]
+
+
+def _claimed(topology: str, rows: TopologyRows, fence: Fence) -> Claimed:
+    last = fence.last_txid
+    if last not in rows.ledger:
+        raise Halted(f"the fence of {topology} stands at {last}, but the ledger has no row {last}", txid=last)
+    above = sorted(txid for txid in rows.plans if txid > last)
+    for expected, txid in enumerate(above, last + 1):
+        check_mirrored(txid, expected, *rows.plans[txid])
+    newest = max((txid for txid, row in rows.ledger.items() if txid > 0 and row.redo_of is None), default=None)
+    plan = None if newest is None else rows.plans.get(newest)
+    return Claimed(
+        lead=Lead(
+            topology=topology,
+            incarnation=fence.incarnation,
+            epoch=fence.epoch,
+            owner_nonce=fence.owner_nonce,
+            code_hash=fence.code_hash,
+        ),
+        last_txid=last,
+        last_digest=rows.ledger[last].digest,
+        last_metadata=None if newest is None else last_metadata(newest, plan and plan[1]),
+        plans=[rows.plans[txid][1] for txid in above],
+        attempts=[
+            AttemptRecord(
+                attempt=TransactionAttempt(*key),
+                epoch=row.epoch,
+                state=row.state,
+                kind=row.failure.kind if row.failure else None,
+                alone=row.alone,
+            )
+            for key, row in sorted(rows.attempts.items())
+            if key[0] > last
+        ],
+        system_identifier="memory",
+    )

@@ -1,0 +1,12 @@
+-- P8: nothing that a role, a database or a pooler has set may weaken a database transaction of txtopo. P6: none outlives its driver.
+set transaction isolation level read committed;
+set local synchronous_commit = on;
+set local statement_timeout = %(statement_timeout_ms)s;
+set local lock_timeout = %(lock_timeout_ms)s;
+set local idle_in_transaction_session_timeout = %(idle_timeout_ms)s;
+set local client_connection_check_interval = 1000;
+set local search_path = pg_catalog;
+set local timezone = 'UTC';
+set local datestyle = 'ISO, YMD';
+set local bytea_output = 'hex';
+set local application_name = %(tag)s;

@@ -1,0 +1,1 @@
+insert into txtopo.plan_part (digest, bytes) values (%(digest)s, %(bytes)s) on conflict (digest) do nothing

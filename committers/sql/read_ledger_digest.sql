@@ -1,0 +1,1 @@
+select digest from txtopo.ledger where topology = %(topology)s and txid = %(txid)s

@@ -1,0 +1,1 @@
+select bytes from txtopo.plan_part where digest = %(digest)s

@@ -1,0 +1,171 @@
+"""Create or check the tables of counting committers, and register each target to one committer of one topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from txtopo.committers.applying import Applier, Column, Shape, hash_of, quoted
+from txtopo.committers.counting import CountCommitter
+from txtopo.committers.transactions import run
+from txtopo.core.values import Lead
+from txtopo.errors import ConfigurationError, Halted
+
+
+def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None:
+    """Make one committer's tables fit for use, inside a fenced database transaction. Raises Halted with the remedy. Repeatable."""
+    shape, name = applier.shape, applier.component.name
+    target = f"{shape.schema}.{shape.table}"
+    owner, other = run(connection, "read_target", target=target, topology=lead.topology, committer=name).one()
+    if owner not in (None, f"{lead.topology}/{name}"):
+        topology, _, committer = owner.partition("/")
+        raise Halted(
+            f"table {target} belongs to committer {committer} of topology {topology}; each committer needs a table of its own"
+        )
+    if owner is None and other is not None:
+        raise Halted(
+            f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {target}; give it another name"
+        )
+    if (
+        connection.exec_driver_sql("select to_regnamespace(%(name)s)", {"name": quoted(shape.schema)}).scalar_one()
+        is None
+    ):
+        raise ConfigurationError(
+            f"committer {name}: schema {shape.schema} does not exist; create schema {shape.schema}"
+        )
+    registered = owner is not None
+    _create_or_check(connection, shape, shape.table, shape.columns, shape.keys, registered=registered)
+    if shape.contribution_table is not None:
+        added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
+        _create_or_check(
+            connection,
+            shape,
+            shape.contribution_table,
+            (*added, *shape.columns),
+            (*added, *shape.keys),
+            registered=registered,
+            append_only=True,
+        )
+    if not registered:
+        _register(connection, lead, applier, target)
+
+
+def _create_or_check(
+    connection: Connection,
+    shape: Shape,
+    table: str,
+    columns: Sequence[Column],
+    keys: Sequence[Column],
+    *,
+    registered: bool,
+    append_only: bool = False,
+) -> None:
+    found = run(connection, "list_columns", schema=shape.schema, table=table).all()
+    ddl = create_table(shape.schema, table, columns, keys)
+    if found:
+        if found[0][3] not in ("r", "p") or found[0][4] != "p":
+            # P5: an unlogged table is empty after a crash.
+            raise Halted(f"{shape.schema}.{table} is no plain, logged table; txtopo would create it as: {ddl}")
+        _check_columns(f"{shape.schema}.{table}", {row[0]: (row[1], row[2]) for row in found}, columns, ddl)
+        _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
+        return
+    if registered:
+        # Created afresh it would be empty, and every count in it too small.
+        raise Halted(f"table {shape.schema}.{table} is gone although batches were counted in it; restore it")
+    connection.exec_driver_sql(ddl.replace("%", "%%"), {})
+    if append_only:
+        name = f"{quoted(shape.schema)}.{quoted(table)}"
+        connection.exec_driver_sql(
+            f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()"
+        )
+        connection.exec_driver_sql(
+            f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()"
+        )
+
+
+def create_table(schema: str, table: str, columns: Sequence[Column], keys: Sequence[Column]) -> str:
+    """The statement that makes a table as txtopo wants it."""
+    lines = ", ".join(f"{_plain(column.name)} {column.type}{_not_null(column, keys)}" for column in columns)
+    unique = ", ".join(_plain(key.name) for key in keys)
+    return f"create table {_plain(schema)}.{_plain(table)} ({lines}, unique nulls not distinct ({unique}))"
+
+
+def _not_null(column: Column, keys: Sequence[Column]) -> str:
+    # Keys of the user stay nullable, so that a field may become so later.
+    return "" if column.nullable or (column in keys and column.name != "txid") else " not null"
+
+
+def _plain(name: str) -> str:
+    return quoted(name).replace("%%", "%")
+
+
+def _check_columns(table: str, found: dict[str, tuple[str, bool]], columns: Sequence[Column], ddl: str) -> None:
+    expected = {column.name: column for column in columns}
+    wrong = [f"{name} is not expected" for name in found if name not in expected]
+    for column in columns:
+        if column.name not in found:
+            wrong.append(f"{column.name} {column.type} is missing")
+            continue
+        kind, _ = found[column.name]
+        if kind != column.type and (column.type, kind) != ("text", "character varying"):
+            wrong.append(f"{column.name} is {kind}, not {column.type}")
+    if wrong:
+        raise Halted(f"table {table} has other columns: {'; '.join(wrong)}. txtopo would create it as: {ddl}")
+
+
+def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequence[Column], not_null: set[str]) -> None:
+    names = {key.name for key in keys}
+    numbers = [column for column in shape.numbers if column.name not in not_null]
+    name = f"{_plain(shape.schema)}.{_plain(table)}"
+    if numbers:
+        # NULL + 1 is NULL: such a row would swallow every count that comes.
+        sets = ", ".join(f"alter column {_plain(column.name)} set not null" for column in numbers)
+        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}")
+    for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=shape.schema, table=table):
+        if set(columns) == names and (
+            nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)
+        ):
+            return
+    unique = ", ".join(_plain(key.name) for key in keys)
+    raise Halted(
+        f"table {name} needs one row a key, NULL included; alter table {name} add unique nulls not distinct ({unique})"
+    )
+
+
+def _register(connection: Connection, lead: Lead, applier: Applier, target: str) -> None:
+    shape, name = applier.shape, applier.component.name
+    # Nobody adds a row between the look and the registration.
+    connection.exec_driver_sql(f"lock table {shape.target} in share row exclusive mode", {})
+    contributions = shape.contributions
+    if contributions is not None and _has_rows(connection, contributions):
+        raise Halted(
+            f"table {shape.schema}.{shape.contribution_table} holds contributions of another life of {target}; move it away first"
+        )
+    digest = None
+    if _has_rows(connection, shape.target):
+        bolt = applier.component.bolt
+        if not (isinstance(bolt, CountCommitter) and bolt.baseline):
+            raise Halted(
+                f"table {target} holds rows that no topology has counted; baseline=True adopts them as they are, or name another table"
+            )
+        digest = _adopt(connection, shape)
+    run(connection, "insert_target", target=target, topology=lead.topology, committer=name, baseline_digest=digest)
+
+
+def _adopt(connection: Connection, shape: Shape) -> int:
+    """Rows that are there become contributions of txid 0; returns the digest of them."""
+    names = ", ".join(quoted(column.name) for column in shape.columns)
+    if shape.contributions is not None:
+        connection.exec_driver_sql(
+            f"insert into {shape.contributions} (txid, reverses, {names}) select 0, null, {names} from {shape.target}",
+            {},
+        )
+    digest = connection.exec_driver_sql(
+        f"select coalesce(sum({hash_of(shape.columns, 't')}), 0) from {shape.target} t", {}
+    ).scalar_one()
+    return int(digest)
+
+
+def _has_rows(connection: Connection, table: str) -> bool:
+    return bool(connection.exec_driver_sql(f"select exists (select from {table})", {}).scalar_one())

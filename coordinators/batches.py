@@ -1,0 +1,284 @@
+"""Epoch, metadata and attempt ids of one topology in ZooKeeper, every write fenced by the epoch node's version (R2, R3, R8)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from txtopo.coordinators import codec
+from txtopo.coordinators.codec import EpochNode
+from txtopo.coordinators.paths import TopologyPaths
+from txtopo.coordinators.reading import TopologyReader
+from txtopo.core import limits
+from txtopo.core.plan import Plan
+from txtopo.core.values import Lead
+from txtopo.errors import Fenced, Halted, LeadLost, ZooKeeperUnavailable, broken, invariant
+from txtopo.ports import (
+    CheckNode,
+    CoordinatorSession,
+    CoordinatorView,
+    CreateNode,
+    DeleteNode,
+    NodeExists,
+    NodeMissing,
+    Operation,
+    SetNode,
+    VersionDiffers,
+)
+
+_TRIES_MAX = 5
+"""Rounds of compare-and-set, or of reading back after a refusal, before giving up."""
+
+
+class TopologyCoordinator:
+    """See `txtopo.ports.Coordinator`. One object serves one candidacy; what it remembers is forgotten with it (R15).
+
+    In steady state `record_plans`, `record_attempts` and `checkpoint` cost one proposal each, and none where nothing changed.
+    """
+
+    def __init__(self, session: CoordinatorSession, topology: str) -> None:
+        self._session = session
+        self._topology = topology
+        self._paths = TopologyPaths(topology)
+        self._reader = TopologyReader(session, topology)
+        self._lock = threading.RLock()
+        self._lead: Lead | None = None
+        self._epoch_version = -1
+        self._epoch_unsure = False
+        """An epoch write of mine was sent and its reply lost."""
+        self._mark = 0
+        self._attempts: dict[int, int] = {}
+        self._known: set[int] = set()
+        """Txids whose metadata nodes are there, so that cleanup need not list them."""
+
+    def read(self) -> CoordinatorView:
+        """See the port."""
+        return self._reader.read()
+
+    # -------------------------------------------------------------------------------------------------------------------------------- epoch
+
+    def write_epoch(self, lead: Lead, system_identifier: str) -> None:
+        """See the port. May be repeated with the same lead after ZooKeeperUnavailable."""
+        with self._lock:
+            invariant(lead.topology == self._topology, f"lead of {lead.topology} for {self._topology}")
+            mine = EpochNode(
+                epoch=lead.epoch,
+                incarnation=lead.incarnation,
+                system_identifier=system_identifier,
+                owner_nonce=lead.owner_nonce,
+            )
+            self._epoch_version = self._compare_and_set_epoch(mine)
+            self._lead = lead
+            # Z8: the epoch write precedes these reads on the same session, so they are as new as it is.
+            self._mark = codec.decode_mark(self._reader.required(self._paths.mark), self._paths.mark)
+            self._attempts = codec.decode_attempts(self._reader.required(self._paths.attempts), self._paths.attempts)
+            self._known = set(self._reader.txids())
+
+    def _compare_and_set_epoch(self, mine: EpochNode) -> int:
+        """R2: returns the version that every later write checks."""
+        for tries_left in reversed(range(_TRIES_MAX)):
+            found = self._session.get(self._paths.epoch)
+            if found is not None:
+                there = codec.decode_epoch(found[0], self._paths.epoch)
+                if there == mine and self._epoch_unsure:
+                    self._epoch_unsure = False
+                    return found[1]
+                self._refuse_epoch(there, mine)
+            try:
+                return self._send_epoch(mine, None if found is None else found[1])
+            except (NodeExists, NodeMissing, VersionDiffers):
+                continue  # Somebody wrote in between: compare again.
+            except ZooKeeperUnavailable:
+                self._epoch_unsure = True
+                if tries_left == 0:
+                    raise
+        raise Fenced(f"another driver keeps writing {self._paths.epoch}")
+
+    def _refuse_epoch(self, there: EpochNode, mine: EpochNode) -> None:
+        if there.incarnation != mine.incarnation:  # R11
+            raise Halted(
+                f"{self._paths.epoch} in ZooKeeper is of incarnation {there.incarnation}, Postgres holds {mine.incarnation}: "
+                "these stores do not belong together; check both addresses"
+            )
+        if there.epoch >= mine.epoch:  # R2
+            raise Fenced(
+                f"ZooKeeper has epoch {there.epoch} of {self._topology}, this driver has {mine.epoch}: another driver leads"
+            )
+
+    def _send_epoch(self, mine: EpochNode, version: int | None) -> int:
+        data = codec.encode_epoch(mine)
+        if version is not None:
+            self._session.multi([SetNode(self._paths.epoch, data, version)])
+            return version + 1
+        try:
+            self._session.create(self._paths.root, b"")
+        except NodeExists:
+            pass
+        try:
+            # In one multi: an epoch without its batches, or batches without an epoch, is damage and not a beginning (Z13).
+            self._session.multi(
+                [
+                    CreateNode(self._paths.epoch, data),
+                    CreateNode(self._paths.coordinator, b""),
+                    CreateNode(self._paths.mark, codec.encode_mark(0)),
+                    CreateNode(self._paths.attempts, codec.encode_attempts({})),
+                    CreateNode(self._paths.plans, b""),
+                ]
+            )
+        except NodeExists:
+            self._reader.epoch()
+            raise
+        return 0
+
+    # ------------------------------------------------------------------------------------------------------------------------------ writing
+
+    def record_plans(self, plans: Sequence[Plan]) -> None:
+        """See the port. May be repeated with the same plans after ZooKeeperUnavailable."""
+        with self._lock:
+            for earlier, later in itertools.pairwise(plans):
+                invariant(later.txid == earlier.txid + 1, f"plan {later.txid} comes after {earlier.txid}")
+            for plan in plans:
+                self._check_plan(plan)
+            for part in self._parts(plans):
+                self._create_plans(part)
+
+    def restore_plan(self, plan: Plan) -> None:
+        """See the port."""
+        with self._lock:
+            self._check_plan(plan)
+            try:
+                self._create_plans([plan])
+            except LeadLost as error:
+                # R9, R17: two stores that name two contents for one txid; no driver may choose.
+                raise Halted(
+                    f"{self._paths.plan(plan.txid)} in ZooKeeper differs from the plan mirrored in Postgres",
+                    txid=plan.txid,
+                ) from error
+
+    def record_attempts(self, attempts: Mapping[int, int]) -> None:
+        """See the port. Ids only grow; txids up to the mark are forgotten."""
+        with self._lock:
+            merged = self._merged(attempts.items())
+            if merged != self._attempts:
+                self._write([SetNode(self._paths.attempts, codec.encode_attempts(merged))])
+                self._attempts = merged
+
+    def checkpoint(self, last_txid: int, keep_from: int) -> None:
+        """See the port."""
+        with self._lock:
+            # R8: what is not known committed is never removed.
+            invariant(
+                keep_from <= last_txid + 1, f"metadata from {keep_from} on would be kept, {last_txid} is committed"
+            )
+            for _ in range(_TRIES_MAX):
+                try:
+                    return self._checkpoint(last_txid, keep_from)
+                except NodeMissing:
+                    self._known = set(self._reader.txids())  # A node that is gone is done: an earlier reply was lost.
+            raise LeadLost(f"metadata below {self._paths.plans} goes away under this driver")
+
+    def _checkpoint(self, last_txid: int, keep_from: int) -> None:
+        mark = max(self._mark, last_txid)
+        attempts = {txid: attempt for txid, attempt in self._attempts.items() if txid > mark}
+        advance: list[Operation] = []
+        if mark != self._mark:
+            advance.append(SetNode(self._paths.mark, codec.encode_mark(mark)))
+        if attempts != self._attempts:
+            advance.append(SetNode(self._paths.attempts, codec.encode_attempts(attempts)))
+        deletable = sorted(txid for txid in self._known if txid < keep_from)
+        for txids in self._bounded(deletable, advance) or ([[]] if advance else []):
+            self._write([*advance, *(DeleteNode(self._paths.plan(txid)) for txid in txids)])
+            self._mark, self._attempts, advance = mark, attempts, []
+            self._known.difference_update(txids)
+
+    def _create_plans(self, plans: Sequence[Plan]) -> None:
+        """R3: create-only, one multi with the attempt ids; what is there already is read back and compared."""
+        missing = list(plans)
+        for _ in range(_TRIES_MAX):
+            attempts = self._merged((plan.txid, 0) for plan in plans)
+            operations: list[Operation] = [CreateNode(self._paths.plan(plan.txid), plan.bytes) for plan in missing]
+            if attempts != self._attempts:
+                operations.insert(0, SetNode(self._paths.attempts, codec.encode_attempts(attempts)))
+            try:
+                if operations:
+                    self._write(operations)
+            except NodeExists:
+                missing = [plan for plan in plans if not self._is_there(plan)]
+                continue
+            self._attempts = attempts
+            self._known.update(plan.txid for plan in plans)
+            return
+        raise LeadLost(f"metadata below {self._paths.plans} comes and goes under this driver")
+
+    def _is_there(self, plan: Plan) -> bool:
+        """Z6: with my bytes it is mine, its reply was lost. With others somebody cut this txid before: the next candidacy adopts that."""
+        found = self._session.get(self._paths.plan(plan.txid))
+        if found is not None and found[0] != plan.bytes:
+            raise LeadLost(f"{self._paths.plan(plan.txid)} holds another plan than this driver cut")
+        return found is not None
+
+    def _write(self, operations: Sequence[Operation]) -> None:
+        """R2: the one way to write; refused as a whole when the epoch node is not as I left it."""
+        self._require_lead()
+        try:
+            self._session.multi([CheckNode(self._paths.epoch, self._epoch_version), *operations])
+        except VersionDiffers as error:
+            raise self._fenced() from error
+        except NodeMissing as error:
+            path = error.args[0]
+            if path == self._paths.epoch:
+                raise self._fenced() from error
+            if DeleteNode(path) in operations:
+                raise
+            raise Halted(f"ZooKeeper node {path}, or the node above it, was removed under the leader") from error
+
+    # ------------------------------------------------------------------------------------------------------------------------------ helpers
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"{self._paths.epoch} was written by another driver, which leads {self._topology} now")
+
+    def _require_lead(self) -> Lead:
+        if self._lead is None:
+            broken("write_epoch comes before every other write (R2)")
+        return self._lead
+
+    def _check_plan(self, plan: Plan) -> None:
+        lead = self._require_lead()
+        invariant(
+            (plan.topology, plan.incarnation) == (lead.topology, lead.incarnation),
+            f"plan {plan.txid} of {plan.topology}, incarnation {plan.incarnation}, under the lead of {lead.topology}, {lead.incarnation}",
+        )
+        invariant(len(plan.bytes) <= limits.METADATA_BYTES_MAX, f"plan {plan.txid} has {len(plan.bytes)} bytes (Z9)")
+
+    def _merged(self, attempts: Iterable[tuple[int, int]]) -> dict[int, int]:
+        """What is remembered with `attempts` on top: ids never go back, and committed txids need none."""
+        merged = dict(self._attempts)
+        for txid, attempt in attempts:
+            if txid > self._mark:
+                merged[txid] = max(attempt, merged.get(txid, 0))
+        return merged
+
+    def _parts(self, plans: Sequence[Plan]) -> list[list[Plan]]:
+        """Plans in as few multis as fit, each with room for the attempt ids of all."""
+        by_txid = {plan.txid: plan for plan in plans}
+        merged = self._merged((txid, 0) for txid in by_txid)
+        fixed: list[Operation] = [SetNode(self._paths.attempts, codec.encode_attempts(merged))]
+        return [[by_txid[txid] for txid in part] for part in self._bounded(list(by_txid), fixed, by_txid)]
+
+    def _bounded(
+        self, txids: Sequence[int], fixed: Sequence[Operation], plans: Mapping[int, Plan] | None = None
+    ) -> list[list[int]]:
+        """Z9: cut txids into parts whose multi stays below the limit, counted as a whole with the epoch check and `fixed`."""
+        room = limits.MULTI_BYTES_MAX - sum(codec.operation_bytes(o) for o in [CheckNode(self._paths.epoch, 0), *fixed])
+        parts: list[list[int]] = []
+        left = 0
+        for txid in txids:
+            path = self._paths.plan(txid)
+            size = codec.operation_bytes(DeleteNode(path) if plans is None else CreateNode(path, plans[txid].bytes))
+            if not parts or size > left:
+                parts.append([])
+                left = room
+            parts[-1].append(txid)
+            left -= size
+        return parts

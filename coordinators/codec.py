@@ -1,0 +1,138 @@
+"""What stands in a znode: canonical JSON with a version; anything unreadable halts with the path and never reads as "no state" (Z14)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.core import limits
+from txtopo.core.plan import canonical
+from txtopo.errors import Halted, invariant
+from txtopo.ports import CheckNode, DeleteNode, Operation
+
+NODE_VERSION = 1
+_OPERATION_OVERHEAD_BYTES = 128
+"""Headers, lengths, ACL and chroot of one operation on the wire, rounded up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochNode:
+    """Content of the epoch node."""
+
+    epoch: int
+    incarnation: str
+    system_identifier: str
+    owner_nonce: str
+    """Of the candidacy that wrote it: tells my own write, whose reply was lost, from another's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a candidate is, in words for people; only the nonce decides anything."""
+
+    host: str
+    pid: int
+    since: str
+    """When the candidacy began, ISO 8601; never compared."""
+    nonce: str
+    """UUID of this candidacy, new for each (Z4)."""
+
+    def __str__(self) -> str:
+        return f"{self.host} pid {self.pid} since {self.since}"
+
+
+def encode_epoch(node: EpochNode) -> bytes:
+    """The epoch node's data."""
+    return _encode(
+        epoch=node.epoch, incarnation=node.incarnation, system_identifier=node.system_identifier, owner=node.owner_nonce
+    )
+
+
+def decode_epoch(data: bytes, path: str) -> EpochNode:
+    """Back from `encode_epoch`."""
+    raw = _decode(data, path, {"epoch": int, "incarnation": str, "system_identifier": str, "owner": str})
+    return EpochNode(
+        epoch=raw["epoch"],
+        incarnation=raw["incarnation"],
+        system_identifier=raw["system_identifier"],
+        owner_nonce=raw["owner"],
+    )
+
+
+def encode_mark(txid: int) -> bytes:
+    """The data of `currtx`."""
+    return _encode(txid=txid)
+
+
+def decode_mark(data: bytes, path: str) -> int:
+    """Back from `encode_mark`."""
+    return int(_decode(data, path, {"txid": int})["txid"])
+
+
+def encode_attempts(attempts: Mapping[int, int]) -> bytes:
+    """The data of `currattempts`."""
+    return _encode(attempts={str(txid): attempt for txid, attempt in attempts.items()})
+
+
+def decode_attempts(data: bytes, path: str) -> dict[int, int]:
+    """Back from `encode_attempts`."""
+    raw = _decode(data, path, {"attempts": dict})["attempts"]
+    for txid, attempt in raw.items():
+        if not (txid.isascii() and txid.isdigit() and _is_number(attempt)):
+            raise _unreadable(path, f"attempt {txid!r}: {attempt!r}")
+    return {int(txid): attempt for txid, attempt in raw.items()}
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """The data of a candidate's node."""
+    return _encode(host=identity.host, pid=identity.pid, since=identity.since, nonce=identity.nonce)
+
+
+def decode_identity(data: bytes, path: str) -> Identity:
+    """Back from `encode_identity`."""
+    raw = _decode(data, path, {"host": str, "pid": int, "since": str, "nonce": str})
+    return Identity(host=raw["host"], pid=raw["pid"], since=raw["since"], nonce=raw["nonce"])
+
+
+def operation_bytes(operation: Operation) -> int:
+    """Upper estimate of what one operation takes in a multi."""
+    data = b"" if isinstance(operation, CheckNode | DeleteNode) else operation.data
+    return len(operation.path.encode()) + len(data) + _OPERATION_OVERHEAD_BYTES
+
+
+def check_size(operations: Sequence[Operation]) -> None:
+    """Z9: refuse what is too big before it is sent; the server would cut the connection, and a retry would do so for ever."""
+    size = sum(operation_bytes(operation) for operation in operations)
+    invariant(
+        size <= limits.MULTI_BYTES_MAX,
+        f"{size} bytes in one ZooKeeper write to {operations[0].path if operations else '-'}",
+    )
+
+
+def _encode(**values: Any) -> bytes:
+    return canonical({"v": NODE_VERSION, **values})
+
+
+def _decode(data: bytes, path: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(raw, dict) or raw.get("v") != NODE_VERSION:
+        raise _unreadable(path, f"not an object of version {NODE_VERSION}")
+    if set(raw) != {"v", *kinds}:
+        raise _unreadable(path, f"fields {sorted(raw)}")
+    for name, kind in kinds.items():
+        if not (_is_number(raw[name]) if kind is int else isinstance(raw[name], kind)):
+            raise _unreadable(path, f"{name} is {raw[name]!r}")
+    return raw
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _unreadable(path: str, why: str) -> Halted:
+    return Halted(f"ZooKeeper node {path} cannot be read: {why[:200]}; nothing was changed, look at who wrote it")

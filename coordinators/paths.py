@@ -1,0 +1,64 @@
+"""Where things lie in ZooKeeper: the paths of one topology below the chroot, and back from names to numbers."""
+
+from __future__ import annotations
+
+import re
+
+from txtopo.core import limits
+from txtopo.errors import ConfigurationError, Halted, invariant
+
+TXID_DIGITS = 20
+_TXID_NAME = re.compile(rf"[0-9]{{{TXID_DIGITS}}}")
+_CANDIDATE_NAME = re.compile(
+    r"candidate-(?P<nonce>[0-9a-f][0-9a-f-]{6,62}[0-9a-f])-(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
+)
+_NONCE = re.compile(r"[0-9a-f][0-9a-f-]{6,62}[0-9a-f]")
+
+
+class TopologyPaths:
+    """The znode paths of one topology.
+
+    >>> TopologyPaths("flights").plan(7)
+    '/flights/coordinator/meta/00000000000000000007'
+    """
+
+    __slots__ = ("attempts", "coordinator", "epoch", "leader", "mark", "plans", "root")
+
+    def __init__(self, topology: str) -> None:
+        if re.fullmatch(limits.NAME_PATTERN, topology) is None:
+            raise ConfigurationError(f"{topology!r} is no name of a topology: it must match {limits.NAME_PATTERN}")
+        self.root = f"/{topology}"
+        self.leader = f"{self.root}/leader"
+        """Parent of the candidates' ephemeral nodes."""
+        self.epoch = f"{self.root}/epoch"
+        """The fencing token (R2)."""
+        self.coordinator = f"{self.root}/coordinator"
+        self.mark = f"{self.coordinator}/currtx"
+        """Highest txid known committed; may lag."""
+        self.attempts = f"{self.coordinator}/currattempts"
+        """Highest attempt id of each uncommitted txid."""
+        self.plans = f"{self.coordinator}/meta"
+        """Parent of the metadata nodes, create-only (R3)."""
+
+    def plan(self, txid: int) -> str:
+        """Metadata of one batch; twenty digits, so that names sort like numbers."""
+        invariant(0 < txid < 10**TXID_DIGITS, f"txid {txid} has no path")
+        return f"{self.plans}/{txid:0{TXID_DIGITS}d}"
+
+    def txid(self, name: str) -> int:
+        """The txid of a child of `plans`; anything else there halts (Z14)."""
+        if _TXID_NAME.fullmatch(name) is None or int(name) == 0:
+            raise Halted(f"ZooKeeper node {self.plans}/{name} is not a batch; look at who wrote it and remove it")
+        return int(name)
+
+    def candidate_prefix(self, nonce: str) -> str:
+        """Path of a candidate before ZooKeeper appends the sequence number."""
+        invariant(_NONCE.fullmatch(nonce), f"nonce {nonce!r} is not a UUID in lower case")
+        return f"{self.leader}/candidate-{nonce}-"
+
+    def candidate(self, name: str) -> tuple[str, int]:
+        """Nonce and sequence number of a child of `leader`; anything else there halts (Z14). The number may be negative after an overflow (Z10)."""
+        match = _CANDIDATE_NAME.fullmatch(name)
+        if match is None:
+            raise Halted(f"ZooKeeper node {self.leader}/{name} is not a candidate; look at who wrote it and remove it")
+        return match["nonce"], int(match["sequence"])

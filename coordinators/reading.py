@@ -1,0 +1,74 @@
+"""Reads what ZooKeeper holds of one topology; anything missing in part, foreign or unreadable halts with its path (Z13, Z14)."""
+
+from __future__ import annotations
+
+from txtopo.coordinators import codec
+from txtopo.coordinators.codec import EpochNode
+from txtopo.coordinators.paths import TopologyPaths
+from txtopo.core.plan import read_plan
+from txtopo.errors import Halted
+from txtopo.ports import CoordinatorSession, CoordinatorView
+
+
+class TopologyReader:
+    """Reading half of `TopologyCoordinator`; it writes nothing, so anybody may use it at any time."""
+
+    def __init__(self, session: CoordinatorSession, topology: str) -> None:
+        self._session = session
+        self._topology = topology
+        self._paths = TopologyPaths(topology)
+
+    def read(self) -> CoordinatorView:
+        """Everything there is, as `txtopo.ports.Coordinator.read` promises."""
+        epoch = self.epoch()
+        if epoch is None:
+            return CoordinatorView(incarnation=None, epoch=0, system_identifier=None, mark=0)
+        return CoordinatorView(
+            incarnation=epoch.incarnation,
+            epoch=epoch.epoch,
+            system_identifier=epoch.system_identifier,
+            mark=codec.decode_mark(self.required(self._paths.mark), self._paths.mark),
+            plans=self._read_plans(epoch.incarnation),
+            attempts=codec.decode_attempts(self.required(self._paths.attempts), self._paths.attempts),
+        )
+
+    def epoch(self) -> EpochNode | None:
+        """None where nothing is there at all; batches without an epoch halt (Z13)."""
+        found = self._session.get(self._paths.epoch)
+        if found is None and self._session.get(self._paths.coordinator) is not None:
+            # Both are created in one multi, maybe between the two reads; so look once more before calling it damage.
+            found = self._session.get(self._paths.epoch)
+            if found is None:
+                raise Halted(
+                    f"ZooKeeper holds {self._paths.coordinator} and no {self._paths.epoch}; it was changed by hand or restored in part"
+                )
+        return None if found is None else codec.decode_epoch(found[0], self._paths.epoch)
+
+    def _read_plans(self, incarnation: str) -> dict[int, bytes]:
+        plans: dict[int, bytes] = {}
+        for txid in self.txids():
+            path = self._paths.plan(txid)
+            found = self._session.get(path)
+            if found is None:
+                continue  # Cleaned by the leader between the two reads (R8).
+            plan = read_plan(found[0], f"ZooKeeper node {path}")
+            if (plan.topology, plan.incarnation, plan.txid) != (self._topology, incarnation, txid):
+                raise Halted(
+                    f"ZooKeeper node {path} holds the plan of {plan.topology} {plan.txid}, incarnation {plan.incarnation}",
+                    txid=txid,
+                )
+            plans[txid] = found[0]
+        return plans
+
+    def txids(self) -> list[int]:
+        """Txids that have a metadata node, ascending."""
+        return sorted(self._paths.txid(name) for name in self._session.children(self._paths.plans))
+
+    def required(self, path: str) -> bytes:
+        """Data of a node that must be there beside an epoch."""
+        found = self._session.get(path)
+        if found is None:
+            raise Halted(
+                f"ZooKeeper node {path} is missing beside an epoch; it was removed by hand or restored in part"
+            )
+        return found[0]

@@ -1,0 +1,148 @@
+"""The executor's contract on the in-process executor, and what only that one promises."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from txtopo.committers.counting import CountCommitter
+from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
+from txtopo.errors import BatchDataError, TopologyError
+from txtopo.ports import Assignment, Executor
+from txtopo.spouts.files import FileSpout
+from txtopo.testing import aggregating
+from txtopo.testing.executor_contract import CODE_HASH, COMMITTER, HEADER, SPOUT, ExecutorContract, plan_batches
+from txtopo.testing.inprocess import InProcessExecutor
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Topology
+
+
+class TestInProcessExecutor(ExecutorContract):
+    def make_executor(self, topology: Topology) -> Executor:
+        return InProcessExecutor(topology, CODE_HASH)
+
+    def test_edges_tell_what_the_spout_sent_and_the_committer_received(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text(f"{HEADER}\na,,1,1\nb,,1,1\n")
+
+        (edge,) = self.one(tmp_path).edges
+
+        assert (edge.edge, edge.sent, edge.received) == (f"{SPOUT} -> {COMMITTER}", 2, 2)
+
+    def test_result_rows_come_in_the_order_of_their_keys(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text(f"{HEADER}\nb,,1,1\n,,1,1\na,2024-01-02,1,1\na,2024-01-01,1,1\n")
+
+        rows = self.one(tmp_path).results[0].rows.to_pylist()
+
+        assert [row["shop"] for row in rows] == ["a", "a", "b", None]
+        assert rows[0]["day"] < rows[1]["day"]
+
+    def test_partial_results_are_folded_without_losing_any(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(aggregating, "FOLD_ROWS", 3)
+        path = tmp_path / "a.csv"
+        path.write_text(f"{HEADER}\n" + "".join(f"shop{number % 5},,{number}.25,{number}\n" for number in range(60)))
+
+        self.check_counts(self.one(tmp_path, part_bytes=20), [path])
+
+    def test_a_cancelled_attempt_ends_soon_and_its_neighbour_goes_on(self, tmp_path: Path) -> None:
+        """`cancel` stops an attempt's work if it runs; its `process` returns soon with an infrastructure failure."""
+        executor, assignments = self.two_batches(tmp_path)
+        first = assignments[0].attempt
+        assert isinstance(executor, InProcessExecutor)
+
+        def cancel_first(attempt: TransactionAttempt) -> None:
+            if attempt == first:
+                executor.cancel(attempt)
+
+        executor._faults = cancel_first
+
+        cancelled, processed = executor.process(assignments)
+
+        assert isinstance(cancelled, Failed) and cancelled.failure.kind == "infrastructure"
+        assert isinstance(processed, Processed)
+
+    def test_progress_grows_while_an_attempt_runs(self, tmp_path: Path) -> None:
+        executor, assignments = self.two_batches(tmp_path, part_bytes=4)
+        seen: list[int] = []
+        assert isinstance(executor, InProcessExecutor)
+        executor._faults = lambda attempt: seen.append(executor.progress(attempt))
+
+        executor.process(assignments[:1])
+
+        assert seen == sorted(set(seen)) and len(seen) > 1
+        assert executor.progress(assignments[0].attempt) == 0
+
+    @pytest.mark.parametrize(
+        ("error", "kind", "component"),
+        [
+            (OSError("disk"), "infrastructure", None),
+            (BatchDataError("bad", component="spout"), "data", SPOUT),
+            (ValueError("bug"), "data", SPOUT),
+        ],
+    )
+    def test_trouble_becomes_an_outcome(
+        self, tmp_path: Path, error: Exception, kind: str, component: str | None
+    ) -> None:
+        """`process` never raises for trouble of a batch."""
+
+        def fail(attempt: TransactionAttempt) -> None:
+            raise error
+
+        executor, assignments = self.two_batches(tmp_path, faults=fail)
+
+        outcomes = executor.process(assignments)
+
+        for outcome in outcomes:
+            assert isinstance(outcome, Failed)
+            assert (outcome.failure.kind, outcome.failure.component) == (kind, component)
+
+    def test_attempts_run_in_several_threads_at_once(self, tmp_path: Path) -> None:
+        together = threading.Barrier(2, timeout=10)
+
+        def meet(attempt: TransactionAttempt) -> None:
+            together.wait()
+
+        executor, assignments = self.two_batches(tmp_path, faults=meet)
+        outcomes: dict[int, Outcome] = {}
+
+        def work(at: int) -> None:
+            outcomes[at] = executor.process([assignments[at]])[0]
+
+        threads = [threading.Thread(target=work, args=(at,)) for at in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+
+        assert all(isinstance(outcomes[at], Processed) for at in (0, 1))
+
+    def test_a_closed_executor_processes_nothing(self, tmp_path: Path) -> None:
+        executor, assignments = self.two_batches(tmp_path)
+
+        executor.close()
+        executor.close()
+
+        assert all(isinstance(outcome, Failed) for outcome in executor.process(assignments))
+
+    def test_dataframe_bolts_are_refused(self, tmp_path: Path) -> None:
+        builder = TopologyBuilder("contract")
+        builder.set_spout(SPOUT, FileSpout(tmp_path, "shop string"))
+        builder.set_bolt("clean", lambda sales: sales, inputs=SPOUT, fields="shop string")
+        builder.set_committer_bolt(COMMITTER, CountCommitter("t", ["shop"]), inputs="clean")
+
+        with pytest.raises(TopologyError, match="clean"):
+            InProcessExecutor(builder.build(), CODE_HASH)
+
+    def two_batches(
+        self, folder: Path, faults: Callable[[TransactionAttempt], None] | None = None, part_bytes: int = 1000
+    ) -> tuple[Executor, list[Assignment]]:
+        for name in "ab":
+            (folder / f"{name}.csv").write_text(f"{HEADER}\n{name},,1,1\n{name},,2,1\n")
+        topology = self.topology(folder, part_bytes=part_bytes)
+        planned = plan_batches(topology)
+        assignments = [Assignment(attempt=TransactionAttempt(txid, 0), metadata=planned[txid - 1]) for txid in (1, 2)]
+        return InProcessExecutor(topology, CODE_HASH, faults=faults), assignments

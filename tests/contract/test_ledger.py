@@ -1,0 +1,181 @@
+"""The ledger keeps its promises in memory and on a real Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psycopg2
+import pytest
+
+from txtopo.committers.ledger import PostgresLedger
+from txtopo.committers.memory import MemoryLedger, MemoryPostgres
+from txtopo.core.values import Committed, Unknown
+from txtopo.errors import PostgresUnavailable
+from txtopo.ports import Ledger
+from txtopo.testing.ledger_contract import TOPOLOGY, LedgerContract, Row, lead_on, listen
+from txtopo.topology.components import CommitterComponent
+
+__all__ = ["listen"]
+
+
+class MemoryWorld:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.store = MemoryPostgres(lock_timeout_s=0.2)
+
+    def open(self, topology: str = TOPOLOGY) -> Ledger:
+        """A driver's view of it."""
+        return MemoryLedger(self.store, topology)
+
+    def rows(self, table: str) -> dict[Row, Row]:
+        """Count and sums by key."""
+        return dict(self.store.tables[f"public.{table}"])
+
+    def contributions(self, table: str) -> list[Row]:
+        """By txid."""
+        return sorted(self.store.contributions[f"public.{table}"], key=lambda row: int(row[0]))
+
+    def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
+        """Rows that no topology has counted."""
+        self.store.tables["public.flights_count"] = dict(rows)
+
+    def ask_to_stop(self) -> int:
+        """An operator's order."""
+        return self.store.ask(TOPOLOGY, "stop", {"now": True})
+
+    def attempt_state(self, txid: int, attempt: int) -> str | None:
+        """As remembered."""
+        row = self.store.topologies[TOPOLOGY].attempts.get((txid, attempt))
+        return row.state if row else None
+
+    def break_commit(self) -> None:
+        """The next COMMIT does not happen and is not answered."""
+        self.store.fail_next_commit("aborted")
+
+
+class PostgresWorld:
+    """A database of a real server."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._opened: list[PostgresLedger] = []
+        self._connection = psycopg2.connect(dsn)
+        self._connection.autocommit = True
+
+    def open(self, topology: str = TOPOLOGY) -> Ledger:
+        """A driver's connections to it."""
+        self._opened.append(PostgresLedger(self._dsn, topology))
+        return self._opened[-1]
+
+    def query(self, sql: str, *values: Any) -> list[Row]:
+        """Rows as a reader sees them."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def rows(self, table: str) -> dict[Row, Row]:
+        """Count and sums by key."""
+        return {row[:2]: row[2:] for row in self.query(f"select carrier, origin, count, distance from {table}")}
+
+    def contributions(self, table: str) -> list[Row]:
+        """By txid."""
+        return self.query(
+            f"select txid, reverses, carrier, origin, count, distance from {table}_contribution order by txid"
+        )
+
+    def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
+        """Rows that no topology has counted."""
+        self.query(
+            "create table flights_count (carrier text, origin text, count bigint not null, distance numeric not null, unique nulls not distinct (origin, carrier))"
+        )
+        for key, numbers in rows.items():
+            self.query("insert into flights_count values (%s, %s, %s, %s)", *key, *numbers)
+
+    def ask_to_stop(self) -> int:
+        """An operator's order."""
+        [(request_id,)] = self.query(
+            "insert into txtopo.request (topology, kind, arguments) values (%s, 'stop', '{\"now\": true}') returning request_id",
+            TOPOLOGY,
+        )
+        return int(request_id)
+
+    def attempt_state(self, txid: int, attempt: int) -> str | None:
+        """As remembered."""
+        found = self.query("select state from txtopo.attempt where txid = %s and attempt = %s", txid, attempt)
+        return str(found[0][0]) if found else None
+
+    def break_commit(self) -> None:
+        """End the server process that is about to get COMMIT."""
+        ended = self.query(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name like 'txtopo/%%/1' and state = 'idle in transaction'"
+        )
+        assert ended == [(True,)]
+
+    def close(self) -> None:
+        """Leave no connection."""
+        for ledger in self._opened:
+            ledger.close()
+        left = self.query(
+            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'"
+        )
+        self._connection.close()
+        assert left == [(0,)]
+
+
+class TestMemoryLedger(LedgerContract):
+    """`txtopo.committers.memory`."""
+
+    @pytest.fixture
+    def world(self) -> MemoryWorld:
+        """A store of its own."""
+        return MemoryWorld()
+
+    def test_lost_reply_of_a_commit_that_happened(self, world: MemoryWorld) -> None:
+        """R7: the reply is lost, the ledger knows."""
+        driver = lead_on(world)
+        plan = driver.ready(1)
+        world.store.fail_next_commit("lost")
+
+        assert isinstance(driver.commit(plan), Unknown)
+        assert isinstance(driver.ledger.resolve(driver.lead, 1, plan.digest), Committed)
+
+    def test_store_that_is_away_ends_open_sessions(self, world: MemoryWorld) -> None:
+        """A server that restarts keeps nothing of an open database transaction."""
+        driver = lead_on(world)
+        driver.ready(1)
+        with driver.ledger.session(driver.lead) as session:
+            session.lock_fence()
+            world.store.unavailable = True
+            with pytest.raises(PostgresUnavailable):
+                session.ledger_digest(1)
+            with pytest.raises(PostgresUnavailable):
+                driver.ledger.read_fence()
+            world.store.unavailable = False
+            with pytest.raises(PostgresUnavailable):
+                session.ledger_digest(1)
+
+        assert isinstance(driver.commit(driver.plan(1)), Committed)
+
+    def test_abandoned_session_goes_with_its_ledger(self, world: MemoryWorld) -> None:
+        """A driver that is killed holds no lock."""
+        old, new = lead_on(world), world.open()
+        abandoned = old.ledger.session(old.lead)
+        abandoned.__enter__().lock_fence()
+
+        old.ledger.close()
+
+        with new.session(old.lead) as session:
+            assert session.lock_fence().last_txid == 0
+
+
+class TestPostgresLedger(LedgerContract):
+    """`txtopo.committers.ledger`."""
+
+    @pytest.fixture
+    def world(self, database: str) -> Iterator[PostgresWorld]:
+        """A database of its own."""
+        world = PostgresWorld(database)
+        yield world
+        world.close()

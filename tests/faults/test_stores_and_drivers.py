@@ -1,0 +1,198 @@
+"""Whole-system faults on real stores: servers restarted or wiped, two drivers at once, a paused leader, kills at random moments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.drivers import World, wait_until, zookeeper_client
+from tests.kit.orders import recount, write_orders
+from txtopo.local.postgres import LocalPostgres
+from txtopo.local.zookeeper import LocalZooKeeper
+
+SESSION = "2"
+
+
+@pytest.fixture
+def world(database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
+    made = World(database, zookeeper_root, tmp_path / "orders", tmp_path)
+    made.folder.mkdir()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fragile(own_postgres: LocalPostgres, own_zookeeper: LocalZooKeeper, tmp_path: Path) -> Iterator[World]:
+    """Servers of the test's own, to be crashed."""
+    from txtopo.committers.migrating import migrate
+
+    migrate(own_postgres.dsn)
+    made = World(own_postgres.dsn, f"{own_zookeeper.hosts}/txtopo", tmp_path / "orders", tmp_path)
+    made.folder.mkdir()
+    yield made
+    made.close()
+
+
+def test_postgres_crashes_in_mid_run(fragile: World, own_postgres: LocalPostgres) -> None:
+    """Postgres away is waited out: no loss, no duplicate, no operator."""
+    write_orders(fragile.folder, 5)
+    driver = fragile.start(once=False)
+    wait_until(lambda: fragile.last_txid() >= 5, "the first five batches")
+
+    own_postgres.crash()
+    write_orders(fragile.folder, 5, first=6)
+    own_postgres.start()
+    wait_until(lambda: fragile.last_txid() == 10, "all ten batches")
+
+    driver.process.terminate()
+    assert driver.wait() == 143, driver.output()
+    assert fragile.totals() == recount(fragile.folder)
+    fragile.check_ledger(10)
+
+
+def test_zookeeper_restarts_in_mid_run(fragile: World, own_zookeeper: LocalZooKeeper) -> None:
+    """ZooKeeper away is waited out, whether or not the session survives."""
+    write_orders(fragile.folder, 5)
+    driver = fragile.start(once=False)
+    wait_until(lambda: fragile.last_txid() >= 5, "the first five batches")
+
+    own_zookeeper.crash()
+    write_orders(fragile.folder, 5, first=6)
+    own_zookeeper.start()
+    wait_until(lambda: fragile.last_txid() == 10, "all ten batches")
+
+    driver.process.terminate()
+    assert driver.wait() == 143, driver.output()
+    assert fragile.totals() == recount(fragile.folder)
+    fragile.check_ledger(10)
+
+
+def test_zookeeper_wiped_between_two_runs(fragile: World, own_zookeeper: LocalZooKeeper) -> None:
+    """R11: absent in ZooKeeper and present in Postgres is restored; what was consumed stays consumed."""
+    write_orders(fragile.folder, 4)
+    assert fragile.start().wait() == 0
+
+    own_zookeeper.wipe()
+    write_orders(fragile.folder, 3, first=5)
+    second = fragile.start()
+
+    assert second.wait() == 0, second.output()
+    assert fragile.totals() == recount(fragile.folder)
+    fragile.check_ledger(7)
+
+
+def test_zookeeper_wiped_after_a_driver_died_with_mirrored_plans(fragile: World, own_zookeeper: LocalZooKeeper) -> None:
+    """R9, R11: plans that were mirrored and not committed come back from Postgres."""
+    write_orders(fragile.folder, 4)
+    killed = fragile.start(failpoints="before_commit=exit@2")
+    assert killed.wait() == -9
+
+    own_zookeeper.wipe()
+    second = fragile.start()
+
+    assert second.wait() == 0, second.output()
+    assert fragile.totals() == recount(fragile.folder)
+    fragile.check_ledger(4)
+
+
+def test_a_paused_leader_wakes_after_another_has_committed(world: World) -> None:
+    """R4: the woken one changes nothing and exits with 4."""
+    write_orders(world.folder, 6)
+    leader = world.start(failpoints="before_commit=stop@3")
+    wait_until(lambda: leader.is_stopped, "the pause of the leader")
+    standby = world.start()
+    assert standby.wait() == 0, standby.output()
+    before = world.totals(), world.query("select * from txtopo.ledger order by txid")
+
+    leader.wake()
+
+    assert leader.wait() == 4, leader.output()
+    assert (world.totals(), world.query("select * from txtopo.ledger order by txid")) == before
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(6)
+    world.check_nothing_left_over()
+
+
+def test_a_leader_paused_between_two_batches_exits_with_4(world: World) -> None:
+    """The same outside a database transaction: the fence refuses, or the lost session is noticed."""
+    write_orders(world.folder, 6)
+    leader = world.start(failpoints="committed=stop@3")
+    wait_until(lambda: leader.is_stopped, "the pause of the leader")
+    standby = world.start()
+    assert standby.wait() == 0, standby.output()
+
+    leader.wake()
+
+    assert leader.wait() == 4, leader.output()
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(6)
+
+
+def test_a_second_driver_says_who_leads_and_takes_over_when_the_leader_dies(world: World) -> None:
+    """Starting a second driver for the same topology prints who holds it."""
+    write_orders(world.folder, 3)
+    leader = world.start(once=False)
+    wait_until(lambda: world.last_txid() == 3, "the first three batches")
+    standby = world.start(once=False)
+    wait_until(lambda: f"pid {leader.process.pid}" in standby.output(), "the name of the leader")
+
+    leader.process.kill()
+    write_orders(world.folder, 3, first=4)
+    wait_until(lambda: world.last_txid() == 6, "six batches")
+
+    standby.process.terminate()
+    assert standby.wait() == 143, standby.output()
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(6)
+
+
+def test_kills_at_random_moments(world: World) -> None:
+    """Ten kills while files keep coming; the last driver finishes."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    written = 0
+    for _ in range(6):
+        write_orders(world.folder, 3, first=written + 1)
+        written += 3
+        driver = world.start(once=False)
+        target = chance.randrange(world.last_txid(), written + 1)
+        wait_until(lambda target=target: world.last_txid() >= target, f"batch {target}")  # type: ignore[misc]
+        driver.process.kill()
+        driver.wait()
+
+    last = world.start()
+
+    assert last.wait() == 0, last.output()
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(written)
+    world.check_nothing_left_over()
+
+
+def test_another_topology_name_on_the_same_table_is_refused(world: World) -> None:
+    """A renamed topology cannot count everything twice."""
+    write_orders(world.folder, 2)
+    assert world.start().wait() == 0
+    before = world.totals()
+
+    renamed = world.start(DRIVER_NAME="renamed")
+
+    assert renamed.wait() == 1, renamed.output()
+    assert "order_totals" in renamed.output()
+    assert world.totals() == before
+
+
+def test_an_unreadable_znode_halts_with_its_path(world: World) -> None:
+    """Z14: anything unreadable halts with the path, never reads as "no state"."""
+    write_orders(world.folder, 2)
+    assert world.start().wait() == 0
+    with zookeeper_client(world.zookeeper) as client:
+        client.set("/orders/coordinator/currtx", b"what?")
+
+    driver = world.start()
+
+    assert driver.wait() == 1
+    assert "/orders/coordinator/currtx" in driver.output()

@@ -1,0 +1,335 @@
+"""Attacks on the ledger: each is refused by the server itself, with the SQLSTATE named, and an edit behind its back shows in the seals."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+
+INCARNATION, NONCE, CODE = str(uuid.UUID(int=1)), str(uuid.UUID(int=2)), b"code-1"
+DIGESTS = {n: b"digest-%d" % n for n in range(200)}
+GOOD = (10, 10, 3, 3, 0)
+"""Arrived, counted, results, written, ignored of a batch that agrees."""
+
+
+class Attacker:
+    """A driver that may send any SQL, with the steps of an honest commit at hand. Four batches are in the ledger."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self.connection = psycopg2.connect(dsn)
+        self._cursor = self.connection.cursor()
+        self.execute("insert into txtopo.fence values ('t', %s, %s, 1, %s, false, 0)", (INCARNATION, NONCE, CODE))
+        self.execute(
+            "insert into txtopo.ledger (topology, txid, digest, incarnation, epoch, attempt, code_hash, state) "
+            "values ('t', 0, %s, %s, 1, 0, %s, 'genesis')",
+            (DIGESTS[0], INCARNATION, CODE),
+        )
+        self.commit(1)
+        self.connection.commit()
+        self.commit(2, read=5, rejected=5, counts=(0, 0, 0, 0, 0))
+        self.connection.commit()
+        self.commit(3, state="quarantined", reason="file vanished", counts=None, read=None)
+        self.connection.commit()
+        self.commit(4, redo_of=3)
+        self.connection.commit()
+
+    def execute(self, sql: str, values: Any = None) -> Any:
+        """Send one statement."""
+        self._cursor.execute(sql, values)
+
+    def rows(self, sql: str, values: Any = None) -> list[Any]:
+        """Send one query."""
+        self.execute(sql, values)
+        return list(self._cursor.fetchall())
+
+    def mirror(self, n: int, digest: bytes | None = None, epoch: int = 1, cut: int = 0) -> Any:
+        """Insert the plan of batch n."""
+        self.execute(
+            "insert into txtopo.plan (topology, txid, digest, bytes, epoch, cut) values ('t', %s, %s, '{}', %s, %s)",
+            (n, digest or DIGESTS[n], epoch, cut),
+        )
+
+    def open_batch(self, n: int, **other: Any) -> Any:
+        """Lock the fence and insert the ledger row; `other` says what is false about it."""
+        prev = other.get("prev", n - 1)
+        self.execute("select * from txtopo.fence where topology = 't' for no key update")
+        self.execute(
+            "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, code_hash, state, redo_of) "
+            "values ('t', %s, %s, %s, %s, %s, %s, 0, %s, 'applying', %s)",
+            (
+                n, prev, other.get("prev_digest", DIGESTS[prev]), other.get("digest", DIGESTS[n]), other.get("incarnation", INCARNATION),
+                other.get("epoch", 1), other.get("code", CODE), other.get("redo_of"),
+            ),
+        )  # fmt: skip
+
+    def close_batch(self, n: int, **other: Any) -> Any:
+        """Insert the counts, make the row final, move the fence; `other` says what is false about it."""
+        counts = other.get("counts", GOOD)
+        if counts:
+            self.execute(
+                "insert into txtopo.committer_count values ('t', %s, 'c', %s, %s, %s, %s, %s, 0, 77)", (n, *counts)
+            )
+        self.execute(
+            "update txtopo.ledger set state = %s, read = %s, rejected = %s, dead_lettered = 0, reason = %s, committers = %s, committed_at = clock_timestamp() "
+            "where topology = 't' and txid = %s",
+            (
+                other.get("state", "applied"), other.get("read", 10), other.get("rejected", 0), other.get("reason"),
+                other.get("committers", 1 if counts else 0), n,
+            ),
+        )  # fmt: skip
+        self.execute("update txtopo.fence set last_txid = %s where topology = 't' and last_txid = %s", (n, n - 1))
+
+    def commit(self, n: int, *, mirrored: bool = True, **other: Any) -> Any:
+        """All of an honest commit but COMMIT."""
+        if mirrored:
+            self.mirror(n, other.get("digest"))
+        self.open_batch(n, **other)
+        self.close_batch(n, **other)
+
+    def begin(self, n: int, attempt: int) -> Any:
+        """Record an attempt."""
+        self.execute(
+            "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash) values ('t', %s, %s, 1, %s)",
+            (n, attempt, CODE),
+        )
+
+    def end(self, n: int, state: str) -> Any:
+        """End all attempts of a batch."""
+        self.execute("update txtopo.attempt set state = %s, ended_at = clock_timestamp() where txid = %s", (state, n))
+
+    def takeover_beside_mirror(self) -> Any:
+        """Raise the epoch while another session has a plan in flight."""
+        other = psycopg2.connect(self._dsn)
+        try:
+            other.cursor().execute(
+                "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values ('t', 5, %s, '{}', 1)",
+                (DIGESTS[5],),
+            )
+            self.execute("set local lock_timeout = '300ms'")
+            self.execute(
+                "update txtopo.fence set epoch = 2, owner_nonce = %s where topology = 't'", (str(uuid.UUID(int=9)),)
+            )
+        finally:
+            other.rollback()
+            other.close()
+
+    def broken_seal(self) -> int | None:
+        """The first txid whose seal is not the sha-256 of its values, its counts and the seal before; recomputed here from the rows alone."""
+        before = None
+        for row in self.rows(
+            "select topology, txid, cut, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, dead_lettered, committers, reason, redo_of, seal "
+            "from txtopo.ledger order by txid"
+        ):
+            values = [value.tobytes().hex() if isinstance(value, memoryview) else value for value in row[:-1]]
+            counts = self.rows(
+                "select committer, arrived, counted, results, written, ignored, reversed, digest::text from txtopo.committer_count where txid = %s order by committer",
+                (row[1],),
+            )
+            edges = self.rows(
+                "select edge, sent, received from txtopo.edge_count where txid = %s order by edge", (row[1],)
+            )
+            parts = [*values, [list(count) for count in counts] or None, [list(edge) for edge in edges] or None, before]
+            seal = hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
+            if seal != row[-1].tobytes().hex():
+                return int(row[1])
+            before = seal
+        return None
+
+
+@pytest.fixture
+def attacker(database: str) -> Iterator[Attacker]:
+    """An attacker with its own database."""
+    attacker = Attacker(database)
+    yield attacker
+    attacker.connection.close()
+
+
+Attack = Callable[[Attacker], Any]
+ATTACKS: dict[str, tuple[str, Attack]] = {
+    "early COMMIT": ("P0001", lambda w: (w.mirror(5), w.open_batch(5))),
+    "same txid again": ("23505", lambda w: w.open_batch(4)),
+    "gap": ("23503", lambda w: w.open_batch(6, prev=5)),
+    "gap with another predecessor": ("23514", lambda w: w.open_batch(6, prev=4)),
+    "other predecessor digest": ("23503", lambda w: w.open_batch(5, prev_digest=b"else")),
+    "NULL predecessor": (
+        "23514",
+        lambda w: w.execute(
+            "insert into txtopo.ledger (topology, txid, digest, incarnation, epoch, attempt, code_hash, state) "
+            "values ('t', 5, 'x', %s, 1, 0, %s, 'applying')",
+            (INCARNATION, CODE),
+        ),
+    ),
+    "counted more than arrived": ("23514", lambda w: w.commit(5, counts=(10, 11, 3, 3, 0))),
+    "results vanish": ("23514", lambda w: w.commit(5, counts=(10, 10, 3, 2, 0))),
+    "more rejected than read": ("23514", lambda w: w.commit(5, read=3, rejected=4)),
+    "NULL counts": ("23514", lambda w: w.commit(5, read=None)),
+    "applied without any committer": ("23514", lambda w: w.commit(5, counts=None)),
+    "one committer fewer than said": ("P0001", lambda w: w.commit(5, committers=2)),
+    "quarantine with counts": ("23514", lambda w: w.commit(5, state="quarantined", reason="x")),
+    "quarantine without mirrored plan": (
+        "P0001",
+        lambda w: w.commit(5, state="quarantined", reason="x", counts=None, mirrored=False),
+    ),
+    "counts for a final batch": (
+        "P0001",
+        lambda w: w.execute("insert into txtopo.committer_count values ('t', 3, 'd', 1, 1, 1, 1, 0, 0, 7)"),
+    ),
+    "edge count for a final batch": (
+        "P0001",
+        lambda w: w.execute("insert into txtopo.edge_count values ('t', 4, 'a>c', 5, 5)"),
+    ),
+    "plan of a stale epoch": ("P0001", lambda w: w.mirror(5, epoch=0)),
+    "plan for a committed txid": ("P0001", lambda w: w.mirror(4, cut=0)),
+    "immutable plan cut again": ("P0001", lambda w: (w.mirror(5), w.mirror(5, cut=1))),
+    "fence ahead of the ledger": ("P0001", lambda w: w.execute("update txtopo.fence set last_txid = 5")),
+    "redo of the genesis row": ("23514", lambda w: w.commit(5, redo_of=0)),
+    "file planned twice": (
+        "23505",
+        lambda w: [w.execute("insert into txtopo.source_file values ('t', 's', '/a', 'f', %s)", (n,)) for n in (5, 6)],
+    ),
+    "consumed file forgotten": (
+        "P0001",
+        lambda w: (
+            w.execute("insert into txtopo.source_file values ('t', 's', '/b', 'f', 5)"),
+            w.execute("delete from txtopo.source_file"),
+        ),
+    ),
+    "target handed to another": (
+        "P0001",
+        lambda w: (
+            w.execute("insert into txtopo.target values ('public.y', 't', 'c')"),
+            w.execute("update txtopo.target set committer = 'd'"),
+        ),
+    ),
+    "plans with a hole": ("P0001", lambda w: (w.mirror(5), w.mirror(7))),
+    "uncommitted plan removed": ("P0001", lambda w: (w.mirror(5), w.execute("delete from txtopo.plan where txid = 5"))),
+    "redo_of changes while applying": (
+        "P0001",
+        lambda w: (w.mirror(5), w.open_batch(5), w.execute("update txtopo.ledger set redo_of = 2 where txid = 5")),
+    ),
+    "spout turns opaque within an epoch": ("P0001", lambda w: w.execute("update txtopo.fence set opaque = true")),
+    "takeover passes a mirror in flight": ("55P03", lambda w: w.takeover_beside_mirror()),
+    "table of two committers": (
+        "23505",
+        lambda w: [w.execute("insert into txtopo.target values ('public.x', 't', %s)", (c,)) for c in "ab"],
+    ),
+    "quarantine without reason": ("23514", lambda w: w.commit(5, state="quarantined", counts=None)),
+    "quarantine with empty reason": ("23514", lambda w: w.commit(5, state="quarantined", reason="", counts=None)),
+    "stale epoch": ("P0001", lambda w: w.commit(5, epoch=0)),
+    "other code than the leader's": ("P0001", lambda w: w.commit(5, code=b"code-0")),
+    "other incarnation": ("P0001", lambda w: w.commit(5, incarnation=str(uuid.uuid4()))),
+    "no mirrored plan": ("P0001", lambda w: w.commit(5, mirrored=False)),
+    "mirrored plan with another digest": ("P0001", lambda w: (w.mirror(5, b"else"), w.open_batch(5), w.close_batch(5))),
+    "redo twice": ("23505", lambda w: w.commit(5, redo_of=3)),
+    "redo of a later txid": ("23514", lambda w: w.commit(5, redo_of=5)),
+    "redo of an unknown txid": ("23514", lambda w: w.commit(5, redo_of=99)),
+    "rewrite": ("P0001", lambda w: w.execute("update txtopo.ledger set read = 1 where txid = 2")),
+    "delete": ("P0001", lambda w: w.execute("delete from txtopo.ledger where txid = 2")),
+    "change identity while applying": (
+        "P0001",
+        lambda w: (w.mirror(5), w.open_batch(5), w.execute("update txtopo.ledger set digest = 'x' where txid = 5")),
+    ),
+    "rewrite a count": ("P0001", lambda w: w.execute("update txtopo.committer_count set written = 0, ignored = 3")),
+    "rewrite a plan": ("P0001", lambda w: w.execute("update txtopo.plan set bytes = 'x' where txid = 1")),
+    "edge loses a row": (
+        "23514",
+        lambda w: (w.open_batch(5), w.execute("insert into txtopo.edge_count values ('t', 5, 'a>b', 5, 4)")),
+    ),
+    "fence goes back": ("P0001", lambda w: w.execute("update txtopo.fence set last_txid = 1")),
+    "fence jumps": ("P0001", lambda w: w.execute("update txtopo.fence set last_txid = 9")),
+    "epoch goes back": ("P0001", lambda w: w.execute("update txtopo.fence set epoch = 0")),
+    "owner changes within an epoch": (
+        "P0001",
+        lambda w: w.execute("update txtopo.fence set owner_nonce = %s", (str(uuid.uuid4()),)),
+    ),
+    "topology name with a quote": (
+        "23514",
+        lambda w: w.execute(
+            "insert into txtopo.fence values ('a\"b', %s, %s, 1, %s, false, 0)", (INCARNATION, NONCE, CODE)
+        ),
+    ),
+}
+LATER: dict[str, tuple[str, Attack]] = {
+    "attempt forgotten": ("P0001", lambda w: (w.begin(5, 0), w.execute("delete from txtopo.attempt"))),
+    "attempt id goes back": ("P0001", lambda w: (w.begin(5, 1), w.begin(5, 0))),
+    "attempt begun twice": ("23505", lambda w: (w.begin(5, 0), w.begin(5, 0))),
+    "attempt ends twice": ("P0001", lambda w: (w.begin(5, 0), w.end(5, "applied"), w.end(5, "cancelled"))),
+    "attempt begins again": (
+        "P0001",
+        lambda w: (
+            w.begin(5, 0),
+            w.end(5, "cancelled"),
+            w.execute("update txtopo.attempt set state = 'begun', ended_at = null"),
+        ),
+    ),
+    "attempt changes its epoch": ("P0001", lambda w: (w.begin(5, 0), w.execute("update txtopo.attempt set epoch = 2"))),
+    "attempt fails without a reason": ("23514", lambda w: (w.begin(5, 0), w.end(5, "failed"))),
+    "metadata piece under a false digest": (
+        "23514",
+        lambda w: w.execute("insert into txtopo.plan_part values (sha256('a'), 'b')"),
+    ),
+    "metadata piece rewritten": (
+        "P0001",
+        lambda w: (
+            w.execute("insert into txtopo.plan_part values (sha256('a'), 'a')"),
+            w.execute("update txtopo.plan_part set bytes = 'b'"),
+        ),
+    ),
+    "ledger truncated": ("P0001", lambda w: w.execute("truncate txtopo.ledger cascade")),
+}
+"""Attacks on what was added to the ledger since."""
+
+
+def test_all_attacks_are_here() -> None:
+    """The ledger refuses 51 attacks."""
+    assert len(ATTACKS) == 51
+
+
+@pytest.mark.parametrize("name", [*ATTACKS, *LATER])
+def test_attack_is_refused(attacker: Attacker, name: str) -> None:
+    """The server itself refuses what would break the protocol, and nothing of it stays."""
+    sqlstate, attack = {**ATTACKS, **LATER}[name]
+
+    with pytest.raises(psycopg2.Error) as refused:
+        attack(attacker)
+        attacker.connection.commit()
+
+    attacker.connection.rollback()
+    assert refused.value.pgcode == sqlstate
+    assert attacker.rows("select last_txid, epoch, (select count(*) from txtopo.ledger) from txtopo.fence") == [
+        (4, 1, 5)
+    ]
+
+
+def test_seals_can_be_recomputed_from_the_rows(attacker: Attacker) -> None:
+    """Each final row carries a seal that anybody can compute again."""
+    for n in range(5, 10):
+        attacker.commit(n)
+        attacker.connection.commit()
+
+    assert attacker.broken_seal() is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "txid"),
+    [
+        ("update txtopo.ledger set read = 11 where txid = 2", 2),
+        ("update txtopo.ledger set reason = 'other' where txid = 3", 3),
+        ("update txtopo.ledger set attempt = 7 where txid = 1", 1),
+        ("update txtopo.committer_count set arrived = 11, counted = 11 where txid = 4", 4),
+    ],
+)
+def test_edit_by_a_superuser_shows_in_the_seals(attacker: Attacker, edit: str, txid: int) -> None:
+    """Whoever may switch triggers off can change a row, but not unseen."""
+    attacker.execute("alter table txtopo.ledger disable trigger all")
+    attacker.execute("alter table txtopo.committer_count disable trigger all")
+
+    attacker.execute(edit)
+
+    assert attacker.broken_seal() == txid

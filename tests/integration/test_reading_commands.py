@@ -1,0 +1,525 @@
+"""The reading commands on a real database: what they say, what they need, what they end with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+from sqlalchemy import text
+
+from tests.kit.filled_ledger import FINGERPRINT, FilledLedger
+from tests.kit.fix_postgres import execute_as_superuser, folder_for_services
+from txtopo.audit import statements
+from txtopo.audit.reading import reading
+from txtopo.cli import main
+from txtopo.errors import PostgresUnavailable
+from txtopo.local.postgres import LocalPostgres
+
+Run = Callable[..., "Said"]
+
+
+class Said:
+    """What a command ended with and wrote."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def ledger(database: str) -> Iterator[FilledLedger]:
+    """Topology `flights`: 1, 2 and 4 committed, 3 quarantined, 5 failed twice, 6 planned only."""
+    with contextlib.closing(FilledLedger(database)) as filled:
+        filled.batch(1)
+        filled.batch(2)
+        filled.plan(3)
+        filled.commit(3, quarantine="the file is gone")
+        filled.batch(4)
+        filled.plan(5)
+        filled.plan(6)
+        failure = {"kind": "data", "component": "clean", "position": "/data/day_005.csv:17", "message": "flights.py:12 ValueError: no\x1b[31m hour",
+                   "detail": "Traceback:\n  line 12"}  # fmt: skip
+        filled.attempt(5, 0, "failed", **failure)
+        filled.attempt(5, 1, "failed", **failure)
+        yield filled
+
+
+@pytest.fixture
+def run(database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line against this test's database."""
+    monkeypatch.setenv("TXTOPO_DSN", database)
+
+    def run(*arguments: str) -> Said:
+        code = main(arguments)
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+def test_status_tells_how_a_running_topology_fares(ledger: FilledLedger, run: Run) -> None:
+    """Promise: state, last committed txid and when, planned ahead, what it waits for, failed attempts, leader, epoch."""
+    ledger.lead(planned_txid=6, problem="waiting for ZooKeeper")
+
+    said = run("status", "flights")
+
+    assert said.code == 0
+    for part in ("flights  RUNNING", "up to txid 4 at 20", "2 ahead, up to txid 6", "waiting for ZooKeeper", "2 failed attempts",
+                 "1 batches quarantined", "box pid 4711 since", "epoch     3"):  # fmt: skip
+        assert part in said.out
+
+
+def test_status_of_a_halted_topology_gives_reason_and_next_command(ledger: FilledLedger, run: Run) -> None:
+    """Promise: HALTED with reason and next command; exit code 1."""
+    ledger.lead("halted", reason="batch failed three times", halted_txid=5)
+
+    said = run("status")
+
+    assert said.code == 1
+    assert "HALTED" in said.out
+    assert "batch 5: batch failed three times" in said.out
+    assert "txtopo show flights 5" in said.out
+    assert "txtopo run flights.py:topology" in said.out
+
+
+@pytest.mark.parametrize(("silent_s", "state", "code"), [(20, "RUNNING", 0), (40, "STALLED", 1)])
+def test_silence_beyond_the_limit_is_stalled(
+    ledger: FilledLedger, run: Run, silent_s: float, state: str, code: int
+) -> None:
+    """Promise: STALLED when running and heartbeat older than STALLED_AFTER_S by the database's clock; exit code 1."""
+    ledger.lead(silent_s=silent_s)
+
+    said = run("status", "--json")
+
+    assert (said.code, said.json["topologies"][0]["state"]) == (code, state)
+
+
+@pytest.mark.parametrize(("stored", "state"), [("stopped", "STOPPED"), ("finished", "FINISHED")])
+def test_a_topology_that_ended_well_is_no_bad_answer(ledger: FilledLedger, run: Run, stored: str, state: str) -> None:
+    """Promise: only HALTED and STALLED end with 1, however long ago the last heartbeat was."""
+    ledger.lead(stored, silent_s=9999)
+
+    said = run("status", "flights")
+
+    assert said.code == 0
+    assert f"flights  {state}" in said.out
+
+
+def test_a_topology_without_leader_row_is_shown(ledger: FilledLedger, run: Run) -> None:
+    """Promise: between claiming the fence and the first word of the leader there is nothing to hide."""
+    said = run("status")
+
+    assert said.code == 0
+    assert "flights  STOPPED" in said.out
+
+
+def test_no_topology_is_a_sentence_and_not_an_error(run: Run) -> None:
+    """Promise: exit code 0 for an empty list."""
+    said, as_json = run("status"), run("status", "--json")
+
+    assert (said.code, as_json.code) == (0, 0)
+    assert said.out.startswith("No topology has run")
+    assert as_json.json == {"schema": "txtopo.status/1", "topologies": []}
+
+
+@pytest.mark.parametrize(
+    "command", [("status", "flihgts"), ("batches", "flihgts"), ("show", "flihgts", "1"), ("stop", "flihgts")]
+)
+def test_an_unknown_topology_is_an_error_that_suggests(
+    ledger: FilledLedger, run: Run, command: tuple[str, ...]
+) -> None:
+    """Promise: a name that does not exist ends with 1 and names what does."""
+    said = run(*command)
+
+    assert said.code == 1
+    assert "did you mean flights?" in said.err
+    assert said.out == ""
+
+
+def test_batches_come_newest_first_with_their_states(ledger: FilledLedger, run: Run) -> None:
+    """Promise: committed, quarantined, planned, failed; attempts, files, read, rejected and counts of committers."""
+    said = run("batches", "flights", "--json")
+
+    rows = said.json["batches"]
+    assert said.json["schema"] == "txtopo.batches/1"
+    assert [(row["txid"], row["state"]) for row in rows] == [
+        (6, "planned"), (5, "failed"), (4, "committed"), (3, "quarantined"), (2, "committed"), (1, "committed")
+    ]  # fmt: skip
+    assert [row["attempts"] for row in rows] == [0, 2, 1, 0, 1, 1]
+    assert [row["files"] for row in rows] == [1] * 6
+    assert rows[2]["read"] == 1200
+    assert rows[2]["committers"][0]["written"] == 35
+    assert rows[2]["committers"][0]["digest"] == "123456789012345678901234567890"
+    assert 1.4 < rows[2]["duration_s"] < 30
+    assert rows[2]["committed_at"].endswith("Z")
+    assert rows[1]["committed_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "txids"),
+    [
+        (["--state", "failed"], [5]),
+        (["--state", "planned"], [6]),
+        (["--state", "quarantined"], [3]),
+        (["--state", "committed"], [4, 2, 1]),
+        (["--limit", "3"], [6, 5, 4]),
+        (["--state", "committed", "--limit", "1"], [4]),
+    ],
+)
+def test_batches_are_filtered_and_limited(
+    ledger: FilledLedger, run: Run, arguments: list[str], txids: list[int]
+) -> None:
+    """Promise: --state and --limit."""
+    said = run("batches", "flights", "--json", *arguments)
+
+    assert [row["txid"] for row in said.json["batches"]] == txids
+
+
+def test_a_batch_whose_attempt_began_before_its_plan_was_mirrored_is_listed(ledger: FilledLedger, run: Run) -> None:
+    """Promise: what is uncommitted is listed, wherever it is known from."""
+    ledger.attempt(7)
+
+    said = run("batches", "flights", "--json", "--limit", "1")
+
+    assert [(row["txid"], row["state"], row["files"]) for row in said.json["batches"]] == [(7, "planned", 0)]
+
+
+def test_another_topology_does_not_show(ledger: FilledLedger, run: Run) -> None:
+    """Promise: every SELECT is bound to its topology."""
+    with contextlib.closing(FilledLedger(ledger.dsn, "orders")) as other:
+        other.plan(1)
+        other.attempt(1, 0, "failed", kind="data", message="x")
+
+        said, status = run("batches", "orders", "--json"), run("status", "orders", "--json")
+        mine = run("show", "flights", "1", "--json")
+
+    assert [row["txid"] for row in said.json["batches"]] == [1]
+    assert [one["failed_attempts"] for one in status.json["topologies"]] == [1]
+    assert [attempt["state"] for attempt in mine.json["attempts"]] == ["applied"]
+
+
+def test_show_tells_everything_about_a_committed_batch(ledger: FilledLedger, run: Run) -> None:
+    """Promise: files with size and fingerprint, rows, attempts, committers, spans, digest, next commands."""
+    said, as_json = run("show", "flights", "4"), run("show", "flights", "4", "--json")
+
+    assert said.code == 0
+    for part in ("batch 4 of flights  COMMITTED at", "1\u2009200 read", "/data/day_004.csv", "400 B", FINGERPRINT.hex()[:16], "processing 750 ms",
+                 "commit 3 ms", "public.flights_totals", "next", as_json.json["digest"]):  # fmt: skip
+        assert part in said.out
+    assert as_json.json["schema"] == "txtopo.batch/1"
+    assert as_json.json["files"] == [
+        {"spout": "files", "path": "/data/day_004.csv", "size": 400, "fingerprint": FINGERPRINT.hex()}
+    ]
+    assert as_json.json["targets"] == {"counts": "public.flights_totals"}
+    assert as_json.json["ledger"]["read"] == 1200
+
+
+def test_show_tells_why_a_batch_failed(ledger: FilledLedger, run: Run) -> None:
+    """Promise: attempts with times, errors and host; text from data never steers the terminal."""
+    said = run("show", "flights", "5")
+
+    assert said.code == 0
+    assert "batch 5 of flights  FAILED" in said.out
+    assert "attempt 1 failed in clean at /data/day_005.csv:17: flights.py:12 ValueError" in said.out
+    assert "    Traceback:\n      line 12" in said.out
+    assert "\x1b" not in said.out
+
+
+def test_show_tells_why_a_batch_is_quarantined(ledger: FilledLedger, run: Run) -> None:
+    """Promise: R14, a quarantined batch is a row with its reason."""
+    said = run("show", "flights", "3")
+
+    assert "QUARANTINED" in said.out
+    assert "the file is gone" in said.out
+
+
+def test_show_of_an_unknown_batch_ends_with_1(ledger: FilledLedger, run: Run) -> None:
+    """Promise: a clear error, exit code 1."""
+    said = run("show", "flights", "17")
+
+    assert (said.code, said.out) == (1, "")
+    assert "flights has no batch 17: its batches go from 1 to 6" in said.err
+
+
+def test_show_reads_a_file_list_that_lies_in_pieces(ledger: FilledLedger, run: Run) -> None:
+    """Promise: metadata too long for a plan is put back from plan_part."""
+    piece = json.dumps({"files": [{"path": "/data/day_008.csv", "size": 77}]}).encode()
+    with ledger.connection:
+        ledger.execute("insert into txtopo.plan_part (digest, bytes) values (sha256(%s), %s)", piece, piece)
+        digest = ledger.execute("select encode(digest, 'hex') from txtopo.plan_part")[0][0]
+    from tests.kit.filled_ledger import INCARNATION
+    from txtopo.core.plan import Plan
+
+    plan = Plan(
+        topology="flights", incarnation=INCARNATION, txid=7, previous_digest=b"x", metadata={"files": {"$part": digest}}
+    )
+    with ledger.connection:
+        ledger.execute(
+            "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values ('flights', 7, %s, %s, 3)",
+            plan.digest,
+            plan.bytes,
+        )
+        ledger.execute(
+            "insert into txtopo.source_file (topology, spout, path, fingerprint, txid) values ('flights', 'files', '/data/day_008.csv', 'x', 7)"
+        )
+
+    said = run("show", "flights", "7", "--json")
+
+    assert [file["size"] for file in said.json["files"]] == [77]
+    assert said.json["plan_problem"] is None
+
+
+def test_show_says_when_a_plan_cannot_be_read(ledger: FilledLedger, run: Run) -> None:
+    """Promise: an unreadable plan is named and hides nothing else (Z14)."""
+    with ledger.connection:
+        ledger.execute(
+            "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values ('flights', 7, 'd', 'rubbish', 3)"
+        )
+
+    said = run("show", "flights", "7")
+
+    assert said.code == 0
+    assert "cannot be read: table txtopo.plan holds no readable plan" in said.out
+
+
+def test_a_role_that_may_only_select_can_read_everything(
+    ledger: FilledLedger, run: Run, postgres_server: LocalPostgres
+) -> None:
+    """Promise: reading needs SELECT and nothing else, and no ZooKeeper; stop is refused with 3, for want of the right to write."""
+    ledger.lead()
+    role = f"reader_{ledger.connection.info.dbname}"
+    execute_as_superuser(
+        ledger.dsn,
+        sql.SQL("create role {} login").format(sql.Identifier(role)),
+        sql.SQL("grant usage on schema txtopo to {}").format(sql.Identifier(role)),
+        sql.SQL("grant select on all tables in schema txtopo to {}").format(sql.Identifier(role)),
+    )
+    try:
+        dsn = as_role(ledger.dsn, role)
+        codes = [
+            run("--dsn", dsn, *command).code
+            for command in (["status"], ["batches", "flights"], ["show", "flights", "4"])
+        ]
+        refused = run("--dsn", dsn, "stop", "flights")
+    finally:
+        execute_as_superuser(ledger.dsn, sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
+
+    assert codes == [0, 0, 0]
+    assert refused.code == 3
+    assert "permission denied" in refused.err
+
+
+def as_role(dsn: str, role: str) -> str:
+    """The same database as another role."""
+    scheme, _, rest = dsn.partition("://")
+    return f"{scheme}://{quote(role)}@{rest.rpartition('@')[2]}"
+
+
+def test_a_reading_command_cannot_write(ledger: FilledLedger) -> None:
+    """Promise: reading commands send SELECTs in a read-only database transaction."""
+    with pytest.raises(PostgresUnavailable, match="read-only"), reading(ledger.dsn) as connection:
+        connection.execute(text("insert into txtopo.request (topology, kind) values ('flights', 'stop')"))
+
+
+def test_a_command_sees_one_state_of_the_database(ledger: FilledLedger) -> None:
+    """Promise: I12, every reader sees the state after some txid."""
+    with reading(ledger.dsn) as connection:
+        before = connection.execute(text("select last_txid from txtopo.fence")).scalar_one()
+        ledger.commit(5)
+        after = connection.execute(text("select last_txid from txtopo.fence")).scalar_one()
+
+    assert before == after == 4
+
+
+def test_a_database_without_schema_names_the_command(empty_database: str, run: Run) -> None:
+    """Promise: error = what failed and the next command to type; exit code 2."""
+    said = run("--dsn", empty_database, "status")
+
+    assert said.code == 2
+    assert "run `txtopo migrate`" in said.err
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("migrate",), ("migrate", "--check"), ("batches", "flights"), ("stop", "flights")]
+)
+def test_postgres_away_is_3_and_the_password_stays_hidden(run: Run, command: tuple[str, ...]) -> None:
+    """Promise: 3 means that the check did not run; no secret in an error."""
+    said = run("--dsn", "postgresql://me:hush@127.0.0.1:9/nowhere", *command)
+
+    assert (said.code, said.out) == (3, "")
+    assert "postgresql://me:***@127.0.0.1:9/nowhere" in said.err
+    assert "hush" not in said.err
+
+
+def test_migrate_applies_once_and_check_says_what_is_pending(empty_database: str, run: Run) -> None:
+    """Promise: --check ends with 1 when something is pending and changes nothing."""
+    pending, again = (
+        run("--dsn", empty_database, "migrate", "--check"),
+        run("--dsn", empty_database, "migrate", "--check"),
+    )
+    applied, nothing = run("--dsn", empty_database, "migrate"), run("--dsn", empty_database, "migrate")
+    done = run("--dsn", empty_database, "migrate", "--check")
+
+    assert (pending.code, again.code, applied.code, nothing.code, done.code) == (1, 1, 0, 0, 0)
+    assert "pending 0001" in again.out
+    assert "applied 0001" in applied.out
+    assert "nothing to do" in nothing.out
+
+
+def test_stop_does_nothing_when_no_leader_is_alive(ledger: FilledLedger, run: Run) -> None:
+    """Promise: says so, does nothing, exit code 0; an order left open would stop the next leader."""
+    ledger.lead(silent_s=60)
+    stalled = run("stop", "flights")
+    ledger.lead("finished")
+    finished = run("stop", "flights")
+
+    assert (stalled.code, finished.code) == (0, 0)
+    assert "No leader of flights is alive" in stalled.out
+    assert "flights does not run (FINISHED)" in finished.out
+    assert list(ledger.requests()) == []
+
+
+def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
+    ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: inserts a request of kind stop and prints what happened."""
+    ledger.lead()
+    monkeypatch.setattr(stop_module(), "POLL_S", 0.02)
+    answer = answering(ledger.dsn, "done", "3 batches were finished")
+
+    said = run("stop", "flights", "--timeout", "20")
+    answer.join()
+
+    assert said.code == 0
+    assert "flights is stopped: 3 batches were finished" in said.out
+    assert [(kind, state, bool(actor)) for kind, state, _, actor in ledger.requests()] == [("stop", "done", True)]
+
+
+def test_stop_that_is_refused_ends_with_1(ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: the answer is bad."""
+    ledger.lead()
+    monkeypatch.setattr(stop_module(), "POLL_S", 0.02)
+    answer = answering(ledger.dsn, "refused", "not now")
+
+    said = run("stop", "flights", "--timeout", "20")
+    answer.join()
+
+    assert said.code == 1
+    assert "not now" in said.err
+
+
+def test_stop_that_takes_too_long_ends_with_3_and_is_not_asked_twice(ledger: FilledLedger, run: Run) -> None:
+    """Promise: the timeout bounds the wait; the order stands, once."""
+    ledger.lead()
+
+    first, second = run("stop", "flights", "--timeout", "0"), run("stop", "flights", "--timeout", "0")
+
+    assert (first.code, second.code) == (3, 3)
+    assert "has not stopped within 0 s" in first.err
+    assert len(ledger.requests()) == 1
+
+
+def test_stop_withdraws_the_order_when_the_leader_dies_meanwhile(
+    ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: an order that nobody can carry out does not stop the next leader."""
+    ledger.lead()
+    monkeypatch.setattr(stop_module(), "_nothing_to_stop", lambda dsn, topology: ledger.lead("halted", reason="x"))
+
+    said = run("stop", "flights")
+
+    assert said.code == 0
+    assert "does not run any more" in said.out
+    assert [(state, answer) for _, state, answer, _ in ledger.requests()] == [
+        ("refused", "withdrawn: no leader is alive")
+    ]
+
+
+def stop_module() -> Any:
+    """The module, not the command of the same name."""
+    import importlib
+
+    return importlib.import_module("txtopo.cli.stop")
+
+
+def answering(dsn: str, state: str, answer: str) -> threading.Thread:
+    """A leader of few words: waits for a request and answers it."""
+
+    def wait_and_answer() -> None:
+        with contextlib.closing(psycopg2.connect(dsn)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                for _ in range(2000):
+                    cursor.execute(
+                        "update txtopo.request set state = %s, answer = %s, done_at = clock_timestamp() where state = 'open' returning 1",
+                        (state, answer),
+                    )
+                    if cursor.fetchone():
+                        return
+                    cursor.execute("select pg_sleep(0.01)")
+
+    thread = threading.Thread(target=wait_and_answer, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_lists_are_read_through_keys_even_after_ten_thousand_batches(ledger: FilledLedger) -> None:
+    """Promise: status, batches and show stay fast: no statement walks through the ledger, its counts or its attempts to list twenty batches."""
+    with ledger.connection:
+        ledger.execute(
+            "set local session_replication_role = replica"
+        )  # no triggers: only the plans of the server matter here
+        ledger.execute(
+            "insert into txtopo.ledger (topology, txid, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, dead_lettered, committers, "
+            "prev_txid, prev_digest) select 'big', n, 'd', gen_random_uuid(), 1, 0, 'c', 'applied', 9, 0, 0, 1, n - 1, 'd' from generate_series(1, 10000) n"
+        )
+        ledger.execute(
+            "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash) select 'big', n, 0, 1, 'c' from generate_series(1, 10000) n"
+        )
+        ledger.execute(
+            "insert into txtopo.committer_count select 'big', n, 'counts', 1, 1, 1, 1, 0, 0, 1 from generate_series(1, 10000) n"
+        )
+        ledger.execute("insert into txtopo.plan select 'big', n, 'd', '{}', 0, 1 from generate_series(1, 10000) n")
+        ledger.execute(
+            "insert into txtopo.source_file select 'big', 'files', '/' || n, 'f', n from generate_series(1, 10000) n"
+        )
+    ledger.connection.autocommit = True
+    ledger.execute("analyze")
+
+    with reading(ledger.dsn) as connection:
+        values = {"topology": "big", "last": 10_000, "state": None, "limit": 20}
+        plan = "\n".join(connection.execute(text("explain " + statements.BATCHES), values).scalars())
+
+    for table in ("ledger", "attempt", "committer_count", "plan"):
+        assert f"Seq Scan on {table}" not in plan
+
+
+def test_local_services_are_found_by_every_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: after `txtopo dev up` a newcomer types no connection string; what it prints on stdout can be evaluated by a shell."""
+    monkeypatch.delenv("TXTOPO_DSN", raising=False)
+    monkeypatch.delenv("TXTOPO_ZK", raising=False)
+    with folder_for_services() as folder:
+        monkeypatch.setenv("TXTOPO_HOME", str(folder / "home"))
+        try:
+            up = main(["dev", "up"])
+            exported = capsys.readouterr().out.splitlines()
+            codes = [up, main(["dev", "status"]), main(["migrate"]), main(["migrate", "--check"]), main(["status"])]
+        finally:
+            down = main(["dev", "down", "--wipe"])
+
+    assert (*codes, down) == (0, 0, 0, 0, 0, 0)
+    assert exported[0].startswith("export TXTOPO_DSN=postgresql://")
+    assert exported[1].startswith("export TXTOPO_ZK=127.0.0.1:")
+    assert exported[1].endswith("/txtopo")

@@ -1,0 +1,1 @@
+"""Fixtures and helpers by subject; tests/conftest.py registers them."""

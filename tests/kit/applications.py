@@ -1,0 +1,20 @@
+"""Topologies that tests run in this process and in driver processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kit.orders import FIELDS
+from txtopo import CountCommitter, FileSpout, Topology, TopologyBuilder
+
+
+def orders_topology(
+    folder: Path, *, name: str = "orders", files_per_batch: int = 1, settled_s: float = 0.05
+) -> Topology:
+    """Counts orders by shop and article, straight from the files."""
+    builder = TopologyBuilder(name)
+    builder.set_spout("files", FileSpout(str(folder), FIELDS, files_per_batch=files_per_batch, settled_s=settled_s))
+    builder.set_committer_bolt(
+        "totals", CountCommitter(table="order_totals", keys=["shop", "article"], count="rows", sums=["pieces", "price"])
+    ).shuffle_grouping("files")
+    return builder.build()

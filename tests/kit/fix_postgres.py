@@ -1,0 +1,117 @@
+"""Fixtures of Postgres: one real server for all tests of a run, a database of its own for each test."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from txtopo.local.postgres import LocalPostgres
+
+TEMPLATE = "txtopo_template"
+
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def folder_for_services() -> Iterator[Path]:
+    """A folder with a short path that an unprivileged account may enter, deleted afterwards.
+
+    Pytest's own `tmp_path` is neither: its parents are closed, and a socket's path must be short.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="txtopo-test-"))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def execute_as_superuser(dsn: str, *statements: sql.Composable) -> None:
+    """Run statements outside a database transaction, as CREATE DATABASE wants it."""
+    with contextlib.closing(psycopg2.connect(dsn)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+
+def with_database(dsn: str, name: str) -> str:
+    """The same server's URL with another database."""
+    return f"{dsn.rsplit('/', 1)[0]}/{name}"
+
+
+@contextlib.contextmanager
+def fresh_database(server: LocalPostgres, template: str | None) -> Iterator[str]:
+    """The URL of a new database, dropped afterwards even while somebody is connected."""
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+    if template is not None:
+        create += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+    execute_as_superuser(server.dsn, create)
+    try:
+        yield with_database(server.dsn, name)
+    finally:
+        execute_as_superuser(
+            server.dsn, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        )
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[LocalPostgres]:
+    """A real Postgres shared by the tests of this run. Do not stop or crash it: `own_postgres` is for that."""
+    with folder_for_services() as folder, LocalPostgres(folder / "postgres") as server:
+        try:
+            yield server
+        finally:
+            server.remove()
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: LocalPostgres) -> str:
+    """Name of a database with the newest schema, migrated once a run and copied for each test."""
+    from txtopo.committers.migrating import migrate  # only now: tests without a schema must not need it
+
+    execute_as_superuser(postgres_server.dsn, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
+    migrate(with_database(postgres_server.dsn, TEMPLATE))
+    # A connection that the migration left in a pool would make every copy fail.
+    execute_as_superuser(
+        postgres_server.dsn,
+        sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(TEMPLATE)),
+        sql.SQL("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}").format(
+            sql.Literal(TEMPLATE)
+        ),
+    )
+    return TEMPLATE
+
+
+@pytest.fixture
+def database(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
+    """URL of a database of this test's own, with txtopo's schema and nothing in it."""
+    with fresh_database(postgres_server, migrated_template) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def empty_database(postgres_server: LocalPostgres) -> Iterator[str]:
+    """URL of a database of this test's own, without any schema."""
+    with fresh_database(postgres_server, None) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[LocalPostgres]:
+    """A running Postgres of this test's own, free to be stopped, crashed and restarted; it has no schema."""
+    with folder_for_services() as folder, LocalPostgres(folder / "postgres") as server:
+        try:
+            yield server
+        finally:
+            server.remove()

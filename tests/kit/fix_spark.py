@@ -1,0 +1,143 @@
+"""Fixtures of Spark: one quiet local session for all tests of a run, and topologies that read small in-memory parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txtopo.committers.counting import CountCommitter
+from txtopo.core.fields import parse_fields
+from txtopo.core.plan import Metadata
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import BatchDataError
+from txtopo.local.java import java_environment
+from txtopo.ports import Assignment
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally, Topology
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+FIELDS = "name string, amount int, big bigint, price decimal(38,2)"
+
+
+class ListSpout(Spout):
+    """Emits the rows that the metadata holds: `{"parts": [[row, …], …]}`; a row may be an instruction to misbehave."""
+
+    def __init__(self, fields: str = FIELDS) -> None:
+        self.fields = parse_fields(fields)
+
+    def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
+        raise NotImplementedError
+
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        return [{"rows": rows} for rows in metadata["parts"]]
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from txtopo.spouts.arrow_types import arrow_schema
+
+        schema = arrow_schema(self.fields)
+        rows = [row for row in part["rows"] if isinstance(row, list)]
+        for row in part["rows"]:
+            if isinstance(row, str):
+                _misbehave(row, tally)
+        tally.read += len(rows)
+        columns = [
+            pa.array([values[at] for values in rows], pa.string() if field.name == "price" else field.type)
+            for at, field in enumerate(schema)
+        ]
+        yield pa.RecordBatch.from_arrays(
+            [column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+        )
+
+    def inputs(self, metadata: Metadata) -> Sequence[Input]:
+        return ()
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"kind": "list"}
+
+
+def _misbehave(instruction: str, tally: Tally) -> None:
+    import time
+
+    from pyspark import TaskContext
+
+    word, _, argument = instruction.partition(" ")
+    context = TaskContext.get()
+    number = context.attemptNumber() if context is not None else 0
+    match word:
+        case "die" if number == 0:
+            tally.read += 1000
+            os._exit(9)
+        case "die-always":
+            os._exit(9)
+        case "bad":
+            raise BatchDataError("not a number", component="spout", position="a.csv:7", detail="raw")
+        case "value-error":
+            raise ValueError("emitter bug")
+        case "os-error":
+            raise OSError("disk is away")
+        case "differ":
+            # Says something else each time it is read.
+            with Path(argument).open("a") as file:
+                file.write("x")
+            tally.read += Path(argument).stat().st_size
+        case "wait":
+            # Says that it runs, and runs until the file `go` beside it is there.
+            here = Path(argument)
+            (here / f"pid-{os.getpid()}").touch()
+            deadline = time.monotonic() + 60
+            while not (here / "go").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+
+def list_topology(
+    *bolts: Any,
+    name: str = "lists",
+    rows: str = "any",
+    keys: Sequence[str] = ("name",),
+    sums: Sequence[str] = ("amount",),
+) -> Topology:
+    """Rows of lists, through these bolts (functions, or pairs of function and declared fields), to counts by `keys`."""
+    builder = TopologyBuilder(name)
+    builder.set_spout("source", ListSpout())
+    source = "source"
+    for number, bolt in enumerate(bolts, 1):
+        function, fields = bolt if isinstance(bolt, tuple) else (bolt, FIELDS)
+        builder.set_bolt(f"bolt{number}", function, inputs=source, fields=fields, rows=rows)
+        source = f"bolt{number}"
+    committer = CountCommitter("counts", list(keys), count="n", sums={field: f"sum_{field}" for field in sums})
+    builder.set_committer_bolt("counter", committer).fields_grouping(source, list(keys))
+    return builder.build()
+
+
+def assignment(txid: int, *parts: Sequence[Any], attempt: int = 0) -> Assignment:
+    """An attempt at a batch of these parts."""
+    return Assignment(
+        attempt=TransactionAttempt(txid, attempt), metadata={"source": {"parts": [list(part) for part in parts]}}
+    )
+
+
+def row(name: str | None, amount: int | None = 1, big: int | None = 0, price: str | None = "0") -> list[Any]:
+    """One tuple of `FIELDS`, as JSON."""
+    return [name, amount, big, price]
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one local session of a test run: two cores, four tries a task, as `run` starts it."""
+    from txtopo.spark.session import SessionOptions, start_session, stop_session
+
+    os.environ.update(java_environment())
+    spark = start_session(
+        SessionOptions(app_name="tests", log_folder=tmp_path_factory.mktemp("spark"), master="local[2]")
+    )
+    yield spark
+    stop_session()

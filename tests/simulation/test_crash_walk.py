@@ -1,0 +1,86 @@
+"""The real planner, machine, runner and commit on memory stores, killed at every step of every batch of a short run, thousands of seeds a minute."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from tests.kit.orders import Totals, recount, write_orders
+from txtopo.faults import CrashPoint
+from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
+
+FILES = 4
+SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "40"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("simulated") / "orders"
+    write_orders(path, FILES, rows=6)
+    return path
+
+
+def totals(stores: SimulatedStores) -> Totals:
+    rows = stores.postgres.tables["public.order_totals"]
+    return {
+        (str(k[0]) if k[0] is not None else None, str(k[1])): (int(v[0]), Decimal(v[1]), Decimal(v[2]))
+        for k, v in rows.items()
+    }
+
+
+def check(stores: SimulatedStores, folder: Path) -> None:
+    """I1, I2, I4, I6 on what is left."""
+    assert totals(stores) == recount(folder)
+    ledger = stores.postgres.topologies["orders"].ledger
+    assert sorted(ledger) == list(range(FILES + 1))
+    epochs = [ledger[txid].epoch for txid in sorted(ledger)]
+    assert epochs == sorted(epochs)
+
+
+def test_every_step_of_a_short_run_can_be_the_last_of_its_driver(folder: Path) -> None:
+    """After any death a new driver takes up the work: nothing lost, nothing twice."""
+    topology = orders_topology(folder)
+    reached: set[CrashPoint] = set()
+    for nth in range(1, 1000):
+        stores = SimulatedStores()
+        with KillAt(nth) as kill:
+            try:
+                end = SimulatedDriver(topology=topology, stores=stores, seed=7).run()
+            except Killed:
+                end = None
+        if end is not None:
+            assert kill.killed_at is None
+            break
+        assert kill.killed_at is not None
+        reached.add(kill.killed_at)
+
+        assert SimulatedDriver(topology=topology, stores=stores, seed=8).run().kind == "finished"
+        check(stores, folder)
+    assert reached == set(CrashPoint)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_any_number_of_deaths_leaves_the_counts_right(folder: Path, seed: int) -> None:
+    """Several drivers in a row die at random steps, with every order of work that the seed draws."""
+    topology = orders_topology(folder)
+    stores = SimulatedStores()
+    for life in range(12):
+        with KillAt(1 + (seed * 7919 + life * 104729) % 60):
+            try:
+                end = SimulatedDriver(topology=topology, stores=stores, seed=seed * 100 + life).run()
+            except Killed:
+                continue
+        assert end.kind in ("finished", "halted"), end
+        if end.kind == "halted":
+            assert (
+                "ended 3 times when it ran alone" in end.reason
+            )  # killed at the same batch over and over, as a bolt that ends its process does
+            return
+        break
+    else:
+        assert SimulatedDriver(topology=topology, stores=stores, seed=seed).run().kind == "finished"
+    check(stores, folder)

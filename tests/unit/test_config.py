@@ -1,0 +1,326 @@
+"""Settings come from flags, environment and files in a fixed order, and everything that is wrong is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from txtopo.config import Settings, load_settings, masked, zookeeper_address
+from txtopo.core import limits
+from txtopo.errors import ConfigurationError
+
+
+@dataclass
+class Found:
+    """Local services."""
+
+    dsn: str = "postgresql://me@127.0.0.1:5555/dev"
+    zookeeper: str = "127.0.0.1:2222"
+
+
+def load(
+    cwd: Path,
+    toml: str | None = None,
+    *,
+    flags: Mapping[str, object] | None = None,
+    target: str | None = None,
+    **environment: str,
+) -> Settings:
+    """Settings in a folder with that txtopo.toml."""
+    if toml is not None:
+        (cwd / "txtopo.toml").write_text(toml, "utf-8")
+    return load_settings(flags or {}, cwd=cwd, environment=environment, target=target)
+
+
+def refusal(cwd: Path, toml: str | None = None, **more: object) -> str:
+    """The message of the ConfigurationError."""
+    with pytest.raises(ConfigurationError) as caught:
+        load(cwd, toml, **more)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_without_any_source_the_limits_are_the_defaults(tmp_path: Path) -> None:
+    """Promise: defaults come from core/limits.py."""
+    settings = load(tmp_path)
+
+    assert (settings.dsn, settings.zookeeper, settings.master, settings.conf, settings.once) == (
+        None,
+        None,
+        None,
+        {},
+        False,
+    )
+    assert (settings.workers, settings.spout_pending_max, settings.attempts_max) == (
+        limits.WORKERS,
+        limits.SPOUT_PENDING_MAX,
+        limits.ATTEMPTS_MAX,
+    )
+    assert settings.source("workers") == "default"
+
+
+def test_the_strongest_source_wins(tmp_path: Path) -> None:
+    """Promise: flag, then TXTOPO_*, then the target, then [default], then pyproject.toml, then the default."""
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.txtopo]\nworkers = 2\nattempts_max = 2\nspout_poll_s = 2\npostgres_away_max_s = 2\nspout_pending_max = 2"
+    )
+    toml = "[default]\nworkers = 3\nattempts_max = 3\nspout_poll_s = 3\npostgres_away_max_s = 3\n[target.prod]\nworkers = 4\nattempts_max = 4\nspout_poll_s = 4"
+
+    settings = load(tmp_path, toml, target="prod", flags={"workers": 6}, TXTOPO_WORKERS="5", TXTOPO_ATTEMPTS_MAX="5")
+
+    assert settings.workers == 6
+    assert settings.attempts_max == 5
+    assert settings.spout_poll_s == 4
+    assert settings.postgres_away_max_s == 3
+    assert settings.spout_pending_max == 2
+    assert settings.message_timeout_s == limits.MESSAGE_TIMEOUT_S
+
+
+def test_every_value_remembers_its_source(tmp_path: Path) -> None:
+    """Promise: each value's source is remembered."""
+    (tmp_path / "pyproject.toml").write_text("[tool.txtopo]\nattempts_max = 2")
+    toml = "[default]\nmaster = 'local[2,4]'\n[target.prod]\nspout_poll_s = 4"
+
+    settings = load(tmp_path, toml, flags={"zookeeper": "zk:1/a"}, TXTOPO_DSN="postgresql://h/d", TXTOPO_TARGET="prod")
+
+    assert settings.sources == {
+        "zookeeper": "flag --zk",
+        "dsn": "environment TXTOPO_DSN",
+        "spout_poll_s": f"{tmp_path}/txtopo.toml [target.prod]",
+        "master": f"{tmp_path}/txtopo.toml [default]",
+        "attempts_max": f"{tmp_path}/pyproject.toml [tool.txtopo]",
+    }
+
+
+def test_the_file_is_searched_upwards(tmp_path: Path) -> None:
+    """Promise: txtopo.toml is searched upward from the working folder; the nearest is read."""
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "txtopo.toml").write_text("[default]\nworkers = 9")
+
+    assert load(below).workers == 9
+    assert load(below, "[default]\nworkers = 8").workers == 8
+
+
+def test_a_pyproject_of_somebody_else_is_passed_by(tmp_path: Path) -> None:
+    """Promise: only a pyproject.toml with [tool.txtopo] counts, also when it lies further up."""
+    below = tmp_path / "a"
+    below.mkdir()
+    (below / "pyproject.toml").write_text("[project]\nname = 'x'")
+    (tmp_path / "pyproject.toml").write_text("[tool.txtopo]\nworkers = 7")
+
+    assert load(below).workers == 7
+
+
+def test_a_named_file_is_read_instead(tmp_path: Path) -> None:
+    """Promise: -c and TXTOPO_CONFIG name the file; a missing one is an error."""
+    (tmp_path / "other.toml").write_text("[default]\nworkers = 9")
+
+    assert load(tmp_path, "[default]\nworkers = 8", flags={"config": "other.toml"}).workers == 9
+    assert load(tmp_path, TXTOPO_CONFIG="other.toml").workers == 9
+    assert "missing.toml cannot be read" in refusal(tmp_path, flags={"config": "missing.toml"})
+
+
+@pytest.mark.parametrize(
+    "line", ["topology.max.spout.pending = 12", '"topology.max.spout.pending" = 12', "spout_pending_max = 12"]
+)
+def test_storms_names_are_accepted(tmp_path: Path, line: str) -> None:
+    """Promise: Storm's names work as keys, quoted or not."""
+    assert load(tmp_path, f"[default]\n{line}\ntopology.message.timeout.secs = 30").spout_pending_max == 12
+    assert load(tmp_path).message_timeout_s == 30
+
+
+def test_one_setting_under_two_names_is_refused(tmp_path: Path) -> None:
+    """Promise: never guess which of two was meant."""
+    assert "spout_pending_max is given twice" in refusal(
+        tmp_path, "[default]\nspout_pending_max = 1\ntopology.max.spout.pending = 2"
+    )
+
+
+def test_all_unknown_keys_are_listed_at_once_with_suggestions(tmp_path: Path) -> None:
+    """Promise: every unknown key of the file is listed at once with a did-you-mean, also in targets that are not chosen."""
+    said = refusal(
+        tmp_path,
+        "zookeper = 'zk'\n[default]\nworker = 2\nqqqqqq = 1\n[target.prod]\ntopology.max.spout.pendin = 3\n[defualt]\nworkers = 1",
+    )
+
+    assert "unknown key worker: did you mean workers?" in said
+    assert "[default]: unknown key qqqqqq" in said
+    assert "unknown key topology.max.spout.pendin: did you mean topology.max.spout.pending?" in said
+    assert "unknown table [defualt]: did you mean default?" in said
+    assert "zookeper" in said
+
+
+def test_a_setting_outside_a_table_is_told_where_it_belongs(tmp_path: Path) -> None:
+    """Promise: an error says what to do."""
+    assert "workers stands outside a table: put it below [default]" in refusal(tmp_path, "workers = 2")
+
+
+def test_an_unknown_flag_of_a_call_is_refused(tmp_path: Path) -> None:
+    """Promise: topology.run(worker=3) does not run with another number."""
+    assert "unknown key worker: did you mean workers?" in refusal(tmp_path, flags={"worker": 3})
+
+
+def test_an_unknown_target_lists_the_targets(tmp_path: Path) -> None:
+    """Promise: -t without such a table is an error, not the default."""
+    assert "no [target.prd]: did you mean prod?" in refusal(tmp_path, "[target.prod]\nworkers = 2", target="prd")
+
+
+def test_a_target_without_a_file_is_refused(tmp_path: Path) -> None:
+    """Promise: nobody runs against the default while believing in a target."""
+    assert "target 'prod' needs a txtopo.toml" in refusal(tmp_path, target="prod")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("workers", '"many"'), ("workers", "0"), ("workers", "65"), ("workers", "true"), ("workers", "1.5"), ("workers", "nan"), ("workers", "inf"),
+        ("attempts_max", "-1"), ("spout_poll_s", '"fast"'), ("spout_poll_s", "0"), ("message_timeout_s", '"3 weeks"'), ("results_bytes_max", '"1TB"'),
+        ("results_bytes_max", "1"), ("once", '"perhaps"'), ("dsn", '""'), ("dsn", "7"), ("py_files", '"a.py"'), ("py_files", "[1]"),
+        ("zookeeper", '"zk:99999999"'), ("zookeeper", '"zk:70000"'), ("zookeeper", '"zk:0"'), ("zookeeper", '"zk/a//b"'), ("zookeeper", '"zk/../x"'), ("zookeeper", '"a b"'), ("zookeeper", '"zk,"'),
+        ("conf", '"spark.x=1"'), ("conf", '{"hadoop.x" = "1"}'), ("conf", '{"spark.x" = [1]}'), ("log_folder", "7"), ("verbose", "9"),
+    ],
+)  # fmt: skip
+def test_wrong_types_and_ranges_name_their_source(tmp_path: Path, key: str, value: str) -> None:
+    """Promise: wrong types and ranges are ConfigurationErrors naming the source."""
+    assert f"{tmp_path}/txtopo.toml [default]: {key} " in refusal(tmp_path, f"[default]\n{key} = {value}")
+
+
+def test_a_wrong_variable_names_the_variable(tmp_path: Path) -> None:
+    """Promise: the source is named, whichever it is, and all that is wrong is listed at once."""
+    said = refusal(tmp_path, TXTOPO_WORKERS="x", TXTOPO_ONCE="y", flags={"attempts_max": "z"})
+
+    assert "environment TXTOPO_WORKERS: workers must be a number such as 4, not 'x'" in said
+    assert "environment TXTOPO_ONCE: once must be true or false" in said
+    assert "flag --attempts-max: attempts_max" in said
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("5m", 300), ("1.5s", 1.5), ("1500ms", 1.5), ("2 h", 7200)])
+def test_times_may_have_a_unit(tmp_path: Path, text: str, seconds: float) -> None:
+    """Promise: times accept 15m, 2h."""
+    assert load(tmp_path, TXTOPO_MESSAGE_TIMEOUT_S=text).message_timeout_s == seconds
+
+
+def test_sizes_may_have_a_binary_unit(tmp_path: Path) -> None:
+    """Promise: byte sizes are binary."""
+    settings = load(tmp_path, '[default]\nresults_bytes_max = "512 MiB"')
+
+    assert settings.results_bytes_max == 512 * 1024**2
+    assert isinstance(settings.results_bytes_max, int)
+
+
+def test_numbers_from_text_are_whole_numbers(tmp_path: Path) -> None:
+    """Promise: the type of a setting does not depend on where it came from."""
+    assert isinstance(load(tmp_path, TXTOPO_WORKERS="5").workers, int)
+    assert isinstance(load(tmp_path, flags={"spout_poll_s": 5}).spout_poll_s, float)
+
+
+def test_an_empty_variable_is_not_given(tmp_path: Path) -> None:
+    """Promise: `TXTOPO_DSN= txtopo …` means no DSN."""
+    assert load(tmp_path, TXTOPO_DSN="", TXTOPO_WORKERS="").sources == {}
+
+
+def test_settings_of_spark_are_merged_one_by_one(tmp_path: Path) -> None:
+    """Promise: a flag changes one setting of Spark and keeps the others of the file."""
+    toml = '[default.conf]\nspark.executor.memory = "1g"\nspark.ui.enabled = false\n"spark.sql.shuffle.partitions" = 4'
+
+    settings = load(tmp_path, toml, flags={"conf": ("spark.executor.memory=2g", "spark.x=a=b")})
+
+    assert settings.conf == {
+        "spark.executor.memory": "2g", "spark.x": "a=b", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"
+    }  # fmt: skip
+    assert settings.sources["conf.spark.executor.memory"] == "flag --conf"
+    assert settings.sources["conf.spark.ui.enabled"].endswith("[default]")
+
+
+def test_settings_of_spark_in_a_variable(tmp_path: Path) -> None:
+    """Promise: every option has a variable."""
+    assert load(tmp_path, TXTOPO_CONF="spark.a=1 'spark.b=x y'").conf == {"spark.a": "1", "spark.b": "x y"}
+
+
+def test_paths_of_a_file_start_where_the_file_lies(tmp_path: Path) -> None:
+    """Promise: the same file means the same, whichever folder below it the command is typed in."""
+    below = tmp_path / "below"
+    below.mkdir()
+    (tmp_path / "txtopo.toml").write_text('[default]\nlog_folder = "logs"\npy_files = ["helpers.py"]')
+
+    settings = load(below)
+
+    assert settings.log_folder == tmp_path / "logs"
+    assert settings.py_files == (str(tmp_path / "helpers.py"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("zk", "zk:2181/txtopo"),
+        ("zk1:1,zk2:2/a/b", "zk1:1,zk2:2/a/b"),
+        ("zk1, zk2", "zk1:2181,zk2:2181/txtopo"),
+        ("[::1]:2181/x/", "[::1]:2181/x"),
+    ],
+)
+def test_an_address_is_completed(given: str, full: str) -> None:
+    """Promise: hosts with chroot, so that topologies never lie in somebody else's root."""
+    assert zookeeper_address(given) == full
+    assert zookeeper_address(full) == full
+
+
+@pytest.mark.parametrize("text", ["[default", "[default]\nworkers = ", "default = 3", "[target]\nprod = 3"])
+def test_an_unreadable_file_is_named(tmp_path: Path, text: str) -> None:
+    """Promise: an error names the file."""
+    assert str(tmp_path / "txtopo.toml") in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://me:hush@h/d", "postgresql://me:hu:sh@hush@h/d", "host=h password=hush dbname=d", "host=h password='hu sh hush' dbname=d",
+        "postgresql://h/d?user=me&password=hush&sslmode=require",
+    ],
+)  # fmt: skip
+def test_a_password_is_never_shown(tmp_path: Path, dsn: str) -> None:
+    """Promise: passwords never in repr, nor in errors."""
+    settings = load(tmp_path, flags={"dsn": dsn})
+
+    assert "hush" not in repr(settings) + str(settings)
+    assert "hush" not in masked(f"cannot reach {dsn}")
+    assert settings.dsn == dsn
+
+
+def test_local_services_fill_in_what_is_missing(tmp_path: Path) -> None:
+    """Promise: a newcomer types no connection string; a shorter session makes restarts quick."""
+    settings = load(tmp_path).with_services(Found)
+
+    assert (settings.dsn, settings.zookeeper) == (Found.dsn, "127.0.0.1:2222/txtopo")
+    assert settings.zookeeper_session_s == 4
+    assert settings.source("dsn") == "local services"
+
+
+def test_a_session_that_was_given_stays(tmp_path: Path) -> None:
+    """Promise: what was given is stronger than what was found."""
+    assert load(tmp_path, TXTOPO_ZOOKEEPER_SESSION_S="10").with_services(Found).zookeeper_session_s == 10
+
+
+def test_nothing_given_and_nothing_found_names_the_ways_out(tmp_path: Path) -> None:
+    """Promise: no Postgres given: pass --dsn, set TXTOPO_DSN, or start local services with `txtopo dev up`."""
+    with pytest.raises(
+        ConfigurationError, match="pass --dsn, set TXTOPO_DSN, or start local services with `txtopo dev up`"
+    ):
+        load(tmp_path).with_services(lambda: None)
+
+
+def test_stores_of_different_places_are_never_mixed(tmp_path: Path) -> None:
+    """Promise: somebody's Postgres is not run with a local ZooKeeper, nor the other way round."""
+    with pytest.raises(ConfigurationError, match="no ZooKeeper given beside Postgres"):
+        load(tmp_path, TXTOPO_DSN="postgresql://h/d").with_services(Found)
+    with pytest.raises(ConfigurationError, match="ZooKeeper is given by environment TXTOPO_ZK, Postgres is not"):
+        load(tmp_path, TXTOPO_ZK="zk").with_services(Found)
+
+
+def test_reading_needs_no_zookeeper(tmp_path: Path) -> None:
+    """Promise: reading commands work with Postgres alone."""
+    settings = load(tmp_path, TXTOPO_DSN="postgresql://h/d")
+
+    assert settings.with_services(Found, zookeeper=False) == settings

@@ -1,0 +1,377 @@
+"""The coordinator half of the file source: what is input, when, in which order, and what the plan says of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo.errors import BatchDataError, InvariantBroken
+from txtopo.spouts import cutting, fingerprint
+from txtopo.spouts.files import FileSpout
+from txtopo.topology.components import SpoutContext, SpoutCoordinator
+
+FIELDS = "carrier string, distance int"
+CONTENT = "carrier,distance\nUA,1\n"
+
+
+class Driver:
+    """A driver's view of a spout: a clock that the test moves, and what was said."""
+
+    def __init__(
+        self, path: Path | str, *, once: bool = False, consumed: dict[str, bytes] | None = None, **options: Any
+    ) -> None:
+        self.now = 100.0
+        self.said: list[str] = []
+        self.spout = FileSpout(path, options.pop("fields", FIELDS), **options)
+        context = SpoutContext(
+            topology="t",
+            spout="lines",
+            consumed=consumed or {},
+            once=once,
+            monotonic=lambda: self.now,
+            say=self.said.append,
+        )
+        self.coordinator: SpoutCoordinator = self.spout.open_coordinator(context)
+
+    def look(self, after_s: float = 0.0) -> bool:
+        self.now += after_s
+        return self.coordinator.is_ready()
+
+    def batches(self) -> list[Any]:
+        """All that can be cut now."""
+        found: list[Any] = []
+        while self.coordinator.is_ready():
+            found.append(self.coordinator.initialize_transaction(len(found) + 1, None))
+        return found
+
+    def settled(self) -> list[Any]:
+        """Look, wait, and cut all."""
+        self.look()
+        self.now += 2.0
+        return self.batches()
+
+
+def names(batches: list[Any]) -> list[list[str]]:
+    return [[os.path.basename(file["path"]) for file in batch["files"]] for batch in batches]  # noqa: PTH119
+
+
+def write(path: Path, content: str = CONTENT) -> Path:
+    path.write_text(content, newline="")
+    return path
+
+
+def test_a_file_is_input_once_it_has_settled(tmp_path: Path) -> None:
+    """A file is input once size and mtime are equal in two polls at least 2 s apart."""
+    path = write(tmp_path / "a.csv")
+    driver = Driver(tmp_path)
+
+    assert not driver.look()
+    assert not driver.look(1.9)
+    write(path, CONTENT + "AA,2\n")
+    assert not driver.look(0.1)
+    assert not driver.look(1.9)
+    assert driver.look(0.1)
+
+
+def test_what_was_consumed_is_never_input_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv")
+    driver = Driver(tmp_path, consumed={str(path): hashlib.sha256(CONTENT.encode()).digest()})
+
+    assert driver.settled() == []
+    write(tmp_path / "b.csv")
+    assert names(driver.settled()) == [["b.csv"]]
+    assert driver.settled() == []
+    assert driver.said == []
+
+
+def test_a_consumed_path_with_other_content_is_ignored_and_said_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv")
+    driver = Driver(tmp_path)
+    assert len(driver.settled()) == 1
+
+    os.utime(path, (1, 1))
+    assert driver.settled() == []
+    assert driver.said == []
+    for number in range(3):
+        write(path, CONTENT + f"AA,{number}\n")
+        assert driver.settled() == []
+
+    assert len(driver.said) == 1
+    assert str(path) in driver.said[0]
+
+
+def test_files_are_taken_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "c.csv", "B.csv"):
+        write(tmp_path / name)
+
+    assert names(Driver(tmp_path).settled()) == [["B.csv"], ["a.csv"], ["b.csv"], ["c.csv"]]
+
+
+def test_a_batch_closes_at_files_or_bytes_whichever_comes_first(tmp_path: Path) -> None:
+    for name, size in (("a", 30), ("b", 30), ("c", 30), ("d", 100), ("e", 30), ("f", 30)):
+        write(tmp_path / name, "carrier,distance\n".ljust(size, "\n"))
+
+    assert names(Driver(tmp_path, files_per_batch=2).settled()) == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert names(Driver(tmp_path, files_per_batch=9, bytes_per_batch=60).settled()) == [
+        ["a", "b"],
+        ["c"],
+        ["d"],
+        ["e", "f"],
+    ]
+
+
+def test_hidden_names_folders_fifos_and_dead_links_are_no_input(tmp_path: Path) -> None:
+    """Names that start with _ or . are no input; directories, FIFOs and devices are none; links to files are."""
+    target = write(tmp_path / "_elsewhere")
+    for name in (".hidden.csv", "_SUCCESS"):
+        write(tmp_path / name)
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "fifo.csv")
+    (tmp_path / "device.csv").symlink_to("/dev/null")
+    (tmp_path / "dead.csv").symlink_to(tmp_path / "gone")
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    (tmp_path / "link.csv").symlink_to(target)
+
+    assert names(Driver(tmp_path).settled()) == [["link.csv"]]
+
+
+@pytest.mark.parametrize(
+    "name", ["a[1]*?.csv", "with blank.csv", "new\nline.csv", "a:b%20.csv", "umläut.csv", "'\"; drop.csv"]
+)
+def test_strange_names_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    """Names of files are never patterns, URLs or SQL."""
+    folder = tmp_path / "in[put]*"
+    folder.mkdir()
+    write(folder / name)
+
+    (batch,) = Driver(folder).settled()
+
+    assert batch["files"][0]["path"] == str(folder / name)
+
+
+def test_a_pattern_selects_files(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "c.txt", "_d.csv"):
+        write(tmp_path / name)
+
+    assert names(Driver(f"{tmp_path}/*.csv").settled()) == [["a.csv"], ["b.csv"]]
+    assert names(Driver(tmp_path / "c.txt").settled()) == [["c.txt"]]
+
+
+def test_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another driver, started in another folder, reads the same files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "a.csv")
+
+    (batch,) = Driver("in").settled()
+
+    assert batch["files"][0]["path"] == str(tmp_path / "in" / "a.csv")
+
+
+def test_a_missing_folder_is_trouble_that_may_pass(tmp_path: Path) -> None:
+    driver = Driver(tmp_path / "later")
+    with pytest.raises(FileNotFoundError, match="later"):
+        driver.look()
+
+    (tmp_path / "later").mkdir()
+    write(tmp_path / "later" / "a.csv")
+
+    assert len(driver.settled()) == 1
+
+
+def test_a_name_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.csv")).write_text(CONTENT)
+    driver = Driver(tmp_path)
+
+    with pytest.raises(BatchDataError, match=r"bad\\xff\.csv.*not UTF-8"):
+        driver.settled()
+
+
+def test_a_path_that_cannot_be_remembered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "PATH_BYTES_MAX", len(str(tmp_path)) + 6)
+    write(tmp_path / "a.csv")
+    write(tmp_path / "bb.csv")
+    driver = Driver(tmp_path)
+
+    with pytest.raises(BatchDataError, match=r"bb\.csv.*longer than"):
+        driver.settled()
+
+
+def test_a_once_run_looks_twice_and_leaves_what_still_changes(tmp_path: Path) -> None:
+    """A run with --once looks twice; it is exhausted only after the second look; files still changing are left for the next run."""
+    write(tmp_path / "a.csv")
+    changing = write(tmp_path / "b.csv")
+    driver = Driver(tmp_path, once=True)
+
+    assert not driver.look() and not driver.coordinator.is_exhausted()
+    write(changing, CONTENT + "AA,2\n")
+    write(tmp_path / "new.csv")
+    assert not driver.look(1.0) and not driver.coordinator.is_exhausted()
+    assert driver.look(1.0) and not driver.coordinator.is_exhausted()
+
+    assert names(driver.batches()) == [["a.csv"]]
+    assert driver.coordinator.is_exhausted()
+    assert not driver.look(10.0)
+    assert [line.split("/")[-1] for line in driver.said] == [
+        f"{name}' is still changing: left for the next run" for name in ("b.csv", "new.csv")
+    ]
+
+
+def test_an_empty_folder_is_exhausted_after_the_second_look_and_never_without_once(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, once=True)
+    assert not driver.look() and not driver.coordinator.is_exhausted()
+    assert not driver.look(2.0) and driver.coordinator.is_exhausted()
+
+    forever = Driver(tmp_path)
+    assert not forever.look() and not forever.look(2.0) and not forever.coordinator.is_exhausted()
+
+
+def test_metadata_names_files_header_schema_and_fingerprints(tmp_path: Path) -> None:
+    """Metadata of a batch: file names with size, mtime and content fingerprint, the header and the declared schema; JSON only."""
+    first = write(tmp_path / "a.csv", "\ufeffdistance,carrier,x\r\n1,UA,\r\n")
+    second = write(tmp_path / "b.csv", 'carrier,distance\n"U\0A",1\n')
+    third = write(tmp_path / "c.csv", "")
+    write(tmp_path / "d.csv", "distance,carrier,x\n")
+    driver = Driver(tmp_path, files_per_batch=9)
+
+    (batch,) = driver.settled()
+
+    assert json.loads(json.dumps(batch)) == batch
+    assert batch["format"] == {"kind": "csv", "delimiter": ",", "part_bytes": 64 * 1024 * 1024}
+    assert batch["schema"] == "`carrier` string, `distance` int"
+    assert batch["headers"] == [["distance", "carrier", "x"], ["carrier", "distance"]]
+    files = batch["files"]
+    assert [file["header"] for file in files] == [0, 1, None, 0]
+    assert [(file["quotes"], file["nul"], file["data"]) for file in files] == [
+        (False, False, 23),
+        (True, True, 17),
+        (False, False, 0),
+        (False, False, 19),
+    ]
+    for file, path in zip(files, (first, second, third), strict=False):
+        status = path.stat()
+        assert (file["path"], file["size"], file["mtime_ns"], file["inode"]) == (
+            str(path),
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ino,
+        )
+        assert file["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    inputs = driver.spout.inputs(batch)
+    assert [(found.path, found.fingerprint.hex()) for found in inputs] == [
+        (file["path"], file["sha256"]) for file in files
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"carrier,dist\nUA,1\n", r"column 'distance' is missing; the header has 'carrier', 'dist'"),
+        (b"carrier,distance,carrier\n", r"column 'carrier' stands 2 times"),
+        (b"\n\r\n", r"no header line"),
+        (b"\xef\xbb\xbf", r"no header line"),
+        (b'"carrier,distance\n', r"not closed"),
+        (b"carrier,distance,\xff\n", r"not UTF-8"),
+        (b"\x1f\x8b\x08\x00", r"gzip"),
+        ("carrier,distance\n".encode("utf-16"), r"UTF-16"),
+        (b"x" * 2_000_000, r"header record is longer"),
+    ],
+)
+def test_a_file_without_a_fitting_header_cannot_be_a_batch(tmp_path: Path, content: bytes, complaint: str) -> None:
+    """A missing column halts with file and column; asking again gives the same answer, the file is never skipped."""
+    (tmp_path / "a.csv").write_bytes(content)
+    driver = Driver(tmp_path, once=True)
+
+    for _ in range(2):
+        with pytest.raises(BatchDataError, match=rf"a\.csv: .*{complaint}") as error:
+            driver.settled()
+        assert error.value.component == "lines"
+        assert error.value.position == f"{tmp_path / 'a.csv'}:1"
+        assert not driver.coordinator.is_exhausted()
+
+
+def test_files_before_a_bad_one_are_a_batch_and_the_repaired_one_follows(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv")
+    bad = write(tmp_path / "b.csv", "carrier\n")
+    driver = Driver(tmp_path, files_per_batch=5)
+    driver.look()
+
+    assert driver.look(2.0)
+    assert names([driver.coordinator.initialize_transaction(1, None)]) == [["a.csv"]]
+    assert driver.look()
+    with pytest.raises(BatchDataError):
+        driver.coordinator.initialize_transaction(2, None)
+    write(bad)
+
+    driver.look()
+    assert names(driver.settled()) == [["b.csv"]]
+
+
+def test_a_file_that_changes_while_it_is_hashed_has_not_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.csv")
+    driver = Driver(tmp_path)
+    read_content = fingerprint.read_content
+
+    def read_and_write(descriptor: int) -> Any:
+        content = read_content(descriptor)
+        write(path, CONTENT * 2)
+        return content
+
+    monkeypatch.setattr(cutting, "read_content", read_and_write)
+    assert driver.settled() == []
+    monkeypatch.undo()
+
+    assert names(driver.settled()) == [["a.csv"]]
+
+
+def test_a_file_that_changes_after_the_second_look_of_a_once_run_is_said_to_be_left(tmp_path: Path) -> None:
+    path = write(tmp_path / "b.csv")
+    write(tmp_path / "a.csv")
+    driver = Driver(tmp_path, once=True)
+    driver.look()
+    assert driver.look(2.0)
+    driver.coordinator.initialize_transaction(1, None)
+    write(path, CONTENT * 2)
+
+    assert not driver.look()
+    assert driver.coordinator.is_exhausted()
+    assert driver.said == [f"{str(path)!r} is still changing: left for the next run"]
+
+
+def test_a_batch_is_only_cut_after_the_spout_said_yes(tmp_path: Path) -> None:
+    with pytest.raises(InvariantBroken):
+        Driver(tmp_path).coordinator.initialize_transaction(1, None)
+
+
+def test_a_backlog_is_not_listed_again_for_every_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cutting 365 waiting files must not list the folder 365 times."""
+    for number in range(20):
+        write(tmp_path / f"{number:02}.csv")
+    driver = Driver(tmp_path)
+    scans: list[Any] = []
+    scandir = os.scandir
+
+    def counting(path: Any) -> Any:
+        scans.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counting)
+
+    assert len(driver.settled()) == 20
+
+    assert len(scans) <= 3
+
+
+def test_a_spout_travels_to_tasks(tmp_path: Path) -> None:
+    spout = pickle.loads(pickle.dumps(FileSpout(tmp_path, FIELDS, delimiter=";")))
+
+    assert spout.describe() == FileSpout(tmp_path, FIELDS, delimiter=";").describe()
+    assert json.loads(json.dumps(spout.describe())) == spout.describe()

@@ -1,0 +1,139 @@
+"""The tree keeps the shape it was given: packages, links, sizes, docstrings, and nothing that runs foreign code."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("coordinators", "committers", "migrations")
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile"}
+MAY_PICKLE = "txtopo/spark/"
+"""Spark pickles functions for its executors; nothing else may."""
+
+
+def modules() -> Iterator[Path]:
+    """Every module of the product, once: through the real folders, not through the links."""
+    for room in ("txtopo", *ROOMS):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            inside = file.relative_to(ROOT)
+            if not any((ROOT / parent).is_symlink() for parent in inside.parents):
+                yield file
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+MODULES = {name_of(file): file for file in modules()}
+each_module = pytest.mark.parametrize("name", MODULES)
+
+
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"), filename=name)
+
+
+def package_of(folder: Path) -> str:
+    inside = folder.relative_to(ROOT)
+    return ".".join(inside.parts if inside.parts[0] == "txtopo" else ("txtopo", *inside.parts))
+
+
+def test_every_folder_with_modules_is_in_the_wheel() -> None:
+    """A package missing from the list in pyproject.toml is silently absent from the wheel."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+
+    found = {package_of(file.parent) for file in MODULES.values()}
+
+    assert found == set(settings["packages"])
+    assert settings["package-dir"] == {"txtopo": "txtopo"} | {f"txtopo.{room}": room for room in ROOMS}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_link_leads_to_its_room(room: str) -> None:
+    """Tools see one tree because `txtopo/<room>` is a link to the folder at the top."""
+    link = ROOT / "txtopo" / room
+
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / room
+    assert link.resolve() == (ROOT / room).resolve()
+
+
+@each_module
+def test_every_module_says_its_duty(name: str) -> None:
+    """The first sentence of a module says what it is for."""
+    assert (ast.get_docstring(tree_of(name)) or "").strip()
+
+
+@each_module
+def test_no_module_and_no_function_is_too_long(name: str) -> None:
+    """A module has at most 500 lines, a function at most 70."""
+    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
+
+    too_long = {
+        node.name: (node.end_lineno or 0) - node.lineno + 1
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
+    }
+
+    assert lines <= MODULE_LINES_MAX
+    assert not too_long
+
+
+@each_module
+def test_rooms_are_imported_by_their_long_name(name: str) -> None:
+    """A bare `import coordinators` works from the root of the checkout, and makes a second copy of every class."""
+    assert not imported_roots(tree_of(name)) & set(ROOMS)
+
+
+@each_module
+def test_nothing_outside_the_spark_room_unpickles_or_evaluates(name: str) -> None:
+    """What comes from shared storage is read as data, never run."""
+    if name.startswith(MAY_PICKLE):
+        return
+
+    tree = tree_of(name)
+
+    assert not imported_roots(tree) & FORBIDDEN_MODULES
+    assert not called_names(tree) & FORBIDDEN_CALLS
+    assert not {"yaml.load", "yaml.unsafe_load", "yaml.full_load"} & called_names(tree)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import pickle", "from cloudpickle import dumps", "import coordinators.memory", "from committers import x"],
+)
+def test_the_import_guard_sees_every_spelling(source: str) -> None:
+    """Guards that never fire are worth nothing."""
+    assert imported_roots(ast.parse(source)) & (FORBIDDEN_MODULES | set(ROOMS))
+
+
+@pytest.mark.parametrize("source", ["eval('1')", "exec(code)", "builtins.exec(code)", "yaml.load(text)"])
+def test_the_call_guard_sees_every_spelling(source: str) -> None:
+    """Guards that never fire are worth nothing."""
+    assert called_names(ast.parse(source)) & (FORBIDDEN_CALLS | {"builtins.exec", "yaml.load"})
+
+
+def imported_roots(tree: ast.Module) -> set[str]:
+    """First parts of the names of all modules imported anywhere in the tree."""
+    roots: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            roots.add(node.module.split(".")[0])
+    return roots
+
+
+def called_names(tree: ast.Module) -> set[str]:
+    """Plain and dotted names of everything called anywhere in the tree; `re.compile` counts as that, not as `compile`."""
+    names = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return names | {name.removeprefix("builtins.") for name in names}

@@ -1,0 +1,587 @@
+"""The machine's decisions, one promise a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kit.machines import Hand, chain, plan
+from txtopo.core.events import (
+    AttemptNotBegun,
+    Cancel,
+    Checkpoint,
+    Checkpointed,
+    CheckpointFailed,
+    Commit,
+    CommitEnded,
+    Cut,
+    CutFailed,
+    End,
+    HaltRequired,
+    LeadGone,
+    Mirror,
+    PostgresAnswered,
+    PostgresSilent,
+    Process,
+    RecordEnd,
+    Resolve,
+    ResolveFailed,
+    StopRequested,
+    ZooKeeperSeen,
+)
+from txtopo.core.scheduling import keep_from
+from txtopo.core.state import Phase
+from txtopo.core.values import Aborted, AlreadyCommitted, Failure, TransactionAttempt, Unknown
+from txtopo.errors import InvariantBroken
+
+
+def started(hand: Hand) -> list[str]:
+    """Attempts that the last event started, as `txid:attempt`."""
+    return [str(attempt) for action in hand.of(Process) for attempt, _ in action.attempts]
+
+
+def ready(count: int, **rules: Any) -> Hand:
+    """A leader with `count` batches planned."""
+    hand = Hand(**rules)
+    hand.tick()
+    hand.plans(*chain(1, count))
+    return hand
+
+
+class TestPlanning:
+    def test_the_first_thing_is_to_cut_from_the_first_unplanned_txid(self) -> None:
+        hand = Hand(last_txid=7, plans=chain(8, 9))
+
+        hand.tick()
+
+        assert [(cut.first_txid, cut.previous.txid if cut.previous else None) for cut in hand.of(Cut)] == [(10, 9)]
+
+    def test_no_more_than_the_pending_maximum_is_planned(self) -> None:
+        hand = Hand(spout_pending_max=3, workers=1)
+        hand.tick()
+
+        hand.plans(*chain(1, 3))
+
+        assert hand.of(Cut) == []
+
+    def test_an_empty_cut_is_repeated_after_the_poll_interval(self) -> None:
+        hand = Hand(spout_poll_s=0.5)
+        hand.tick()
+        hand.plans()
+
+        early, late = hand.tick(0.4), hand.tick(0.2)
+
+        assert early == []
+        assert [type(action) for action in late] == [Cut]
+
+    def test_a_plan_that_leaves_a_hole_is_a_broken_invariant(self) -> None:
+        """Txids are contiguous (I2)."""
+        hand = Hand()
+        hand.tick()
+
+        with pytest.raises(InvariantBroken, match="does not follow"):
+            hand.plans(plan(2))
+
+    def test_nothing_is_planned_while_zookeeper_is_suspended(self) -> None:
+        """On SUSPENDED stop planning (Z5)."""
+        hand = Hand()
+
+        hand.tell(ZooKeeperSeen(suspended=True))
+        suspended = hand.of(Cut)
+        hand.tell(ZooKeeperSeen(suspended=False))
+
+        assert suspended == []
+        assert len(hand.of(Cut)) == 1
+
+    def test_a_cut_that_failed_is_tried_again_with_backoff_and_keeps_what_it_recorded(self) -> None:
+        hand = Hand(workers=0)
+        hand.tick()
+
+        hand.tell(CutFailed(plans=chain(1, 2), store="zookeeper", message="away"))
+        at_once = hand.of(Cut)
+        hand.tick(1.0)
+
+        assert at_once == []
+        assert [cut.first_txid for cut in hand.of(Cut)] == [3]
+
+    def test_batches_before_one_that_cannot_be_planned_are_still_committed(self) -> None:
+        hand = ready(1)
+
+        hand.tell(HaltRequired(reason="no column", txid=2, planning=True))
+        before = hand.of(End)
+        hand.succeed(1)
+        hand.mirrored(1)
+        hand.committed(1)
+        hand.tell(Checkpointed(last_txid=1, keep_from=1))
+
+        assert before == []
+        assert [(end.kind, end.txid) for end in hand.of(End)] == [("halted", 2)]
+
+
+class TestProcessing:
+    def test_several_attempts_process_at_once_lowest_txid_first(self) -> None:
+        hand = ready(5, workers=3)
+
+        assert started(hand) == ["1:0", "2:0", "3:0"]
+
+    def test_a_free_worker_takes_the_next_batch(self) -> None:
+        hand = ready(5, workers=3)
+
+        hand.succeed(2)
+
+        assert started(hand) == ["4:0"]
+
+    def test_a_failure_gets_a_new_attempt_after_backoff(self) -> None:
+        hand = ready(1)
+
+        hand.fail(1, 0, "data")
+        at_once = started(hand)
+        hand.tick(1.0)
+
+        assert at_once == []
+        assert started(hand) == ["1:1"]
+
+    def test_a_failure_leaves_later_batches_alone(self) -> None:
+        """A failed attempt of an immutable plan discards nothing."""
+        hand = ready(2)
+        hand.succeed(2)
+
+        hand.fail(1, 0, "data")
+
+        assert hand.state.batches[2].phase is Phase.PROCESSED
+
+    def test_a_failed_attempt_is_recorded(self) -> None:
+        hand = ready(1)
+
+        hand.fail(1, 0, "data")
+
+        assert [(end.attempt, end.state, end.failure.kind) for end in hand.of(RecordEnd)] == [
+            (TransactionAttempt(1, 0), "failed", "data")
+        ]
+
+    def test_data_failures_halt_at_the_maximum(self) -> None:
+        hand = ready(1, attempts_max=2)
+        hand.fail(1, 0, "data")
+        hand.tick(1.0)
+
+        hand.fail(1, 1, "data")
+
+        assert [(end.kind, end.txid, end.next_command) for end in hand.of(End)] == [("halted", 1, "txtopo show t 1")]
+        assert "2 attempts failed" in hand.of(End)[0].reason
+
+    def test_batches_below_a_failed_one_are_committed_before_the_halt(self) -> None:
+        hand = ready(3, attempts_max=1, workers=3)
+
+        hand.fail(2, 0, "data")
+        early = hand.of(End)
+        hand.succeed(1)
+        hand.mirrored(1)
+        hand.committed(1)
+        hand.tell(Checkpointed(last_txid=1, keep_from=1))
+
+        assert early == []
+        assert [(end.kind, end.txid) for end in hand.of(End)] == [("halted", 2)]
+        assert [cancel.attempt.txid for cancel in hand.of(Cancel)] == [3]
+
+    def test_the_lowest_failed_batch_is_the_one_that_halts(self) -> None:
+        hand = ready(3, attempts_max=1, workers=3)
+        hand.fail(3, 0, "data")
+
+        hand.fail(1, 0, "data")
+
+        assert [end.txid for end in hand.of(End)] == [1]
+
+    def test_infrastructure_failures_never_count(self) -> None:
+        """Infrastructure errors never quarantine (K8)."""
+        hand = ready(1, attempts_max=1)
+
+        for attempt in range(20):
+            hand.fail(1, attempt, "infrastructure")
+            hand.tick(31.0)
+
+        assert started(hand) == ["1:20"]
+
+    def test_a_suspect_runs_with_nothing_beside_it(self) -> None:
+        hand = ready(4, workers=2)
+        hand.fail(1, 0, "suspect")
+        beside = hand.tick(1.0)
+        hand.succeed(2)
+        alone = hand.of(Process)
+        beside_it = hand.tick(1.0)
+        hand.succeed(1, 1)
+
+        assert beside == []
+        assert [(str(action.attempts[0][0]), action.alone) for action in alone] == [("1:1", True)]
+        assert beside_it == []
+        assert started(hand) == ["3:0", "4:0"]
+
+    def test_a_suspect_that_ends_its_process_three_times_alone_halts(self) -> None:
+        """Without this a segfault in a bolt is an endless loop."""
+        hand = ready(1)
+        hand.fail(1, 0, "suspect")
+        for attempt in (1, 2):
+            hand.tick(31.0)
+            assert hand.of(Process)[0].alone
+            hand.fail(1, attempt, "suspect")
+            assert hand.of(End) == []
+        hand.tick(31.0)
+
+        hand.fail(1, 3, "suspect")
+
+        assert "ended 3 times when it ran alone" in hand.of(End)[0].reason
+
+    def test_a_suspect_found_at_takeover_runs_alone(self) -> None:
+        hand = Hand(plans=chain(1, 3), suspects={2: 0}, workers=3)
+        hand.tick()
+        first = started(hand)
+        hand.succeed(1)
+        second = hand.of(Process)
+
+        hand.succeed(2)
+
+        assert first == ["1:0"]
+        assert [(action.attempts[0][0].txid, action.alone) for action in second] == [(2, True)]
+        assert started(hand) == ["3:0"]
+
+    def test_an_outcome_of_a_stale_attempt_changes_nothing(self) -> None:
+        """Compare the attempt first, ignore stale ones."""
+        hand = ready(1)
+        hand.fail(1, 0, "data")
+        hand.tick(1.0)
+
+        hand.succeed(1, 0)
+
+        assert hand.state.batches[1].phase is Phase.PROCESSING
+        assert hand.of(Mirror) == []
+
+    def test_an_attempt_without_progress_is_given_up_as_a_suspect(self) -> None:
+        hand = ready(1, message_timeout_s=300)
+        attempt = TransactionAttempt(1, 0)
+        hand.tick(299, {attempt: 1})
+        patient = hand.of(Cancel)
+        hand.tick(299, {attempt: 2})
+        hand.tick(299, {attempt: 2})
+
+        hand.tick(2, {attempt: 2})
+
+        assert patient == []
+        assert [cancel.attempt for cancel in hand.of(Cancel)] == [attempt]
+        assert hand.state.batches[1].suspect
+
+    def test_a_new_attempt_does_not_wait_for_one_that_never_comes_back(self) -> None:
+        hand = ready(1, message_timeout_s=10, workers=1)
+        hand.tick(11)
+
+        hand.tick(1.0)
+
+        assert started(hand) == ["1:1"]
+
+    def test_attempt_ids_never_go_back_when_a_store_was_away_at_the_begin(self) -> None:
+        hand = ready(1)
+
+        hand.tell(AttemptNotBegun(attempt=TransactionAttempt(1, 0), store="postgres", message="away"))
+        hand.tick(1.0)
+
+        assert started(hand) == ["1:1"]
+
+    def test_full_memory_stops_all_but_the_batch_whose_turn_it_is(self) -> None:
+        hand = ready(4, workers=2, results_bytes_max=1000)
+        hand.succeed(2, size=2000)
+        held = started(hand)
+
+        hand.fail(1, 0, "infrastructure")
+        hand.tick(1.0)
+
+        assert held == []
+        assert started(hand) == ["1:1"]
+
+
+class TestCommitting:
+    def test_later_batch_waits_for_earlier_commit(self) -> None:
+        """Commits are strictly in txid order."""
+        hand = ready(2)
+        hand.succeed(2)
+        waiting = hand.of(Mirror) + hand.of(Commit)
+        hand.succeed(1)
+        hand.mirrored(2)
+        first = [commit.plan.txid for commit in hand.of(Commit)]
+
+        hand.committed(1)
+
+        assert waiting == []
+        assert first == [1]
+        assert [commit.plan.txid for commit in hand.of(Commit)] == [2]
+
+    def test_no_commit_before_the_plan_is_mirrored(self) -> None:
+        """R9."""
+        hand = ready(1)
+
+        hand.succeed(1)
+        before = hand.of(Commit)
+        hand.mirrored(1)
+
+        assert before == []
+        assert len(hand.of(Commit)) == 1
+
+    def test_plans_are_mirrored_in_order_without_holes_and_only_when_processed(self) -> None:
+        """R9; an unprocessed plan stays replaceable (R3)."""
+        hand = ready(4)
+        hand.succeed(4)
+        hand.succeed(2)
+
+        hand.succeed(1)
+
+        assert [[one.txid for one in mirror.plans] for mirror in hand.of(Mirror)] == [[1, 2]]
+
+    def test_a_plan_mirrored_by_an_earlier_leader_is_not_mirrored_again(self) -> None:
+        hand = Hand(plans=chain(1, 1))
+        hand.state = hand.state.with_batch(hand.state.batches[1])
+        hand.tick()
+        hand.mirrored(1)
+
+        hand.succeed(1)
+
+        assert hand.of(Mirror) == []
+        assert len(hand.of(Commit)) == 1
+
+    def test_one_commit_at_a_time(self) -> None:
+        hand = ready(2)
+        hand.succeed(1)
+        hand.succeed(2)
+
+        hand.mirrored(2)
+        hand.tick(1.0)
+
+        assert [commit.plan.txid for commit in hand.everything if isinstance(commit, Commit)] == [1]
+
+    def test_an_unknown_outcome_is_resolved_before_anything_else_is_committed(self) -> None:
+        """R7."""
+        hand = ready(2)
+        hand.succeed(1)
+        hand.succeed(2)
+        hand.mirrored(2)
+
+        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        asked = hand.of(Resolve)
+        hand.tell(ResolveFailed(message="away"))
+        hand.tick(5.0)
+
+        assert [resolve.plan.txid for resolve in asked] == [1]
+        assert [resolve.plan.txid for resolve in hand.everything if isinstance(resolve, Resolve)] == [1, 1]
+        assert len([commit for commit in hand.everything if isinstance(commit, Commit)]) == 1
+
+    def test_a_resolved_commit_advances_and_a_refuted_one_is_sent_again(self) -> None:
+        hand = ready(2)
+        hand.succeed(1)
+        hand.succeed(2)
+        hand.mirrored(2)
+        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+
+        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="not there"))))
+        hand.tick(1.0)
+        again = [commit.plan.txid for commit in hand.of(Commit)]
+        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        hand.committed(1)
+
+        assert again == [1]
+        assert hand.state.last_txid == 1
+
+    def test_an_aborted_commit_is_sent_again_with_the_same_results(self) -> None:
+        hand = ready(1)
+        hand.succeed(1)
+        hand.mirrored(1)
+
+        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock"))))
+        hand.tick(1.0)
+
+        assert [str(commit.processed.attempt) for commit in hand.of(Commit)] == ["1:0"]
+
+    def test_rows_that_the_table_refuses_get_a_new_attempt(self) -> None:
+        hand = ready(1)
+        hand.succeed(1)
+        hand.mirrored(1)
+
+        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="overflow"))))
+        hand.tick(1.0)
+
+        assert started(hand) == ["1:1"]
+
+    def test_a_batch_that_is_there_already_is_skipped(self) -> None:
+        """R5, with the same digest."""
+        hand = ready(1)
+        hand.succeed(1)
+        hand.mirrored(1)
+
+        hand.tell(CommitEnded(outcome=AlreadyCommitted(txid=1)))
+
+        assert hand.state.last_txid == 1
+
+    def test_no_new_commit_once_zookeeper_was_silent_for_most_of_the_session(self) -> None:
+        """New commits go on until 0.6 of the session (Z5)."""
+        hand = ready(2, session_s=10)
+        hand.succeed(1)
+        hand.succeed(2)
+        hand.tell(ZooKeeperSeen(suspended=True))
+        hand.now += 5.0
+        hand.mirrored(2)
+        early = [commit.plan.txid for commit in hand.of(Commit)]
+        hand.now += 2.0
+        hand.committed(1)
+        late = hand.of(Commit)
+
+        hand.tell(ZooKeeperSeen(suspended=False))
+
+        assert early == [1]
+        assert late == []
+        assert [commit.plan.txid for commit in hand.of(Commit)] == [2]
+
+    def test_the_lead_is_given_up_when_postgres_is_away_for_too_long(self) -> None:
+        """R16."""
+        hand = ready(1, postgres_away_max_s=30)
+        hand.tell(PostgresSilent(message="refused"))
+        hand.tick(29)
+        patient = hand.of(End)
+
+        hand.tick(2)
+
+        assert patient == []
+        assert [end.kind for end in hand.of(End)] == ["lead_lost"]
+
+    def test_postgres_that_answers_again_keeps_the_lead(self) -> None:
+        hand = ready(1, postgres_away_max_s=30)
+        hand.tell(PostgresSilent(message="refused"))
+        hand.tick(20)
+
+        hand.tell(PostgresAnswered())
+        hand.tick(20)
+
+        assert hand.of(End) == []
+
+
+class TestCleaning:
+    def test_the_counter_is_written_once_a_run_of_commits(self) -> None:
+        hand = ready(4)
+        for txid in (1, 2, 3, 4):
+            hand.succeed(txid)
+        hand.mirrored(4)
+        hand.committed(1)
+        hand.tell(Checkpointed(last_txid=1, keep_from=1))
+        hand.committed(2)
+        hand.committed(3)
+        written = hand.of(Checkpoint)
+
+        hand.tick(1.0)
+
+        assert written == []
+        assert [(one.last_txid, one.keep_from) for one in hand.of(Checkpoint)] == [(3, 1)]
+
+    def test_a_failed_checkpoint_is_tried_again(self) -> None:
+        hand = ready(1)
+        hand.succeed(1)
+        hand.mirrored(1)
+        hand.committed(1)
+
+        hand.tell(CheckpointFailed(message="away"))
+        hand.tick(1.0)
+
+        assert [one.last_txid for one in hand.of(Checkpoint)] == [1]
+
+    def test_metadata_of_ten_txids_and_of_the_last_minute_is_kept(self) -> None:
+        """R8: K is the larger of 10 txids and all commits of the last 60 s."""
+        hand = Hand(last_txid=100)
+        fresh = keep_from(hand.state, hand.now + 59)
+        later = keep_from(hand.state, hand.now + 61)
+
+        assert fresh == 1
+        assert later == 91
+
+    def test_at_most_ten_thousand_are_kept(self) -> None:
+        hand = Hand(last_txid=50_000)
+
+        assert keep_from(hand.state, hand.now) == 40_001
+
+    def test_commits_of_the_last_minute_are_kept(self) -> None:
+        hand = Hand(last_txid=100, plans=chain(101, 130), workers=30)
+        hand.tick(100)
+        for txid in range(101, 131):
+            hand.succeed(txid)
+        hand.mirrored(130)
+        for txid in range(101, 131):
+            hand.tick(2)
+            hand.committed(txid)
+
+        kept = keep_from(hand.state, hand.now + 10)
+
+        assert kept <= 106
+        assert kept > 91
+
+
+class TestEnding:
+    def test_a_run_to_the_end_of_its_input_finishes_after_the_last_checkpoint(self) -> None:
+        hand = Hand()
+        hand.tick()
+        hand.plans(*chain(1, 1))
+        hand.plans(exhausted=True)
+        hand.succeed(1)
+        hand.mirrored(1)
+        hand.committed(1)
+        before = hand.of(End)
+
+        hand.tell(Checkpointed(last_txid=1, keep_from=1))
+
+        assert before == []
+        assert [end.kind for end in hand.of(End)] == ["finished"]
+
+    def test_a_stop_finishes_what_is_in_processing_and_begins_nothing(self) -> None:
+        hand = ready(5, workers=2)
+
+        hand.tell(StopRequested(at_once=False, reason="asked"))
+        hand.plans()
+        hand.succeed(1)
+        hand.succeed(2)
+        hand.mirrored(2)
+        hand.committed(1)
+        hand.committed(2)
+        hand.tell(Checkpointed(last_txid=1, keep_from=1))
+        hand.tell(Checkpointed(last_txid=2, keep_from=1))
+
+        ends = [action for action in hand.everything if isinstance(action, End)]
+        assert [end.kind for end in ends] == ["stopped"]
+        assert hand.state.last_txid == 2
+        assert hand.state.batches[3].phase is Phase.PLANNED
+
+    def test_a_stop_at_once_waits_for_the_open_commit_only(self) -> None:
+        hand = ready(3, workers=3)
+        hand.succeed(1)
+        hand.mirrored(1)
+        hand.tell(StopRequested(at_once=True, reason="interrupted"))
+        waiting = hand.of(End)
+
+        hand.committed(1)
+        hand.tell(Checkpointed(last_txid=1, keep_from=1))
+
+        assert waiting == []
+        assert [end.kind for end in hand.of(End)] == ["stopped"]
+        assert [cancel.attempt.txid for cancel in hand.of(Cancel)] == [2, 3]
+        assert [(end.attempt.txid, end.state) for end in hand.of(RecordEnd)] == [(2, "cancelled"), (3, "cancelled")]
+
+    @pytest.mark.parametrize(("fenced", "kind"), [(True, "fenced"), (False, "lead_lost")])
+    def test_a_lost_lead_ends_everything_at_once(self, fenced: bool, kind: str) -> None:
+        """R4, R15."""
+        hand = ready(2)
+        hand.succeed(1)
+
+        hand.tell(LeadGone(fenced=fenced, message="epoch 2"))
+        after = hand.mirrored(1)
+
+        assert hand.state.ended is not None and hand.state.ended.kind == kind
+        assert after == []
+
+    def test_evidence_halts_at_once(self) -> None:
+        """R17: halt is loud and total."""
+        hand = ready(2)
+
+        hand.tell(HaltRequired(reason="digest differs", txid=1))
+
+        assert [(end.kind, end.reason) for end in hand.of(End)] == [("halted", "digest differs")]

@@ -1,0 +1,319 @@
+"""Wiring: the only module that knows the concrete stores and the executor, and runs a topology as a driver process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from txtopo import faults
+from txtopo.application import code_hash, load_application
+from txtopo.core.events import End
+from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
+from txtopo.core.retry import backoff_s
+from txtopo.core.state import Rules, first_state
+from txtopo.errors import (
+    ConfigurationError,
+    Fenced,
+    Halted,
+    LeadLost,
+    PostgresUnavailable,
+    StoreUnavailable,
+    ZooKeeperUnavailable,
+)
+from txtopo.lanes import ThreadLanes
+from txtopo.leading import Identity, Leadership, take_lead
+from txtopo.planner import Planner
+from txtopo.ports import CoordinatorSession, Executor, Ledger
+from txtopo.progress import Reporter
+from txtopo.runner import Runner, World
+from txtopo.stopping import StopSignals
+from txtopo.topology.components import Topology
+
+if TYPE_CHECKING:
+    from txtopo.config import Settings
+
+MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
+ZOOKEEPER_START_S = 15.0
+STANDBY_SAYS_EVERY_S = 30.0
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def run_application(application: str, settings: Settings) -> int:
+    """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code."""
+    return drive(load_application(application), application, settings, spark_executor)
+
+
+def run_topology(topology: Topology, **flags: Any) -> int:
+    """`topology.run(...)`: the same from Python; keyword arguments are the flags of `txtopo run`, e.g. once=True, dsn="postgresql://…"."""
+    from txtopo.config import load_settings
+
+    settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
+    return drive(topology, topology.module_file or topology.name, settings, spark_executor)
+
+
+def drive(topology: Topology, application: str, settings: Settings, make_executor: MakeExecutor) -> int:
+    """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what must be told."""
+    armed = faults.arm_from_environment()
+    reporter = Reporter(topology.name, quiet=settings.quiet)
+    if armed:
+        reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")
+    dsn, hosts = connect_strings(settings, reporter)
+    digest = code_hash(topology, settings.py_files, result_settings())
+    with StopSignals() as signals:
+        driver = Driver(topology, application, settings, dsn, hosts, digest, reporter, signals)
+        executor = make_executor(topology, digest, settings)
+        try:
+            executor.start()
+            end = driver.run(executor)
+        finally:
+            executor.close()
+            reporter.close()
+        return tell_end(end, topology, driver.last_txid, reporter, signals)
+
+
+def connect_strings(settings: Settings, reporter: Reporter) -> tuple[str, str]:
+    """Where Postgres and ZooKeeper are: as set, or the services that `txtopo dev up` started, which are migrated on the way."""
+    from txtopo.committers.migrating import migrate, pending
+    from txtopo.local.services import running_dev
+
+    dev = running_dev() if settings.dsn is None or settings.zookeeper is None else None
+    dsn = settings.dsn if settings.dsn is not None else (dev.dsn if dev else None)
+    hosts = settings.zookeeper if settings.zookeeper is not None else (dev.zookeeper if dev else None)
+    for value, name, flag, variable in (
+        (dsn, "Postgres", "--dsn", "TXTOPO_DSN"),
+        (hosts, "ZooKeeper", "--zk", "TXTOPO_ZK"),
+    ):
+        if value is None:
+            raise ConfigurationError(
+                f"no {name} given: pass {flag}, set {variable}, or start local services with `txtopo dev up`"
+            )
+    assert dsn is not None and hosts is not None
+    if dev is not None and dsn == dev.dsn:
+        migrate(dsn)
+        reporter.note(f"using the local services in {dev.folder}")
+    elif missing := pending(dsn):
+        raise ConfigurationError(
+            f"the database lacks {len(missing)} migrations ({', '.join(missing)}): run `txtopo migrate` first"
+        )
+    return dsn, hosts
+
+
+def result_settings() -> Mapping[str, str]:
+    """Spark's settings that change results; part of the code hash (R12)."""
+    from txtopo.spark.settings import RESULT_SETTINGS
+
+    return RESULT_SETTINGS
+
+
+def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
+    """The executor of every real run."""
+    from txtopo.local.java import java_environment
+
+    os.environ.update(java_environment())
+    from txtopo.spark.executor import SparkExecutor
+    from txtopo.spark.session import SessionOptions
+
+    options = SessionOptions(
+        master=settings.master, conf=settings.conf, app_name=f"txtopo {topology.name}", log_folder=log_folder(settings), py_files=settings.py_files,
+    )  # fmt: skip
+    return SparkExecutor(topology, digest, options=options)
+
+
+def log_folder(settings: Settings) -> Path:
+    """Where Spark's and txtopo's own logs go."""
+    from txtopo.local.services import home
+
+    folder = settings.log_folder or home() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@dataclass
+class Driver:
+    """One driver process: candidacy after candidacy until an end that is final."""
+
+    topology: Topology
+    application: str
+    settings: Settings
+    dsn: str
+    hosts: str
+    code_hash: bytes
+    reporter: Reporter
+    signals: StopSignals
+    last_txid: int = 0
+    _epoch: int = 0
+    """Highest epoch that this process held."""
+    _trouble: int = 0
+    """Candidacies in a row that a store's absence ended."""
+
+    def run(self, executor: Executor) -> End:
+        """Lead until the run has ended for good. A lost lead is tried for again, unless another driver has taken it (R16)."""
+        epoch_seen = self._epoch_in_fence()
+        while True:
+            try:
+                end = self._lead_once(executor, epoch_seen)
+            except (StoreUnavailable, LeadLost) as error:
+                if self._epoch == 0 and isinstance(error, StoreUnavailable):
+                    raise
+                end = End(kind="lead_lost", reason=str(error))
+            if end.kind != "lead_lost" or self.signals.received:
+                return end
+            self._trouble += 1
+            self.reporter.say(f"gave up the lead: {end.reason}; trying again")
+            if self.signals.wait(backoff_s(self._trouble, 1.0)):
+                return End(kind="stopped", reason="interrupted")
+            self._check_not_replaced()
+            epoch_seen = max(epoch_seen, self._epoch)
+
+    def _lead_once(self, executor: Executor, epoch_seen: int) -> End:
+        """One candidacy on a new ZooKeeper session (Z4), closed whole whatever happens (R15)."""
+        from txtopo.committers.ledger import PostgresLedger
+        from txtopo.coordinators.batches import TopologyCoordinator
+        from txtopo.coordinators.codec import Identity as Candidate
+        from txtopo.coordinators.election import Election
+        from txtopo.coordinators.zookeeper import open_session
+
+        session = open_session(self.hosts, self.settings.zookeeper_session_s, ZOOKEEPER_START_S)
+        ledger = PostgresLedger(self.dsn, self.topology.name)
+        try:
+            identity = self._identity(epoch_seen)
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            candidate = Candidate(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
+            election = Election(session, self.topology.name, candidate)
+            election.enter()
+            if not self._wait_for_turn(election.wait, election.leader):
+                return End(kind="stopped", reason="interrupted while waiting for the lead")
+            coordinator = TopologyCoordinator(session, self.topology.name)
+            leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
+            self._epoch = leadership.lead.epoch
+            return self._run_lead(leadership, session, coordinator, ledger, executor)
+        finally:
+            ledger.close()
+            session.close()
+
+    def _run_lead(
+        self, leadership: Leadership, session: CoordinatorSession, coordinator: Any, ledger: Ledger, executor: Executor
+    ) -> End:
+        reconciled = leadership.reconciled
+        ledger.prepare_targets(leadership.lead, self.topology.committers)
+        planner = Planner(
+            lead=leadership.lead, spout=self.topology.spouts[0], coordinator=coordinator, ledger=ledger, clock=SystemClock(),
+            once=self.settings.once, say=self.reporter.say, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
+        )  # fmt: skip
+        lanes = ThreadLanes(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)
+        clock = SystemClock()
+        try:
+            planner.open(reconciled.plans)
+            self.reporter.note(
+                f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, {len(reconciled.plans)} planned ones are taken up"
+            )
+            runner = Runner(
+                World(
+                    topology=self.topology, lead=leadership.lead, coordinator=coordinator, session_state=session.state, ledger=ledger,
+                    executor=executor, planner=planner, clock=clock, lanes=lanes, say=self.reporter.say, watch=self._watch,
+                )
+            )  # fmt: skip
+            state = first_state(
+                rules_of(self.settings, session.session_s), self.topology.name, leadership.last_txid, now=clock.monotonic(), plans=reconciled.plans,
+                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects,
+            )  # fmt: skip
+            with self.signals.call(lambda: runner.request_stop(at_once=True, reason="interrupted")):
+                return runner.run(state)
+        finally:
+            lanes.close()
+            planner.close()
+
+    def _watch(self, state: Any) -> None:
+        if state.last_txid > self.last_txid:
+            self.last_txid = state.last_txid
+            self._trouble = 0
+        self.reporter.watch(state)
+
+    def _identity(self, epoch_seen: int) -> Identity:
+        return Identity(
+            topology=self.topology.name, owner_nonce=str(uuid.uuid4()), new_incarnation=str(uuid.uuid4()), code_hash=self.code_hash,
+            host=socket.gethostname(), pid=os.getpid(), application=self.application, description=self.topology.describe(), epoch_seen=epoch_seen,
+        )  # fmt: skip
+
+    def _wait_for_turn(self, wait: Callable[[float], bool], leader: Callable[[], str | None]) -> bool:
+        """Stand in the queue, saying who leads; False when told to stop."""
+        next_say = 0.0
+        while not wait(0.5):
+            if self.signals.received:
+                return False
+            now = time.monotonic()
+            if now >= next_say and (who := leader()) is not None:
+                self.reporter.say(f"led by {who}; waiting as standby")
+                next_say = now + STANDBY_SAYS_EVERY_S
+        return True
+
+    def _epoch_in_fence(self) -> int:
+        from txtopo.committers.ledger import PostgresLedger
+
+        ledger = PostgresLedger(self.dsn, self.topology.name)
+        try:
+            fence = ledger.read_fence()
+        finally:
+            ledger.close()
+        return 0 if fence is None else fence.epoch
+
+    def _check_not_replaced(self) -> None:
+        """R16: once Postgres answers again the fence is read; another's epoch means fenced."""
+        failures = 0
+        while not self.signals.received:
+            try:
+                epoch = self._epoch_in_fence()
+            except PostgresUnavailable as error:
+                failures += 1
+                if failures % 10 == 1:
+                    self.reporter.say(f"waiting for Postgres: {error}")
+                self.signals.wait(backoff_s(min(failures, 5), 1.0))
+                continue
+            if self._epoch and epoch > self._epoch:
+                raise Fenced(
+                    f"{self.topology.name}: another driver has taken the lead (epoch {epoch}, this one had {self._epoch})"
+                )
+            return
+
+
+def rules_of(settings: Settings, session_s: float) -> Rules:
+    """The machine's part of the settings."""
+    return Rules(
+        spout_pending_max=settings.spout_pending_max, workers=settings.workers, attempts_max=settings.attempts_max,
+        message_timeout_s=settings.message_timeout_s, session_s=session_s, postgres_away_max_s=settings.postgres_away_max_s,
+        spout_poll_s=settings.spout_poll_s, results_bytes_max=settings.results_bytes_max, checkpoint_every_s=settings.checkpoint_every_s,
+    )  # fmt: skip
+
+
+def tell_end(end: End, topology: Topology, last_txid: int, reporter: Reporter, signals: StopSignals) -> int:
+    """Say how the run ended; returns the exit code, or raises what the command line shows as an error."""
+    match end.kind:
+        case "halted":
+            raise Halted(end.reason, txid=end.txid, next_command=end.next_command)
+        case "fenced":
+            raise Fenced(end.reason)
+        case "lead_lost" if not signals.received:
+            raise ZooKeeperUnavailable(end.reason)
+        case _:
+            pass
+    reporter.note(f"{end.kind}: {end.reason}; {reporter.summary(last_txid)}")
+    return signals.exit_code if signals.received else 0
+
+
+__all__ = ["Driver", "drive", "run_application", "run_topology", "spark_executor"]

@@ -1,0 +1,146 @@
+"""The command line: `txtopo VERB …`. Data on stdout, everything else on stderr, exit codes that scripts can branch on.
+
+0 done; 1 the answer is bad; 2 usage or configuration; 3 could not find out (a service is away); 4 somebody else holds it; 5 internal;
+130 interrupted. Each verb is a module of this package and is imported only when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from txtopo.cli.common import HELP_NAMES, global_options
+from txtopo.cli.verbs import ALIASES, VERBS, nearest
+from txtopo.errors import Halted, InvariantBroken, TxtopoError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""As a shell reports a program whose reader went away."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is asked for, and lists them all without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in VERBS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"txtopo.cli.{name}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and args[0] not in ALIASES and not args[0].startswith("-"):
+            raise click.UsageError(f"no command {args[0]!r}{nearest(args[0], [*VERBS, *ALIASES])}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb.name, verb.summary) for verb in VERBS.values()])
+        with formatter.section("Examples"):
+            for verb in VERBS.values():
+                formatter.write_text(verb.example)
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from txtopo.cli.versions import own_version
+
+        click.echo(f"txtopo {own_version()}")
+        context.exit()
+
+
+@click.group(
+    "txtopo",
+    cls=LazyGroup,
+    context_settings=HELP_NAMES,
+    params=[
+        *global_options(hidden=False),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version.",
+        ),
+    ],
+    epilog="Settings: flags first, then TXTOPO_* variables, then txtopo.toml. `txtopo COMMAND --help` says more.",
+)
+def cli() -> None:
+    """Exactly-once batches from Spark into Postgres."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    flags: dict[str, Any] = {}
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # A terminal without thin spaces must not end in a trace.
+    try:
+        with cli.make_context("txtopo", list(sys.argv[1:] if arguments is None else arguments), obj=flags) as context:
+            result = cli.invoke(context)
+            sys.stdout.flush()
+            return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("txtopo: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes once more when it ends: into nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        return _failed(error, flags)
+
+
+def _failed(error: Exception, flags: dict[str, Any]) -> int:
+    """Say what failed and what to do, and return the exit code."""
+    if flags.get("debug") or os.environ.get("TXTOPO_DEBUG", "0").lower() not in ("", "0", "false", "no", "off"):
+        click.echo(_trace(error), err=True, nl=False)
+    if isinstance(error, click.ClickException):
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"{error.ctx.get_usage()}\n", err=True)
+        _complain(error.format_message(), flags)
+        return 2
+    if isinstance(error, TxtopoError) and not isinstance(error, InvariantBroken):
+        _complain(str(error), flags)
+        if isinstance(error, Halted) and error.next_command:
+            click.echo(f"  next: {error.next_command}", err=True)
+        return error.exit_code
+    _complain(f"internal error: {error!r}; the trace is in {_keep_trace(error)}", flags)
+    return TxtopoError.exit_code
+
+
+def _complain(message: str, flags: dict[str, Any]) -> None:
+    from txtopo.config import masked
+
+    plain = flags.get("no_color") or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    prefix = click.style("txtopo:", fg="red", bold=True)
+    click.echo(f"{prefix} {masked(message)}", err=True, color=False if plain else None)
+
+
+def _trace(error: Exception) -> str:
+    from txtopo.config import masked
+
+    return masked("".join(traceback.format_exception(error)))
+
+
+def _keep_trace(error: Exception) -> str:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix="txtopo-trace-", suffix=".txt", delete=False
+    ) as file:
+        file.write(_trace(error))
+    return file.name

@@ -1,0 +1,179 @@
+"""What every command shares: global flags on either side of the verb, settings, where output goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from txtopo.cli.verbs import VERBS, nearest
+from txtopo.errors import PostgresUnavailable, TxtopoError
+
+if TYPE_CHECKING:
+    from txtopo.config import Settings
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class NotFoundError(TxtopoError):
+    """The topology or batch named does not exist."""
+
+    exit_code = 1
+
+
+class VerbCommand(click.Command):
+    """A command that ends its help with an example and takes the global flags too, behind the verb."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.context_settings = {**HELP_NAMES, **self.context_settings}
+        self.params = [*self.params, *global_options(hidden=True)]
+
+
+def verb(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare the command `name` of the table of verbs."""
+    known = VERBS[name]
+    return click.command(name, cls=VerbCommand, short_help=known.summary, epilog=example(known.example), **options)
+
+
+def example(*lines: str, global_flags: bool = True) -> str:
+    """An epilog that click leaves as it is."""
+    hint = ["", "Global flags (txtopo --help) may stand here too."] if global_flags else []
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines), *hint])
+
+
+def option(*names: str, setting: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+    """A click option that sets `setting`, with its environment variable in the help. The variable itself is read with the settings."""
+    if setting is not None:
+        names = (*names, setting)
+        options = {"envvar": _VARIABLES.get(setting, f"TXTOPO_{setting.upper()}"), "show_envvar": True, **options}
+    return click.option(*names, **options)
+
+
+_VARIABLES = {"zookeeper": "TXTOPO_ZK"}
+
+
+def json_option(function: _Function) -> _Function:
+    """`--json`, as every command that reads has it."""
+    decorate = click.option("--json", "as_json", is_flag=True, help="One JSON document with its schema version.")
+    return decorate(function)
+
+
+def global_options(*, hidden: bool) -> list[click.Option]:
+    """Fresh global flags; what is given on the command line lands in the context's object."""
+
+    def flag(*names: str, variable: str | None = None, **options: Any) -> click.Option:
+        return click.Option(
+            names, envvar=variable, show_envvar=True, hidden=hidden, expose_value=False, callback=_remember, **options
+        )  # fmt: skip
+
+    return [
+        flag("--dsn", variable="TXTOPO_DSN", metavar="URL", help="Postgres, postgresql://user@host/database."),
+        flag(
+            "--zk", "zookeeper", variable="TXTOPO_ZK", metavar="HOSTS", help="ZooKeeper, host:2181,host2:2181/chroot."
+        ),
+        flag(
+            "-c",
+            "--config",
+            variable="TXTOPO_CONFIG",
+            metavar="FILE",
+            help="Read this file instead of the next txtopo.toml upwards.",
+        ),
+        flag(
+            "-t",
+            "--target",
+            variable="TXTOPO_TARGET",
+            metavar="NAME",
+            help="Use [target.NAME] of the file before [default].",
+        ),
+        flag("-q", "--quiet", variable="TXTOPO_QUIET", is_flag=True, help="Say nothing but results and errors."),
+        flag("-v", "--verbose", variable="TXTOPO_VERBOSE", count=True, help="Say more; -vv still more."),
+        flag("--debug", variable="TXTOPO_DEBUG", is_flag=True, help="Show traces of errors."),
+        flag("--no-color", is_flag=True, help="No colours; NO_COLOR does the same."),
+    ]
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    # The environment is read with the settings, so that each value knows its source; click only shows the variables in its help.
+    if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+        context.ensure_object(dict)[parameter.name] = value
+
+
+def load(context: click.Context) -> Settings:
+    """The settings of this command: its own flags, the global ones, then everything weaker."""
+    from txtopo.config import load_settings
+
+    given = dict(context.ensure_object(dict))
+    given.pop("no_color", None)
+    target = given.pop("target", None)
+    own = {
+        name: value
+        for name, value in context.params.items()
+        if name in _SETTINGS and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if isinstance(own.get("py_files"), str):
+        own["py_files"] = own["py_files"].split(",")  # as spark-submit takes them
+    return load_settings({**given, **own}, cwd=Path.cwd(), environment=os.environ, target=target)
+
+
+_SETTINGS = frozenset(
+    {
+        "once",
+        "master",
+        "conf",
+        "py_files",
+        "workers",
+        "spout_pending_max",
+        "attempts_max",
+        "message_timeout_s",
+        "log_folder",
+    }
+)
+
+
+def reachable(settings: Settings, *, zookeeper: bool = False) -> Settings:
+    """These settings, with running local services where no store was given."""
+    from txtopo.local.services import running_dev
+
+    return settings.with_services(running_dev, zookeeper=zookeeper)
+
+
+def dsn_of(context: click.Context) -> str:
+    """The database that a reading command reads: given, or that of local services."""
+    return str(reachable(load(context)).dsn)
+
+
+@contextmanager
+def naming(dsn: str) -> Iterator[None]:
+    """Name the database, its password hidden, in what says that it is away."""
+    from txtopo.config import masked
+
+    try:
+        yield
+    except PostgresUnavailable as error:
+        message = masked(str(error)).removeprefix("postgres: ")
+        if masked(dsn) in message:
+            raise
+        raise PostgresUnavailable(f"{masked(dsn)}: {message}", definite=error.definite) from error
+
+
+def no_topology(name: str, known: Sequence[str]) -> NotFoundError:
+    """The error for a topology that no database row knows."""
+    there = f"; there is {', '.join(known[:10])}" if known else "; no topology has run on this database yet"
+    return NotFoundError(f"no topology {name!r}{nearest(name, known)}{there}\n  next: txtopo status")
+
+
+def sayer(settings: Settings) -> Callable[[str], None]:
+    """Tells the operator a line on stderr; nothing when quiet."""
+
+    def say(line: str) -> None:
+        if not settings.quiet:
+            click.echo(line, err=True)
+
+    return say

@@ -1,0 +1,44 @@
+"""The commands of txtopo in the order of their help: what each does in a line, with one example. Loaded without importing any of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A command: `txtopo.cli.NAME` holds a click command called NAME."""
+
+    name: str
+    summary: str
+    example: str
+
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb("demo", "Show it all: a real job on local services, killed twice, checked at the end.", "txtopo demo"),
+        Verb("dev", "Start, stop and show local services for trying things out.", "txtopo dev up"),
+        Verb("run", "Run a topology in the foreground.", "txtopo run examples/flights.py:topology --once"),
+        Verb("status", "Show how topologies fare: state, progress, leader.", "txtopo status flights"),
+        Verb("batches", "List the batches of a topology, newest first.", "txtopo batches flights --state failed"),
+        Verb("show", "Show everything about one batch.", "txtopo show flights 17"),
+        Verb("stop", "Ask the leader to end in good order, and wait for it.", "txtopo stop flights --timeout 120"),
+        Verb("migrate", "Bring the schema in Postgres up to date.", "txtopo migrate --check"),
+        Verb("version", "Show the versions of txtopo and of what it runs on.", "txtopo version --json"),
+    )
+}
+
+ALIASES = {
+    "describe": "show", "inspect": "show", "trace": "show", "view": "show", "ls": "batches", "list": "status", "monitor": "status",
+    "drain": "stop", "cancel": "stop",
+}  # fmt: skip
+"""What people type out of habit; works, and is not shown."""
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """ ": did you mean X?" where something known is near, else nothing."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f": did you mean {near[0]}?" if near else ""

@@ -1,0 +1,451 @@
+"""Settings: flags, environment, `txtopo.toml`, `pyproject.toml` and defaults become one frozen value that remembers where each part came from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from txtopo.core import limits
+from txtopo.errors import ConfigurationError
+
+CONFIG_FILE = "txtopo.toml"
+CHROOT = "/txtopo"
+"""Appended to a ZooKeeper address that names no chroot, so that topologies never lie in somebody else's root."""
+LOCAL_SERVICES = "local services"
+"""Source of what `with_services` filled in."""
+DEV_SESSION_S = 4.0
+"""ZooKeeper session on local services: a restarted driver need not wait for its predecessor's session for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """How a setting is written: its type, its bounds, its other names, its environment variable."""
+
+    kind: str
+    """text, address, number, seconds, bytes, flag, folder, names or pairs."""
+    low: float | None = None
+    high: float | None = None
+    also: tuple[str, ...] = ()
+    """Other accepted names in files, Storm's among them."""
+    variable: str | None = None
+    """Environment variable where it is not TXTOPO_ and the name."""
+    option: str | None = None
+    """Flag of the command line where it is not the name."""
+
+
+def _key(kind: str, low: float | None = None, high: float | None = None, **names: Any) -> dict[str, _Key]:
+    return {"key": _Key(kind, low, high, **names)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a run or a command can be told. Made by `load_settings`; `sources` says where each value came from."""
+
+    dsn: str | None = field(default=None, metadata=_key("text"))
+    """Postgres URL. May hold a password: never printed, see `masked`."""
+    zookeeper: str | None = field(
+        default=None, metadata=_key("address", also=("zk",), variable="TXTOPO_ZK", option="zk")
+    )
+    """ZooKeeper hosts with ports and chroot, `host:2181,host2:2181/chroot`."""
+    master: str | None = field(default=None, metadata=_key("text"))
+    """Spark master; None: this machine, with as many threads as it has cores."""
+    conf: Mapping[str, str] = field(default_factory=dict, metadata=_key("pairs"))
+    """Spark's own settings."""
+    py_files: tuple[str, ...] = field(default=(), metadata=_key("names"))
+    """Modules, zips and wheels that the tasks need beside the topology's module."""
+    once: bool = field(default=False, metadata=_key("flag"))
+    """End when the input that is there now is committed."""
+    workers: int = field(default=limits.WORKERS, metadata=_key("number", 1, 64))
+    """Waves in processing at once."""
+    spout_pending_max: int = field(
+        default=limits.SPOUT_PENDING_MAX, metadata=_key("number", 1, 10_000, also=("topology.max.spout.pending",))
+    )
+    """Txids planned and not yet committed."""
+    attempts_max: int = field(default=limits.ATTEMPTS_MAX, metadata=_key("number", 1, 1_000))
+    """Data failures of a batch before the topology halts."""
+    message_timeout_s: float = field(
+        default=limits.MESSAGE_TIMEOUT_S,
+        metadata=_key("seconds", 1, 86_400, also=("topology.message.timeout.secs",), option="message-timeout"),
+    )
+    """Seconds without progress after which an attempt is a suspect."""
+    zookeeper_session_s: float = field(default=limits.ZOOKEEPER_SESSION_S, metadata=_key("seconds", 1, 600))
+    """Seconds of silence after which ZooKeeper gives the lead to another driver."""
+    postgres_away_max_s: float = field(default=limits.POSTGRES_AWAY_MAX_S, metadata=_key("seconds", 1, 3_600))
+    """Seconds without Postgres after which this driver gives up the lead (R16)."""
+    spout_poll_s: float = field(default=limits.SPOUT_POLL_S, metadata=_key("seconds", 0.01, 3_600))
+    """Seconds between two looks for new input."""
+    results_bytes_max: int = field(default=limits.RESULTS_BYTES_MAX, metadata=_key("bytes", 1024 * 1024, 64 * 1024**3))
+    """Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
+    checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
+    """Seconds by which ZooKeeper's counter may lag the ledger."""
+    log_folder: Path | None = field(default=None, metadata=_key("folder"))
+    """Where logs are written; None: nowhere."""
+    quiet: bool = field(default=False, metadata=_key("flag"))
+    """Say nothing but results and errors."""
+    verbose: int = field(default=0, metadata=_key("number", 0, 3))
+    """How much more to say."""
+    debug: bool = field(default=False, metadata=_key("flag"))
+    """Show traces of errors."""
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={})
+    """Setting -> where its value came from; `conf.NAME` for each of Spark's settings. Absent: not given."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={masked(repr(getattr(self, name)))}" for name in _KEYS)
+        return f"Settings({shown})"
+
+    def source(self, name: str) -> str:
+        """Where the value of `name` came from, in words."""
+        return self.sources.get(name, "default")
+
+    def with_services(self, find: Callable[[], Services | None], *, zookeeper: bool = True) -> Settings:
+        """These settings with what is missing taken from local services; `find` is called only when the DSN is missing.
+
+        Stores are never mixed: with a DSN given, ZooKeeper must be given too. Raises ConfigurationError naming what to do.
+        """
+        if self.dsn is None:
+            if zookeeper and self.zookeeper is not None:
+                raise ConfigurationError(
+                    f"ZooKeeper is given by {self.source('zookeeper')}, Postgres is not: pass --dsn or set TXTOPO_DSN"
+                )
+            return self._from_services(find())
+        if zookeeper and self.zookeeper is None:
+            raise ConfigurationError(
+                "no ZooKeeper given beside Postgres: pass --zk, set TXTOPO_ZK, or put zookeeper into txtopo.toml"
+            )
+        return self
+
+    def _from_services(self, services: Services | None) -> Settings:
+        if services is None:
+            raise ConfigurationError(
+                "no Postgres given: pass --dsn, set TXTOPO_DSN, or start local services with `txtopo dev up`"
+            )
+        taken: dict[str, Any] = {"dsn": services.dsn, "zookeeper": zookeeper_address(services.zookeeper)}
+        if "zookeeper_session_s" not in self.sources:
+            taken["zookeeper_session_s"] = DEV_SESSION_S
+        return replace(self, **taken, sources={**self.sources, **dict.fromkeys(taken, LOCAL_SERVICES)})
+
+
+class Services(Protocol):
+    """Running local services, as `txtopo dev up` left them."""
+
+    @property
+    def dsn(self) -> str:
+        """Postgres URL."""
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper hosts with chroot."""
+
+
+_KEYS: dict[str, _Key] = {item.name: item.metadata["key"] for item in fields(Settings) if "key" in item.metadata}
+_NAMES: dict[str, str] = {name: name for name in _KEYS} | {
+    other: name for name, key in _KEYS.items() for other in key.also
+}
+_RESERVED = frozenset({"config", "target"})
+"""Flags that say where to look and are no settings themselves."""
+
+
+def load_settings(
+    flags: Mapping[str, object], *, cwd: Path, environment: Mapping[str, str], target: str | None = None
+) -> Settings:
+    """Settle every setting, strongest source first: flag, `TXTOPO_*`, `txtopo.toml` (target, then default), `pyproject.toml`, default.
+
+    Flags that are None are not given; `config` among them names the file to read. Raises ConfigurationError listing everything that is wrong.
+    """
+    named = flags.get("config") or environment.get("TXTOPO_CONFIG") or None
+    layers = [
+        *_flag_layer(flags),
+        *_environment_layer(environment),
+        *_file_layers(cwd, Path(str(named)) if named else None, target or environment.get("TXTOPO_TARGET") or None),
+        *_pyproject_layer(cwd),
+    ]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    problems: list[str] = []
+    for name, raw, source, base in layers:
+        try:
+            value: Any = _convert(_KEYS[name], raw, base)
+        except ValueError as error:
+            problems.append(f"{source}: {name} {error}")
+            continue
+        if name == "conf":
+            stronger = values.get(
+                "conf", {}
+            )  # Spark's settings are merged one by one: a flag changes one and keeps the others.
+            values["conf"] = {**value, **stronger}
+            sources.update({f"conf.{key}": source for key in value if key not in stronger})
+        elif name not in values:
+            values[name] = value
+            sources[name] = source
+    _refuse(problems)
+    return Settings(**values, sources=sources)
+
+
+_Layer = tuple[str, object, str, Path]
+"""Setting, raw value, where it came from, the folder that relative paths start from."""
+
+
+def _flag_layer(flags: Mapping[str, object]) -> Iterator[_Layer]:
+    given = {name: value for name, value in flags.items() if value is not None and name not in _RESERVED}
+    _refuse([_unknown(name, "settings") for name in given if name not in _KEYS])
+    for name, value in given.items():
+        option = (_KEYS[name].option or name).replace("_", "-")
+        yield name, value, f"flag --{option}", Path()
+
+
+def _environment_layer(environment: Mapping[str, str]) -> Iterator[_Layer]:
+    for name, key in _KEYS.items():
+        variable = environment_variable(name)
+        if environment.get(variable):  # An empty variable is how shells and CI files say "not given".
+            yield name, _listed(key, environment[variable]), f"environment {variable}", Path()
+
+
+def environment_variable(name: str) -> str:
+    """The variable that sets `name`."""
+    return _KEYS[name].variable or f"TXTOPO_{name.upper()}"
+
+
+def _listed(key: _Key, text: str) -> object:
+    if key.kind == "pairs":
+        return shlex.split(text)
+    return text.split(",") if key.kind == "names" else text
+
+
+def _file_layers(cwd: Path, named: Path | None, target: str | None) -> Iterator[_Layer]:
+    path = cwd / named if named is not None else _upwards(cwd, CONFIG_FILE)
+    if path is None:
+        if target is not None:
+            raise ConfigurationError(f"target {target!r} needs a {CONFIG_FILE}, and there is none in {cwd} or above")
+        return
+    tables = _read_toml(path)
+    targets = tables.get("target", {})
+    if not isinstance(targets, dict) or not all(
+        isinstance(table, dict) for table in [tables.get("default", {}), *targets.values()]
+    ):
+        raise ConfigurationError(f"{path}: write settings into tables, [default] and [target.NAME]")
+    problems: list[str] = [
+        _outside(path, name, value) for name, value in tables.items() if name not in ("default", "target")
+    ]
+    named_tables = {
+        "default": tables.get("default", {}),
+        **{f"target.{name}": table for name, table in targets.items()},
+    }
+    flat = {name: list(_flatten(table, f"{path} [{name}]", problems)) for name, table in named_tables.items()}
+    _refuse(problems)
+    if target is not None and target not in targets:
+        raise ConfigurationError(
+            f"{path} has no [target.{target}]"
+            + _did_you_mean(target, targets)
+            + f"; it has {', '.join(targets) or 'no targets'}"
+        )
+    for table in ([f"target.{target}"] if target is not None else []) + ["default"]:
+        for name, value in flat[table]:
+            yield name, value, f"{path} [{table}]", path.parent
+
+
+def _pyproject_layer(cwd: Path) -> Iterator[_Layer]:
+    path = _upwards(cwd, "pyproject.toml", contains="[tool.txtopo")
+    if path is None:
+        return
+    table = _read_toml(path).get("tool", {}).get("txtopo", {})
+    problems: list[str] = []
+    flat = list(_flatten(table, f"{path} [tool.txtopo]", problems))
+    _refuse(problems)
+    for name, value in flat:
+        yield name, value, f"{path} [tool.txtopo]", path.parent
+
+
+def _upwards(start: Path, name: str, contains: str = "") -> Path | None:
+    for folder in (start.absolute(), *start.absolute().parents):
+        path = folder / name
+        if path.is_file() and (not contains or contains in path.read_text("utf-8", errors="replace")):
+            return path
+    return None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not readable TOML: {error}") from error
+
+
+def _flatten(
+    table: Mapping[str, Any], where: str, problems: list[str], prefix: str = "", seen: set[str] | None = None
+) -> Iterator[tuple[str, object]]:
+    """Settings of a table. TOML reads a bare `topology.max.spout.pending` as nested tables: they are joined again."""
+    seen = set() if seen is None else seen
+    for key, value in table.items():
+        name = _NAMES.get(f"{prefix}{key}")
+        if name is not None and name in seen:
+            problems.append(f"{where}: {name} is given twice, under two names")
+        elif name is not None:
+            seen.add(name)
+            yield name, value
+        elif isinstance(value, dict) and value:
+            yield from _flatten(value, where, problems, f"{prefix}{key}.", seen)
+        else:
+            problems.append(_unknown(f"{prefix}{key}", where))
+
+
+def _outside(path: Path, name: str, value: object) -> str:
+    if name in _NAMES and not isinstance(value, dict):
+        return f"{path}: {name} stands outside a table: put it below [default]"
+    return f"{path}: unknown table [{name}]" + _did_you_mean(name, ("default", "target"))
+
+
+def _unknown(name: str, where: str) -> str:
+    return f"{where}: unknown key {name}" + _did_you_mean(name, _NAMES)
+
+
+def _did_you_mean(word: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConfigurationError(
+            masked("\n  ".join(problems if len(problems) == 1 else ["the settings are wrong:", *problems]))
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------- conversion
+
+
+def _convert(key: _Key, raw: object, base: Path) -> object:
+    match key.kind:
+        case "number" | "seconds" | "bytes":
+            return _bounded(key, _measure(key.kind, raw))
+        case "flag":
+            return _flag(raw)
+        case "pairs":
+            return _pairs(raw)
+        case "names":
+            return tuple(str(base / name) for name in _texts(raw))
+        case "folder":
+            return base / Path(_text(str(raw) if isinstance(raw, Path) else raw)).expanduser()
+        case "address":
+            return zookeeper_address(_text(raw))
+        case _:
+            return _text(raw)
+
+
+_SCALES: dict[str, dict[str, float]] = {
+    "number": {"": 1},
+    "seconds": {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400},
+    "bytes": {"": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3},
+}
+_EXAMPLES = {"number": "4", "seconds": '30 or "5m"', "bytes": '268435456 or "256MiB"'}
+
+
+def _measure(kind: str, raw: object) -> float:
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        value: float = raw
+    else:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", raw.strip()) if isinstance(raw, str) else None
+        scale = _SCALES[kind].get(match[2].lower()) if match else None
+        if match is None or scale is None:
+            raise ValueError(f"must be a number such as {_EXAMPLES[kind]}, not {raw!r}")
+        value = float(match[1]) * scale
+    if value != value:  # NaN would pass every comparison below.
+        raise ValueError("must be a number, not NaN")
+    if kind == "seconds":
+        return float(value)
+    if value != int(min(max(value, -(2.0**62)), 2.0**62)):
+        raise ValueError(f"must be a whole number, not {raw!r}")
+    return int(value)
+
+
+def _bounded(key: _Key, value: float) -> float:
+    if (key.low is not None and value < key.low) or (key.high is not None and value > key.high):
+        raise ValueError(f"must be from {key.low:g} to {key.high:g}, not {value:g}")
+    return value
+
+
+_YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def _flag(raw: object) -> bool:
+    value = raw if isinstance(raw, bool) else _YES.get(str(raw).strip().lower())
+    if value is None:
+        raise ValueError(f"must be true or false, not {raw!r}")
+    return value
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str) or not raw.strip():
+        raise ValueError("must be text that is not empty")
+    return raw.strip()
+
+
+def _texts(raw: object) -> list[str]:
+    if isinstance(raw, str) or not isinstance(raw, Sequence):
+        raise ValueError('must be a list such as ["helpers.py"]')
+    return [_text(item) for item in raw]
+
+
+def _pairs(raw: object) -> dict[str, str]:
+    if isinstance(raw, Mapping):
+        pairs = {str(key): _spelled(value) for key, value in _leaves(raw)}
+    else:
+        split = [item.partition("=") for item in _texts(raw)]
+        wrong = [key for key, sign, _ in split if not (key and sign)]
+        if wrong:
+            raise ValueError(f"must be written name=value: {', '.join(wrong)}")
+        pairs = {key: value for key, _, value in split}
+    foreign = [key for key in pairs if not key.startswith("spark.")]
+    if foreign:
+        raise ValueError(f"holds Spark's settings, whose names begin with spark.: {', '.join(foreign)}")
+    return pairs
+
+
+def _leaves(table: Mapping[Any, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"holds {value!r}, which is neither text nor a number")
+    return str(value)
+
+
+_HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
+
+
+def zookeeper_address(text: str) -> str:
+    """ZooKeeper's connect string in full: every host with its port, and a chroot. Raises ValueError."""
+    hosts, slash, chroot = text.partition("/")
+    matches = [_HOST.fullmatch(host.strip()) for host in hosts.split(",")]
+    ports_fit = all(0 < int(match["port"] or 2181) < 65_536 for match in matches if match is not None)
+    if not (all(matches) and ports_fit) or any(
+        segment in ("", ".", "..") for segment in chroot.rstrip("/").split("/") if chroot
+    ):
+        raise ValueError(f"must be hosts with ports and a chroot such as zk1:2181,zk2:2181/txtopo, not {text!r}")
+    joined = ",".join(f"{match['host']}:{match['port'] or 2181}" for match in matches if match is not None)
+    return joined + (f"/{chroot.rstrip('/')}" if slash else CHROOT)
+
+
+_SECRET = re.compile(
+    r"(?P<before>://[^\s:/@]*:)[^\s]*(?=@)|(?P<word>\b(?:password|sslpassword|passfile)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&']+)",
+    re.IGNORECASE,
+)
+
+
+def masked(text: str) -> str:
+    """`text` with every password of a connection string in it replaced by `***`."""
+    return _SECRET.sub(lambda match: f"{match['before'] or match['word']}***", text)

@@ -1,0 +1,252 @@
+"""What the machine is told (events) and what it asks for (actions): frozen values, nothing else.
+
+Each action states what must be durable before it is performed; the runner performs actions and tells the machine how they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from txtopo.core.plan import Plan
+from txtopo.core.values import CommitOutcome, Failure, Outcome, Processed, TransactionAttempt
+
+Store = Literal["postgres", "zookeeper", "source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an event arrived, and a number drawn for jitter: time and chance come in through the door."""
+
+    now: float
+    """Monotonic seconds."""
+    chance: float = 0.5
+    """In [0, 1)."""
+
+
+# ------------------------------------------------------------------------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed. `progress` maps running attempts to a number that grows with their progress."""
+
+    progress: Mapping[TransactionAttempt, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlansCut:
+    """A Cut ended: these plans are durable in ZooKeeper. None of them: the source had nothing more."""
+
+    plans: tuple[Plan, ...]
+    exhausted: bool
+    """Nothing will come any more (`once` runs)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutFailed:
+    """A Cut found a store or the source away; what it had created before is in `plans`."""
+
+    plans: tuple[Plan, ...]
+    store: Store
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    """The plans up to this txid are durable in Postgres (R9)."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorFailed:
+    """Postgres was away; nothing is known to be mirrored."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnded:
+    """The processing phase of an attempt has ended."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptNotBegun:
+    """A store was away before the attempt emitted anything; the same attempt id is tried again."""
+
+    attempt: TransactionAttempt
+    store: Store
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEnded:
+    """A Commit or a Resolve ended with this outcome (R7)."""
+
+    outcome: CommitOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveFailed:
+    """Postgres was away, so the outcome of a commit is still unknown."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """ZooKeeper knows that everything up to `last_txid` is committed; metadata below `keep_from` is gone (R8)."""
+
+    last_txid: int
+    keep_from: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFailed:
+    """ZooKeeper was away."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresAnswered:
+    """The heartbeat went through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSilent:
+    """The heartbeat did not go through."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperSeen:
+    """State of the session: connected, or suspended. Lost is LeadGone."""
+
+    suspended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """An operator wants the run to end: after the batches in processing, or at once after an open commit."""
+
+    at_once: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRequired:
+    """Evidence was found that forbids going on (R17)."""
+
+    reason: str
+    txid: int | None = None
+    next_command: str | None = None
+    planning: bool = False
+    """Found while planning `txid`: the batches below it are good and are committed first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadGone:
+    """This driver may not lead any more: fenced by another epoch, or the session is lost."""
+
+    fenced: bool
+    message: str
+
+
+Event = (
+    Tick | PlansCut | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | ResolveFailed
+    | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
+)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Plan up to `count` batches from `first_txid` on. Each plan must be in ZooKeeper before its PlansCut (R3)."""
+
+    first_txid: int
+    count: int
+    previous: Plan | None
+    """The batch before, if it is still uncommitted; else the planner uses what it learned at takeover."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """Run these attempts. Their plans are durable in ZooKeeper; their begin must be durable in both stores before anything is emitted."""
+
+    attempts: tuple[tuple[TransactionAttempt, Plan], ...]
+    alone: bool
+    """Nothing runs beside it: an earlier attempt was a suspect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop the work of an attempt."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEnd:
+    """Remember how an attempt ended without a commit."""
+
+    attempt: TransactionAttempt
+    state: Literal["failed", "cancelled"]
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """Write consecutive plans into Postgres (R9). They must be in ZooKeeper."""
+
+    plans: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Commit one batch in its turn (PROTOCOL 3.2). Its plan must be durable in both stores."""
+
+    plan: Plan
+    processed: Processed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve:
+    """Find out under the fence lock whether a COMMIT happened (R7), before anything else is committed."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Advance the counter in ZooKeeper and clean behind the durable mark (R8). Only after COMMIT is known (R7)."""
+
+    last_txid: int
+    keep_from: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """Tell the operator one line."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Stop performing; the last action."""
+
+    kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost"]
+    reason: str
+    txid: int | None = None
+    next_command: str | None = None
+
+
+Action = Cut | Process | Cancel | RecordEnd | Mirror | Commit | Resolve | Checkpoint | Say | End

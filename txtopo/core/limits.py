@@ -1,0 +1,77 @@
+"""Every bound in one place, with its unit in the name. Settings may lower or raise those that ARCHITECTURE lists; the rest are fixed."""
+
+from __future__ import annotations
+
+METADATA_BYTES_MAX = 64 * 1024
+"""Bytes of a plan's canonical JSON in ZooKeeper and Postgres; longer metadata goes to `plan_part` (Z9: a 1 MiB znode cuts the connection)."""
+
+PLAN_PART_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of one batch's metadata in `plan_part`; more is refused when the batch is planned."""
+
+MULTI_BYTES_MAX = 512 * 1024
+"""Bytes of one ZooKeeper multi, counted as a whole (Z9)."""
+
+NAME_PATTERN = r"[a-z][a-z0-9_]{0,40}"
+"""Names of topologies and components (P15)."""
+
+SPOUT_PENDING_MAX = 256
+"""Txids planned and not yet committed (`topology.max.spout.pending`)."""
+
+PLANS_PER_CUT_MAX = 64
+"""Txids planned by one action of the machine."""
+
+WORKERS = 4
+"""Waves in processing at once."""
+
+ATTEMPTS_MAX = 3
+"""Data failures of a batch before the policy decides."""
+
+SUSPECT_RUNS_ALONE_MAX = 3
+"""Times a suspect runs alone before it counts as a data failure."""
+
+BACKOFF_FIRST_S = 0.2
+BACKOFF_FACTOR = 2.0
+BACKOFF_MAX_S = 30.0
+
+MESSAGE_TIMEOUT_S = 300.0
+"""Seconds without progress after which an attempt is a suspect (`topology.message.timeout.secs`)."""
+
+ZOOKEEPER_SESSION_S = 10.0
+SUSPENDED_SHARE_MAX = 0.6
+"""Share of the session for which new commits go on while ZooKeeper is silent (Z5)."""
+
+POSTGRES_AWAY_MAX_S = 30.0
+"""Seconds without Postgres after which the lead is given up (R16)."""
+
+STATEMENT_TIMEOUT_MS = 60_000
+LOCK_TIMEOUT_MS = 2_000
+IDLE_IN_TRANSACTION_TIMEOUT_MS = 5_000
+
+RESULT_ROWS_MAX = 50_000
+"""Result rows of a batch above which they are applied in bounded pieces."""
+
+RESULTS_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
+
+FILES_PER_BATCH = 1
+BYTES_PER_BATCH = 256 * 1024 * 1024
+PART_BYTES = 64 * 1024 * 1024
+"""A larger file without quotes is read in parts of this many bytes."""
+
+METADATA_KEPT_TXIDS = 10
+METADATA_KEPT_S = 60.0
+METADATA_KEPT_TXIDS_MAX = 10_000
+"""K of R8 is the larger of the first two, at most the third."""
+
+CHECKPOINT_EVERY_S = 1.0
+"""The counter in ZooKeeper lags the ledger by at most this."""
+
+SPOUT_POLL_S = 0.5
+FILE_SETTLED_S = 2.0
+"""A file is input once its size and mtime are equal in two polls at least this far apart."""
+
+HEARTBEAT_EVERY_S = 2.0
+"""How often the leader writes its heartbeat and looks for requests."""
+
+STALLED_AFTER_S = 30.0
+"""`status` says STALLED when the leader's heartbeat is older."""

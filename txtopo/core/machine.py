@@ -1,0 +1,364 @@
+"""The machine that orders batches: `step(state, event, moment) -> (state, actions)`, pure.
+
+An event changes what is known (one small function each, here); then `scheduling.due` says what may start now. docs/batch_lifecycle.md
+has the diagram of every legal move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from txtopo.core import limits
+from txtopo.core.events import (
+    Action,
+    AttemptEnded,
+    AttemptNotBegun,
+    Cancel,
+    Checkpointed,
+    CheckpointFailed,
+    CommitEnded,
+    CutFailed,
+    End,
+    Event,
+    HaltRequired,
+    LeadGone,
+    Mirrored,
+    MirrorFailed,
+    Moment,
+    PlansCut,
+    PostgresAnswered,
+    PostgresSilent,
+    RecordEnd,
+    ResolveFailed,
+    Say,
+    StopRequested,
+    Store,
+    Tick,
+    ZooKeeperSeen,
+)
+from txtopo.core.plan import Plan
+from txtopo.core.retry import backoff_s
+from txtopo.core.scheduling import due
+from txtopo.core.state import Batch, Halting, Phase, State, Stopping
+from txtopo.core.values import (
+    Aborted,
+    AlreadyCommitted,
+    Committed,
+    Failed,
+    Failure,
+    Processed,
+    TransactionAttempt,
+    Unknown,
+)
+from txtopo.errors import invariant
+
+Step = tuple[State, list[Action]]
+
+
+def step(state: State, event: Event, moment: Moment) -> Step:
+    """Take in one event, then say what is to be done now. An ended state stays as it is."""
+    if state.ended is not None:
+        return state, []
+    state, told = _take_in(state, event, moment)
+    state, started = due(state, moment.now)
+    return state, told + started
+
+
+def _take_in(state: State, event: Event, moment: Moment) -> Step:
+    match event:
+        case Tick():
+            return _time_passed(state, event, moment)
+        case PlansCut():
+            return _plans_cut(state, event, moment), []
+        case CutFailed():
+            return _cut_failed(state, event, moment), []
+        case Mirrored(txid=txid):
+            return replace(
+                _postgres_back(state), mirroring=False, mirror_failures=0, mirrored_txid=max(state.mirrored_txid, txid)
+            ), []
+        case MirrorFailed(message=message):
+            return _mirror_failed(state, message, moment), []
+        case AttemptEnded():
+            return _attempt_ended(state, event, moment)
+        case AttemptNotBegun():
+            return _attempt_not_begun(state, event, moment), []
+        case CommitEnded():
+            return _commit_ended(state, event, moment)
+        case ResolveFailed(message=message):
+            return _commit_later(state, message, moment), []
+        case Checkpointed() | CheckpointFailed():
+            return _checkpoint_ended(state, event, moment), []
+        case PostgresAnswered():
+            return _postgres_back(state), []
+        case PostgresSilent(message=message):
+            return _store_away(state, "postgres", message, moment), []
+        case ZooKeeperSeen(suspended=suspended):
+            return _zookeeper_seen(state, suspended, moment), []
+        case StopRequested() | HaltRequired() | LeadGone():
+            return _end_ordered(state, event)
+        case _:
+            assert_never(event)
+
+
+# --------------------------------------------------------------------------------------------------------------------------------- planning
+
+
+def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
+    state = _with_plans(state, event.plans)
+    wait = 0.0 if event.plans else state.rules.spout_poll_s
+    return replace(state, cutting=False, cut_failures=0, exhausted=event.exhausted, cut_not_before=moment.now + wait)
+
+
+def _cut_failed(state: State, event: CutFailed, moment: Moment) -> State:
+    state = _with_plans(_store_away(state, event.store, event.message, moment), event.plans)
+    failures = state.cut_failures + 1
+    return replace(
+        state, cutting=False, cut_failures=failures, cut_not_before=moment.now + backoff_s(failures, moment.chance)
+    )
+
+
+def _with_plans(state: State, plans: tuple[Plan, ...]) -> State:
+    """Txids are contiguous: a plan that does not follow the last one is a programmer's mistake (I2)."""
+    batches = dict(state.batches)
+    for plan in plans:
+        invariant(
+            plan.txid == state.last_txid + len(batches) + 1,
+            f"plan {plan.txid} does not follow {state.last_txid + len(batches)}",
+        )
+        batches[plan.txid] = Batch(plan=plan, attempt=0)
+    return replace(state, batches=batches)
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- processing
+
+
+def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
+    attempt = event.outcome.attempt
+    state = replace(state, running=state.running - {attempt}, abandoned=state.abandoned - {attempt})
+    batch = _current(state, attempt)
+    if batch is None:
+        return state, []  # a stale attempt: its batch has moved on
+    match event.outcome:
+        case Processed() as processed:
+            done = replace(batch, phase=Phase.PROCESSED, processed=processed, suspect=False, runs_alone=0)
+            return state.with_batch(done), []
+        case Failed(failure=failure):
+            return _failed(state, batch, failure, moment)
+        case _:
+            assert_never(event.outcome)
+
+
+def _current(state: State, attempt: TransactionAttempt) -> Batch | None:
+    """The batch that this attempt belongs to, if the attempt is still the one that counts."""
+    batch = state.batches.get(attempt.txid)
+    if batch is None or batch.attempt != attempt.attempt or batch.phase is not Phase.PROCESSING:
+        return None
+    return batch
+
+
+def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Step:
+    """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are left alone."""
+    attempt = batch.transaction_attempt
+    actions: list[Action] = [RecordEnd(attempt=attempt, state="failed", failure=failure)]
+    batch = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, processed=None, last_failure=failure)
+    match failure.kind:
+        case "data":
+            batch = replace(batch, data_failures=batch.data_failures + 1)
+            used_up = batch.data_failures >= state.rules.attempts_max
+        case "infrastructure":
+            batch = replace(batch, other_failures=batch.other_failures + 1)
+            used_up = False
+        case "suspect":
+            batch = replace(batch, suspect=True, other_failures=batch.other_failures + 1)
+            used_up = batch.runs_alone >= limits.SUSPECT_RUNS_ALONE_MAX
+        case _:
+            assert_never(failure.kind)
+    if used_up:
+        halting = _halting(state.topology, batch, failure)
+        if state.halting is None or halting.txid < state.halting.txid:
+            state = replace(state, halting=halting)
+        return state.with_batch(replace(batch, not_before=float("inf"))), actions
+    wait = backoff_s(batch.data_failures + batch.other_failures, moment.chance)
+    actions.append(
+        Say(
+            message=f"batch {attempt.txid} attempt {attempt.attempt} failed ({failure.kind}): {failure.message}; again in {wait:.1f} s"
+        )
+    )
+    return state.with_batch(replace(batch, not_before=moment.now + wait)), actions
+
+
+def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
+    tries = (
+        f"{batch.data_failures} attempts failed"
+        if failure.kind == "data"
+        else f"its process ended {batch.runs_alone} times when it ran alone"
+    )
+    where = f" in {failure.component}" if failure.component else ""
+    at = f" at {failure.position}" if failure.position else ""
+    return Halting(
+        txid=batch.plan.txid,
+        reason=f"batch {batch.plan.txid} of {topology}: {tries}{where}{at}: {failure.message}",
+        next_command=f"txtopo show {topology} {batch.plan.txid}",
+    )
+
+
+def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> State:
+    state = _store_away(state, event.store, event.message, moment)
+    state = replace(state, running=state.running - {event.attempt}, abandoned=state.abandoned - {event.attempt})
+    batch = _current(state, event.attempt)
+    if batch is None:
+        return state
+    failures = batch.other_failures + 1
+    # The id may already be remembered somewhere, so the next try takes a new one: ids never go back.
+    again = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, other_failures=failures)
+    return state.with_batch(replace(again, not_before=moment.now + backoff_s(failures, moment.chance)))
+
+
+def _time_passed(state: State, event: Tick, moment: Moment) -> Step:
+    """Timeouts go by progress, not by total time: an attempt that shows none for too long is given up as a suspect."""
+    actions: list[Action] = []
+    for attempt in sorted(state.running - state.abandoned):
+        batch = _current(state, attempt)
+        if batch is None:
+            continue
+        seen = event.progress.get(attempt, 0)
+        if seen > batch.progress:
+            state = state.with_batch(replace(batch, progress=seen, progress_at=moment.now))
+        elif moment.now - batch.progress_at > state.rules.message_timeout_s:
+            failure = Failure(kind="suspect", message=f"no progress for {state.rules.message_timeout_s:g} s")
+            state = replace(state, abandoned=state.abandoned | {attempt})
+            state, told = _failed(state, batch, failure, moment)
+            actions += [Cancel(attempt=attempt), *told]
+    return state, actions
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- committing
+
+
+def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
+    outcome = event.outcome
+    batch = state.lowest
+    if batch is None or batch.plan.txid != outcome.txid:
+        return state, []
+    match outcome:
+        case Committed(txid=txid) | AlreadyCommitted(txid=txid):
+            return _advance(_postgres_back(state), txid, moment.now), []
+        case Unknown(message=message):
+            # R7: resolved under the fence lock before anything else is committed.
+            return replace(_commit_later(state, message, moment), unresolved=True, commit_not_before=moment.now), []
+        case Aborted(failure=failure) if failure.kind == "infrastructure":
+            return replace(_commit_later(state, failure.message, moment), unresolved=False), []
+        case Aborted(failure=failure):
+            state = replace(state, committing=False, unresolved=False)
+            return _failed(state, batch, failure, moment)
+        case _:
+            assert_never(outcome)
+
+
+def _advance(state: State, txid: int, now: float) -> State:
+    batches = {number: batch for number, batch in state.batches.items() if number > txid}
+    return replace(
+        state,
+        last_txid=txid,
+        batches=batches,
+        committing=False,
+        unresolved=False,
+        commit_failures=0,
+        commit_log=_logged(state.commit_log, txid, now),
+    )
+
+
+def _logged(log: tuple[tuple[float, int], ...], txid: int, now: float) -> tuple[tuple[float, int], ...]:
+    """One entry a second is enough, each exactly true at its second; of those older than the window only the newest is needed."""
+    if now - log[-1][0] >= 1.0:
+        log = (*log, (now, txid))
+    old = [index for index, (at, _) in enumerate(log) if at <= now - limits.METADATA_KEPT_S]
+    return log[old[-1] :] if old else log
+
+
+def _commit_later(state: State, message: str, moment: Moment) -> State:
+    """The batch keeps its results; the commit, or the question whether it happened, is tried again."""
+    state = _store_away(state, "postgres", message, moment)
+    failures = state.commit_failures + 1
+    batch = state.lowest
+    if batch is not None:
+        state = state.with_batch(replace(batch, phase=Phase.PROCESSED))
+    return replace(
+        state,
+        committing=False,
+        commit_failures=failures,
+        commit_not_before=moment.now + backoff_s(failures, moment.chance),
+    )
+
+
+def _mirror_failed(state: State, message: str, moment: Moment) -> State:
+    failures = state.mirror_failures + 1
+    state = _store_away(state, "postgres", message, moment)
+    return replace(
+        state,
+        mirroring=False,
+        mirror_failures=failures,
+        mirror_not_before=moment.now + backoff_s(failures, moment.chance),
+    )
+
+
+def _checkpoint_ended(state: State, event: Checkpointed | CheckpointFailed, moment: Moment) -> State:
+    state = replace(state, checkpointing=False)
+    if isinstance(event, CheckpointFailed):
+        failures = state.checkpoint_failures + 1
+        return replace(
+            state, checkpoint_failures=failures, checkpoint_not_before=moment.now + backoff_s(failures, moment.chance)
+        )
+    not_before = moment.now + state.rules.checkpoint_every_s
+    return replace(
+        state,
+        checkpoint_failures=0,
+        checkpoint_not_before=not_before,
+        checkpointed_txid=event.last_txid,
+        cleaned_to=event.keep_from,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------- stores
+
+
+def _store_away(state: State, store: Store, message: str, moment: Moment) -> State:
+    if store != "postgres":
+        return replace(state, problem=f"{store}: {message}")
+    since = moment.now if state.postgres_away_since is None else state.postgres_away_since
+    return replace(state, problem=message, postgres_away_since=since)
+
+
+def _postgres_back(state: State) -> State:
+    return state if state.postgres_away_since is None else replace(state, postgres_away_since=None, problem=None)
+
+
+def _zookeeper_seen(state: State, suspended: bool, moment: Moment) -> State:
+    if not suspended:
+        return state if state.suspended_since is None else replace(state, suspended_since=None, problem=None)
+    since = moment.now if state.suspended_since is None else state.suspended_since
+    return replace(state, suspended_since=since, problem="ZooKeeper does not answer; nothing new is planned")
+
+
+# ------------------------------------------------------------------------------------------------------------------------------------ ending
+
+
+def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone) -> Step:
+    match event:
+        case StopRequested(at_once=at_once, reason=reason):
+            return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
+        case HaltRequired(reason=reason, txid=int() as txid, next_command=next_command, planning=True):
+            return replace(
+                state, cutting=False, halting=Halting(txid=txid, reason=reason, next_command=next_command)
+            ), []
+        case HaltRequired(reason=reason, txid=txid, next_command=next_command):
+            return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=next_command))
+        case LeadGone(fenced=fenced, message=message):
+            return _ended(state, End(kind="fenced" if fenced else "lead_lost", reason=message))
+        case _:
+            assert_never(event)
+
+
+def _ended(state: State, end: End) -> Step:
+    return replace(state, ended=end), [end]

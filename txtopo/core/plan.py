@@ -1,0 +1,109 @@
+"""The plan of a batch: what it consists of, as canonical JSON bytes with a digest that chains to the batch before (R12)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from txtopo.errors import Halted
+
+PLAN_VERSION = 1
+_Bytes = bytes  # inside Plan the name `bytes` is the property
+Metadata = Mapping[str, Any]
+"""What a spout's coordinator half decided about one batch: JSON values only, enough to emit exactly the same batch again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One batch as cut: its place, its source ranges and fingerprints, the digest of the batch before.
+
+    The digest does not cover code: fixing a bolt and retrying with the stored metadata is the normal way out of a halt.
+    """
+
+    topology: str
+    incarnation: str
+    txid: int
+    previous_digest: bytes
+    """Digest of plan txid - 1; of the genesis row for txid 1."""
+    metadata: Metadata
+    """By spout name."""
+    kind: str = "cut"
+    """`cut`, or `redo` (later)."""
+    cut: int = 0
+    redo_of: int | None = None
+    request_id: int | None = None
+
+    @cached_property
+    def bytes(self) -> _Bytes:
+        """Canonical JSON: the znode's data and the mirror's, byte for byte."""
+        return canonical(
+            {
+                "v": PLAN_VERSION,
+                "topology": self.topology,
+                "incarnation": self.incarnation,
+                "txid": self.txid,
+                "previous": self.previous_digest.hex(),
+                "kind": self.kind,
+                "cut": self.cut,
+                "redo_of": self.redo_of,
+                "request_id": self.request_id,
+                "metadata": self.metadata,
+            }
+        )
+
+    @cached_property
+    def digest(self) -> _Bytes:
+        """sha-256 of `bytes`: the identity of the batch (R12)."""
+        return hashlib.sha256(self.bytes).digest()
+
+
+def genesis_digest(topology: str, incarnation: str) -> bytes:
+    """The digest that txid 1 chains to."""
+    return hashlib.sha256(
+        canonical({"v": PLAN_VERSION, "topology": topology, "incarnation": incarnation, "txid": 0})
+    ).digest()
+
+
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys, no blanks, ASCII only: one value, one spelling. NaN and infinities are refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def read_plan(data: bytes, where: str) -> Plan:
+    """Decode a plan found at `where`; anything unreadable halts, never reads as "no state" (Z14)."""
+    try:
+        raw = json.loads(data)
+        if raw["v"] != PLAN_VERSION:
+            raise ValueError(f"version {raw['v']!r} is not {PLAN_VERSION}")
+        plan = Plan(
+            topology=_text(raw["topology"]),
+            incarnation=_text(raw["incarnation"]),
+            txid=_number(raw["txid"]),
+            previous_digest=bytes.fromhex(raw["previous"]),
+            kind=_text(raw["kind"]),
+            cut=_number(raw["cut"]),
+            redo_of=raw["redo_of"],
+            request_id=raw["request_id"],
+            metadata=dict(raw["metadata"]),
+        )
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        raise Halted(f"{where} holds no readable plan: {error}") from error
+    if plan.bytes != data:
+        raise Halted(f"{where} holds a plan that is not in canonical form")
+    return plan
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value

@@ -1,0 +1,129 @@
+"""The cross-check of both stores at takeover (R11): what is uncommitted, what ZooKeeper lost, and when to halt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from txtopo.core.plan import Plan, read_plan
+from txtopo.core.values import AttemptRecord
+from txtopo.errors import Halted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What a new leader goes on with."""
+
+    plans: tuple[Plan, ...]
+    """Uncommitted plans: last + 1, last + 2, …"""
+    restore: tuple[Plan, ...]
+    """Those of them that ZooKeeper does not hold (wiped, or restored from an old snapshot)."""
+    mirrored_txid: int
+    """Plans up to here are durable in Postgres."""
+    next_attempts: Mapping[int, int]
+    """First attempt id that was never used, by txid."""
+    suspects: Mapping[int, int]
+    """Txids with an attempt that ended without a verdict -> how often they ran alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Both stores as read after the epoch was written to both."""
+
+    topology: str
+    incarnation: str
+    last_txid: int
+    last_digest: bytes
+    mark: int
+    """Highest txid that ZooKeeper knows committed."""
+    coordinator_plans: Mapping[int, bytes]
+    mirrored_plans: Sequence[bytes]
+    coordinator_attempts: Mapping[int, int]
+    attempts: Sequence[AttemptRecord]
+
+
+def reconcile(stores: Stores) -> Reconciled:
+    """Compare the stores; raises Halted with the evidence where they contradict each other."""
+    mirrored = {
+        plan.txid: plan for plan in (read_plan(bytes(data), "table txtopo.plan") for data in stores.mirrored_plans)
+    }
+    plans, restore = _uncommitted(stores, mirrored)
+    known = stores.last_txid + len(plans)
+    if stores.mark > known:
+        # Postgres lost commits (P7) and the plans to replay them are not all there.
+        raise Halted(
+            f"{stores.topology}: ZooKeeper knows batch {stores.mark} as committed, Postgres has {stores.last_txid} "
+            f"and plans up to {known} are left: Postgres was restored to an earlier time, or this is another database"
+        )
+    _check_chain(stores, plans)
+    return Reconciled(
+        plans=tuple(plans),
+        restore=tuple(restore),
+        mirrored_txid=max(mirrored, default=stores.last_txid),
+        next_attempts=_next_attempts(plans, stores),
+        suspects=_suspects(stores.attempts, {plan.txid for plan in plans}),
+    )
+
+
+def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], list[Plan]]:
+    plans: list[Plan] = []
+    restore: list[Plan] = []
+    txid = stores.last_txid + 1
+    while txid in mirrored or txid in stores.coordinator_plans:
+        data = stores.coordinator_plans.get(txid)
+        plan = mirrored.get(txid)
+        if plan is None:
+            plan = read_plan(
+                stores.coordinator_plans[txid], f"metadata of batch {txid} of {stores.topology} in ZooKeeper"
+            )
+        elif data is None:
+            restore.append(plan)
+        elif data != plan.bytes:
+            # R9: both stores hold a plan for one txid, and they are not the same batch.
+            raise Halted(
+                f"{stores.topology}: batch {txid} is planned differently in ZooKeeper and in Postgres", txid=txid
+            )
+        plans.append(plan)
+        txid += 1
+    beyond = sorted(number for number in {*mirrored, *stores.coordinator_plans} if number >= txid)
+    if beyond:
+        raise Halted(f"{stores.topology}: batch {txid} has no plan, but batch {beyond[0]} has one", txid=txid)
+    return plans, restore
+
+
+def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:
+    """R12: every plan names the digest of the batch before it, in this life of the topology."""
+    digest = stores.last_digest
+    txid = stores.last_txid
+    for plan in plans:
+        txid += 1
+        if (plan.topology, plan.incarnation, plan.txid) != (stores.topology, stores.incarnation, txid):
+            raise Halted(
+                f"{stores.topology}: the plan of batch {txid} belongs to another topology or another life of it",
+                txid=txid,
+            )
+        if plan.previous_digest != digest:
+            raise Halted(
+                f"{stores.topology}: the plan of batch {txid} follows another batch {txid - 1} than the one in the ledger "
+                f"({plan.previous_digest.hex()[:12]}, not {digest.hex()[:12]})",
+                txid=txid,
+            )
+        digest = plan.digest
+
+
+def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
+    """Ids never go back: above everything that either store remembers."""
+    highest: dict[int, int] = dict(stores.coordinator_attempts)
+    for record in stores.attempts:
+        txid = record.attempt.txid
+        highest[txid] = max(highest.get(txid, -1), record.attempt.attempt)
+    return {plan.txid: highest.get(plan.txid, -1) + 1 for plan in plans}
+
+
+def _suspects(attempts: Iterable[AttemptRecord], planned: set[int]) -> dict[int, int]:
+    """An attempt that began and has no end was running when its driver died. Alone runs count, so that a bolt that ends its process is found."""
+    suspects: dict[int, int] = {}
+    for record in attempts:
+        if record.state == "begun" and record.attempt.txid in planned:
+            suspects[record.attempt.txid] = suspects.get(record.attempt.txid, 0) + record.alone
+    return suspects

@@ -1,0 +1,201 @@
+"""What may start now: one rule a kind of action, in the order in which they matter. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from txtopo.core import limits
+from txtopo.core.events import Action, Cancel, Checkpoint, Commit, Cut, End, Mirror, Process, RecordEnd, Resolve
+from txtopo.core.state import Phase, State
+from txtopo.core.values import Failure
+
+Step = tuple[State, list[Action]]
+
+
+def due(state: State, now: float) -> Step:
+    """Start everything that may start at `now`; the machine calls it after every event."""
+    actions: list[Action] = []
+    rules: tuple[Callable[[State, float], Step], ...] = (_give_up, _commit, _mirror, _process, _cut, _checkpoint, _end)
+    for rule in rules:
+        if state.ended is not None:
+            break
+        state, more = rule(state, now)
+        actions += more
+    return state, actions
+
+
+def _give_up(state: State, now: float) -> Step:
+    """R16: a leader that cannot reach Postgres gives the lead to one that can."""
+    since = state.postgres_away_since
+    if since is None or now - since <= state.rules.postgres_away_max_s:
+        return state, []
+    end = End(kind="lead_lost", reason=f"Postgres has been away for {now - since:.0f} s ({state.problem})")
+    return replace(state, ended=end), [end]
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- committing
+
+
+def _commit(state: State, now: float) -> Step:
+    """Only the lowest uncommitted txid commits, one at a time, its plan mirrored before (R9); nothing new once ZooKeeper was silent too long (Z5)."""
+    batch = state.lowest
+    if batch is None or batch.phase is not Phase.PROCESSED or state.committing or now < state.commit_not_before:
+        return state, []
+    if state.unresolved:
+        return replace(state, committing=True), [Resolve(plan=batch.plan)]
+    if state.mirrored_txid < batch.plan.txid or _is_silent_too_long(state, now) or batch.processed is None:
+        return state, []
+    if state.stopping is not None and state.stopping.at_once:
+        return state, []
+    state = replace(state.with_batch(replace(batch, phase=Phase.COMMITTING)), committing=True)
+    return state, [Commit(plan=batch.plan, processed=batch.processed)]
+
+
+def _is_silent_too_long(state: State, now: float) -> bool:
+    return (
+        state.suspended_since is not None
+        and now - state.suspended_since > limits.SUSPENDED_SHARE_MAX * state.rules.session_s
+    )
+
+
+def _mirror(state: State, now: float) -> Step:
+    """Mirror the processed batches in front of the queue: in txid order without holes (R9), many in one database transaction.
+
+    Only processed ones, so that a plan whose batch cannot be processed stays replaceable by an operator (R3).
+    """
+    if state.mirroring or now < state.mirror_not_before or (state.stopping is not None and state.stopping.at_once):
+        return state, []
+    plans = []
+    for txid in range(state.last_txid + 1, state.next_txid):
+        batch = state.batches[txid]
+        if batch.phase not in (Phase.PROCESSED, Phase.COMMITTING):
+            break
+        if txid > state.mirrored_txid:
+            plans.append(batch.plan)
+    if not plans:
+        return state, []
+    return replace(state, mirroring=True), [Mirror(plans=tuple(plans))]
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- processing
+
+
+def _process(state: State, now: float) -> Step:
+    """Fill idle workers with planned batches, lowest txid first. A suspect runs with nothing beside it."""
+    actions: list[Action] = []
+    while (txid := _next_to_process(state, now)) is not None:
+        batch = state.batches[txid]
+        attempt = batch.transaction_attempt
+        if batch.suspect:
+            batch = replace(batch, runs_alone=batch.runs_alone + 1)
+        started = replace(batch, phase=Phase.PROCESSING, progress=0, progress_at=now)
+        state = replace(state.with_batch(started), running=state.running | {attempt})
+        actions.append(Process(attempts=((attempt, batch.plan),), alone=batch.suspect))
+    return state, actions
+
+
+def _next_to_process(state: State, now: float) -> int | None:
+    if state.stopping is not None:
+        return None
+    busy = state.running - state.abandoned
+    if len(busy) >= state.rules.workers or any(state.batches[a.txid].suspect for a in busy if a.txid in state.batches):
+        return None
+    upto = state.next_txid if state.halting is None else state.halting.txid
+    full = state.held_bytes >= state.rules.results_bytes_max
+    for txid in range(state.last_txid + 1, upto):
+        batch = state.batches[txid]
+        if batch.phase is not Phase.PLANNED:
+            continue
+        if full and txid > state.last_txid + 1:
+            return None  # the batch whose turn it is may always run, or nothing would ever free the memory
+        if batch.suspect and (busy or now < batch.not_before):
+            return None  # it waits for the others to end, and they for it
+        if now >= batch.not_before:
+            return txid
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------------------------- planning
+
+
+def _cut(state: State, now: float) -> Step:
+    free = state.rules.spout_pending_max - len(state.batches)
+    stopped = state.stopping is not None or state.halting is not None
+    if (
+        state.cutting
+        or state.exhausted
+        or stopped
+        or free <= 0
+        or now < state.cut_not_before
+        or state.suspended_since is not None
+    ):
+        return state, []
+    last = state.batches.get(state.next_txid - 1)
+    cut = Cut(
+        first_txid=state.next_txid, count=min(free, limits.PLANS_PER_CUT_MAX), previous=last.plan if last else None
+    )
+    return replace(state, cutting=True), [cut]
+
+
+# --------------------------------------------------------------------------------------------------------------------------------- clean-up
+
+
+def keep_from(state: State, now: float) -> int:
+    """R8: metadata below this txid may go. Kept are the larger of ten txids and all commits of the last minute, at most ten thousand."""
+    old = [txid for at, txid in state.commit_log if at <= now - limits.METADATA_KEPT_S]
+    recent = state.last_txid - (old[-1] if old else 0)
+    kept = min(max(limits.METADATA_KEPT_TXIDS, recent), limits.METADATA_KEPT_TXIDS_MAX)
+    return max(state.last_txid - kept + 1, 1)
+
+
+def _checkpoint(state: State, now: float) -> Step:
+    """Once a run of commits, at most `checkpoint_every_s` late, and at once when nothing is left to do."""
+    if state.checkpointing or state.suspended_since is not None:
+        return state, []
+    bound = keep_from(state, now)
+    idle = not state.batches and state.checkpoint_failures == 0
+    if state.last_txid <= state.checkpointed_txid and bound <= state.cleaned_to + limits.METADATA_KEPT_TXIDS:
+        return state, []
+    if now < state.checkpoint_not_before and not idle:
+        return state, []
+    return replace(state, checkpointing=True), [Checkpoint(last_txid=state.last_txid, keep_from=bound)]
+
+
+# ------------------------------------------------------------------------------------------------------------------------------------ ending
+
+
+def _end(state: State, now: float) -> Step:
+    """Finished, stopped or halted, once everything that was begun has come to an end."""
+    del now
+    if state.committing or state.mirroring or state.unresolved or state.checkpointing:
+        return state, []
+    end: End | None = None
+    if state.halting is not None and state.last_txid + 1 >= state.halting.txid:
+        halting = state.halting
+        end = End(kind="halted", reason=halting.reason, txid=halting.txid, next_command=halting.next_command)
+    elif state.stopping is not None and _is_quiet(state):
+        end = End(kind="stopped", reason=state.stopping.reason)
+    elif state.exhausted and not state.batches and not state.cutting and state.checkpointed_txid >= state.last_txid:
+        end = End(kind="finished", reason="the input is at its end")
+    if end is None:
+        return state, []
+    return replace(state, ended=end), [*_cancel_all(state), end]
+
+
+def _is_quiet(state: State) -> bool:
+    """Nothing more can be committed of what is begun."""
+    if state.stopping is not None and state.stopping.at_once:
+        return True
+    if state.cutting:
+        return False
+    lowest = state.lowest
+    return not (state.running - state.abandoned) and (lowest is None or lowest.phase is not Phase.PROCESSED)
+
+
+def _cancel_all(state: State) -> list[Action]:
+    failure = Failure(kind="infrastructure", message="the run ended before the attempt did")
+    actions: list[Action] = []
+    for attempt in sorted(state.running - state.abandoned):
+        actions += [Cancel(attempt=attempt), RecordEnd(attempt=attempt, state="cancelled", failure=failure)]
+    return actions

@@ -1,0 +1,170 @@
+"""The machine's state: what a leader knows of its uncommitted batches, and what it is doing about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from txtopo.core import limits
+from txtopo.core.events import End
+from txtopo.core.plan import Plan
+from txtopo.core.values import Failure, Processed, TransactionAttempt
+
+
+class Phase(Enum):
+    """Where an uncommitted batch stands."""
+
+    PLANNED = "planned"
+    PROCESSING = "processing"
+    PROCESSED = "processed"
+    COMMITTING = "committing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Settings that the machine decides by."""
+
+    spout_pending_max: int = limits.SPOUT_PENDING_MAX
+    workers: int = limits.WORKERS
+    attempts_max: int = limits.ATTEMPTS_MAX
+    message_timeout_s: float = limits.MESSAGE_TIMEOUT_S
+    session_s: float = limits.ZOOKEEPER_SESSION_S
+    postgres_away_max_s: float = limits.POSTGRES_AWAY_MAX_S
+    spout_poll_s: float = limits.SPOUT_POLL_S
+    results_bytes_max: int = limits.RESULTS_BYTES_MAX
+    checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """An uncommitted batch."""
+
+    plan: Plan
+    attempt: int
+    """The attempt that runs, or the next one to run."""
+    phase: Phase = Phase.PLANNED
+    not_before: float = 0.0
+    """Monotonic seconds before which no new attempt starts."""
+    data_failures: int = 0
+    other_failures: int = 0
+    """Infrastructure failures and stores away; they only lengthen the backoff."""
+    suspect: bool = False
+    """An earlier attempt ended without a verdict: the next one runs alone."""
+    runs_alone: int = 0
+    progress: int = 0
+    progress_at: float = 0.0
+    """When progress was last seen."""
+    processed: Processed | None = None
+    last_failure: Failure | None = None
+
+    @property
+    def transaction_attempt(self) -> TransactionAttempt:
+        return TransactionAttempt(self.plan.txid, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """A stop on its way."""
+
+    at_once: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halting:
+    """A halt on its way: batches below `txid` are still committed, in order."""
+
+    txid: int
+    reason: str
+    next_command: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything the machine knows. Changed only by `machine.step`."""
+
+    rules: Rules
+    topology: str
+    last_txid: int
+    """Highest txid known committed in Postgres in this epoch."""
+    batches: Mapping[int, Batch] = field(default_factory=dict)
+    """Planned and uncommitted: always last_txid + 1, + 2, … without holes."""
+    running: frozenset[TransactionAttempt] = frozenset()
+    """Attempts that occupy a worker thread, cancelled ones that have not come back included."""
+    abandoned: frozenset[TransactionAttempt] = frozenset()
+    """Those of `running` that were given up; their outcome will be ignored."""
+    cutting: bool = False
+    cut_not_before: float = 0.0
+    cut_failures: int = 0
+    exhausted: bool = False
+    mirrored_txid: int = 0
+    """Plans up to here are durable in Postgres."""
+    mirroring: bool = False
+    mirror_not_before: float = 0.0
+    mirror_failures: int = 0
+    committing: bool = False
+    """A Commit or a Resolve is under way."""
+    commit_not_before: float = 0.0
+    commit_failures: int = 0
+    unresolved: bool = False
+    """The outcome of the commit of last_txid + 1 is unknown (R7)."""
+    checkpointing: bool = False
+    checkpoint_not_before: float = 0.0
+    checkpoint_failures: int = 0
+    checkpointed_txid: int = 0
+    cleaned_to: int = 0
+    commit_log: tuple[tuple[float, int], ...] = ()
+    """(second, highest txid committed by then), for K of R8; about one entry a second, of the last minute."""
+    suspended_since: float | None = None
+    postgres_away_since: float | None = None
+    problem: str | None = None
+    """What the topology waits for, in words; shown by `status`."""
+    stopping: Stopping | None = None
+    halting: Halting | None = None
+    ended: End | None = None
+
+    @property
+    def next_txid(self) -> int:
+        """The first txid that is not planned yet."""
+        return self.last_txid + len(self.batches) + 1
+
+    @property
+    def lowest(self) -> Batch | None:
+        """The batch whose turn it is to commit."""
+        return self.batches.get(self.last_txid + 1)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of all uncommitted results."""
+        return sum(batch.processed.bytes for batch in self.batches.values() if batch.processed is not None)
+
+    def with_batch(self, batch: Batch) -> State:
+        """The same state with this batch put in or replaced."""
+        return replace(self, batches={**self.batches, batch.plan.txid: batch})
+
+
+def first_state(
+    rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
+    next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None,
+) -> State:  # fmt: skip
+    """The state of a driver that has just taken the lead.
+
+    `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt ended without a
+    verdict to the number of times they ran alone.
+    """
+    attempts = next_attempts or {}
+    alone = suspects or {}
+    batches = {
+        plan.txid: Batch(
+            plan=plan,
+            attempt=attempts.get(plan.txid, 0),
+            suspect=plan.txid in alone,
+            runs_alone=alone.get(plan.txid, 0),
+        )
+        for plan in plans
+    }
+    return State(
+        rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
+        commit_log=((now, last_txid),),
+    )  # fmt: skip

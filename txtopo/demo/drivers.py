@@ -1,0 +1,149 @@
+"""The demo's driver processes: started like `txtopo run` would be, killed like a machine would lose them, and none left over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from txtopo.demo.names import APPLICATION, FOLDER_VARIABLE
+
+SESSION_S = 4
+"""ZooKeeper session of a driver in seconds: a dead one is noticed that late."""
+END_S = 10.0
+"""Seconds that killed processes may take to be gone."""
+KEPT_VARIABLES = ("TXTOPO_HOME", "TXTOPO_IGNORE_SYSTEM_JAVA")
+LOG_TAIL_LINES = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the demo keeps things, all below one folder."""
+
+    work: Path
+    """The demo's own folder; everything of it lies here."""
+
+    @property
+    def files(self) -> Path:
+        """Input."""
+        return self.work / "files"
+
+    @property
+    def services(self) -> Path:
+        """Postgres and ZooKeeper; found there by `txtopo dev` when TXTOPO_HOME is `work`."""
+        return self.work / "dev"
+
+    @property
+    def logs(self) -> Path:
+        """One log a driver, and Spark's."""
+        return self.work / "logs"
+
+    @property
+    def temporary(self) -> Path:
+        """What Spark and its workers would otherwise leave in the machine's own folder."""
+        return self.work / "tmp"
+
+
+class Driver:
+    """One `txtopo run` of the demo's topology as a process of its own, out of reach of the terminal's Ctrl-C."""
+
+    def __init__(self, number: int, places: Places, dsn: str, zookeeper: str, failpoints: str = "") -> None:
+        self.number = number
+        self.log = places.logs / f"driver-{number}.log"
+        logs = places.logs / f"driver-{number}"
+        command = [sys.executable, "-m", "txtopo.cli", "run", APPLICATION, "--once", "--log-folder", str(logs)]
+        with self.log.open("wb") as out:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=places.work,
+                env=environment(os.environ, places, dsn, zookeeper, failpoints),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+        return self._process.poll()
+
+    @property
+    def name(self) -> str:
+        """How the demo speaks of it."""
+        return f"driver {self.number} (pid {self.pid})"
+
+    def says(self, words: str) -> bool:
+        """Has it written these words to its log?"""
+        return words in self.log.read_text(encoding="utf-8", errors="replace")
+
+    def tail(self) -> str:
+        """The end of its log, indented."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "".join(f"\n  {line}" for line in lines)
+
+    def kill(self) -> None:
+        """`kill -9` of the driver alone, as the kernel would do it: nothing is handed over. Its JVM ends when it finds its driver gone."""
+        self._process.kill()
+        self._process.wait(END_S)
+
+    def close(self) -> None:
+        """End it and all of its process group, however far it came."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(END_S)
+
+
+def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: str, failpoints: str) -> dict[str, str]:
+    """A driver's environment: settings of the caller's shell must not reach it, addresses do not stand in argv."""
+    kept = {name: value for name, value in shell.items() if not name.startswith("TXTOPO_") or name in KEPT_VARIABLES}
+    package_root = str(Path(__file__).resolve().parents[2])
+    testing = {"TXTOPO_TESTING": "1", "TXTOPO_FAILPOINTS": failpoints} if failpoints else {}
+    return {
+        **kept,
+        **testing,
+        "TXTOPO_DSN": dsn,
+        "TXTOPO_ZK": zookeeper,
+        "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
+        FOLDER_VARIABLE: str(places.files),
+        # The working folder is the demo's own, so that a txtopo.toml nearby is not read; txtopo itself must still be found.
+        "PYTHONPATH": os.pathsep.join(filter(None, [package_root, shell.get("PYTHONPATH")])),
+        "SPARK_LOCAL_DIRS": str(places.temporary),
+        "TMPDIR": str(places.temporary),
+    }
+
+
+def end_leftovers(places: Places) -> None:
+    """Kill what a killed driver left behind (its JVM, Python workers), known by the folder in its environment; wait until it is gone.
+
+    Where the system has no /proc, a JVM whose driver is gone ends by itself.
+    """
+    deadline = time.monotonic() + END_S
+    while (left := leftovers(places)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def leftovers(places: Places) -> list[int]:
+    """Processes that work for this demo, this one excepted."""
+    mark = f"{FOLDER_VARIABLE}={places.files}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+    return found

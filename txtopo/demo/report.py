@@ -1,0 +1,147 @@
+"""The end of the demo: the table beside the recount, how the batches fared, and everything that is not as it must be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from txtopo.demo.recount import Totals
+from txtopo.demo.watching import LedgerRow
+
+SHOWN_MAX = 10
+"""Differences named at most; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """How a driver got the lead."""
+
+    driver: str
+    """Such as `driver 2`."""
+    epoch: int
+    seconds: float | None
+    """Since the driver before it died; None for the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Everything that the report is made of."""
+
+    totals: Totals
+    """The table in Postgres."""
+    recounted: Totals
+    """The same by plain `csv`."""
+    ledger: Sequence[LedgerRow]
+    """In the order of the commits."""
+    batches: int
+    """Files, each of which must be one batch."""
+    takeovers: Sequence[Takeover]
+    killed: int
+    """Drivers that died on the way."""
+    seconds: float
+    """Wall time of the demo."""
+
+
+def report(outcome: Outcome) -> str:
+    """All of it as text for stdout."""
+    return "\n".join([*_table(outcome), "", *_fared(outcome), "", *_verdict(outcome), ""])
+
+
+def differences(outcome: Outcome) -> list[str]:
+    """What is wrong, in sentences; empty when every total agrees and the ledger is right."""
+    return [*_wrong_totals(outcome.totals, outcome.recounted), *_wrong_ledger(outcome)]
+
+
+def _wrong_totals(totals: Totals, recounted: Totals) -> Iterator[str]:
+    for key in sorted({*totals, *recounted}):
+        there, right = totals.get(key), recounted.get(key)
+        if there != right:
+            yield f"{' '.join(key)}: the table has {_pair(there)}, the recount {_pair(right)}"
+
+
+def _wrong_ledger(outcome: Outcome) -> Iterator[str]:
+    ledger = outcome.ledger
+    if [row.txid for row in ledger] != list(range(1, outcome.batches + 1)):
+        yield f"the ledger does not hold each of the txids 1 to {outcome.batches} once and in order: {len(ledger)} rows"
+    if [row.epoch for row in ledger] != sorted(row.epoch for row in ledger):
+        yield "a driver committed after its successor had"
+    if len({row.epoch for row in ledger}) != outcome.killed + 1:
+        yield f"{outcome.killed} drivers died, but {len({row.epoch for row in ledger})} drivers committed"
+    for row in ledger:
+        if row.state != "applied" or row.rejected != 0 or not row.read == row.arrived == row.counted:
+            yield f"batch {row.txid} is {row.state}: {row.read} read, {row.rejected} rejected, {row.arrived} arrived, {row.counted} counted"
+    read, flights = sum(row.read or 0 for row in ledger), sum(count for count, _ in outcome.recounted.values())
+    if read != flights:
+        yield f"the ledger says that {read:,} rows were read, the recount {flights:,}"
+
+
+def _pair(value: tuple[int, int] | None) -> str:
+    return "nothing" if value is None else f"{value[0]:,} flights and {value[1]:,} miles"
+
+
+def _table(outcome: Outcome) -> Iterator[str]:
+    """Keys of either side, so that a missing one shows."""
+    yield f"{'':<17}{'table in Postgres':>24}{'recount with csv':>24}"
+    yield f"{'carrier':<9}{'origin':<8}{'flights':>10}{'miles':>14}{'flights':>10}{'miles':>14}"
+    for carrier, origin in sorted({*outcome.totals, *outcome.recounted}):
+        key = (carrier, origin)
+        yield _row(carrier, origin, outcome.totals.get(key), outcome.recounted.get(key))
+    yield _row("total", "", _sum(outcome.totals), _sum(outcome.recounted))
+
+
+def _row(carrier: str, origin: str, there: tuple[int, int] | None, right: tuple[int, int] | None) -> str:
+    mark = "" if there == right else "  differs"
+    return f"{carrier:<9}{origin:<8}{_cells(there)}{_cells(right)}{mark}"
+
+
+def _cells(value: tuple[int, int] | None) -> str:
+    return f"{'-':>10}{'-':>14}" if value is None else f"{value[0]:>10,}{value[1]:>14,}"
+
+
+def _sum(totals: Totals) -> tuple[int, int]:
+    return sum(flights for flights, _ in totals.values()), sum(miles for _, miles in totals.values())
+
+
+def _fared(outcome: Outcome) -> Iterator[str]:
+    ledger = outcome.ledger
+    attempts = sum(row.attempts for row in ledger)
+    again = [row.txid for row in ledger if row.attempts > 1]
+    yield f"batches    {len(ledger)} of {outcome.batches} committed, a file each, strictly in order"
+    yield f"attempts   {attempts}: {len(ledger)} committed, {attempts - len(ledger)} died with their driver; run again: {spans(again) or 'none'}"
+    by_epoch = _by_epoch(ledger)
+    for takeover in outcome.takeovers:
+        after = "" if takeover.seconds is None else f", took over {takeover.seconds:.1f} s after the one before it died"
+        mine = spans(by_epoch.get(takeover.epoch, [])) or "nothing"
+        yield f"{takeover.driver:<10} epoch {takeover.epoch}, committed {mine}{after}"
+    yield f"wall time  {outcome.seconds:.1f} s, services and Spark started on the way"
+
+
+def _by_epoch(ledger: Sequence[LedgerRow]) -> Mapping[int, list[int]]:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for row in ledger:
+        found[row.epoch].append(row.txid)
+    return found
+
+
+def _verdict(outcome: Outcome) -> Iterator[str]:
+    wrong = differences(outcome)
+    if not wrong:
+        flights, miles = _sum(outcome.totals)
+        yield f"MATCH      all {len(outcome.totals)} totals agree with the recount: {flights:,} flights, {miles:,} miles, each counted once"
+        return
+    yield f"MISMATCH   {len(wrong)} {'difference' if len(wrong) == 1 else 'differences'}"
+    yield from (f"  {sentence}" for sentence in wrong[:SHOWN_MAX])
+    if len(wrong) > SHOWN_MAX:
+        yield f"  and {len(wrong) - SHOWN_MAX} more"
+
+
+def spans(txids: Sequence[int]) -> str:
+    """Growing numbers in short: `1-3, 7`."""
+    parts: list[list[int]] = []
+    for txid in txids:
+        if parts and txid == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], txid]
+        else:
+            parts.append([txid])
+    return ", ".join("-".join(map(str, part)) for part in parts)

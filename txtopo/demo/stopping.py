@@ -1,0 +1,50 @@
+"""Ctrl-C and SIGTERM during the demo: noted at once, acted on between two steps, so that clean-up is never cut short."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class InterruptedDemo(Exception):  # noqa: N818 - no error: somebody asked for it
+    """The demo was asked to end; `exit_code` is 128 and the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class Stop:
+    """Catches SIGINT, SIGTERM and SIGHUP while it is entered; outside the main thread it catches nothing."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._event = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def check(self) -> None:
+        """Raise InterruptedDemo when a signal has come."""
+        if self._number:
+            raise InterruptedDemo(self._number)
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not longer than until a signal comes; then raise InterruptedDemo."""
+        self._event.wait(seconds)
+        self.check()
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            self._before = {number: signal.signal(number, self._handle) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # A second signal changes nothing: cleaning up takes seconds, and servers left running would be worse.
+        self._number = self._number or number
+        self._event.set()

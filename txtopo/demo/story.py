@@ -1,0 +1,241 @@
+"""The demo from start to end: services, files, three drivers of which two are killed, the comparison, and a clean machine afterwards."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from txtopo.config import zookeeper_address
+from txtopo.demo.drivers import Driver, Places, end_leftovers
+from txtopo.demo.flights import DAYS, find_flights, write_days
+from txtopo.demo.names import TABLE, TOPOLOGY
+from txtopo.demo.recount import recount
+from txtopo.demo.report import Outcome, Takeover, differences, report
+from txtopo.demo.stopping import InterruptedDemo, Stop
+from txtopo.demo.telling import Teller
+from txtopo.demo.watching import Standing, Watcher
+from txtopo.errors import TxtopoError
+from txtopo.local.services import LocalServices, ServicesState
+
+POLL_S = 0.05
+STUCK_S = 150.0
+"""Seconds without any progress, start of Spark included, after which the demo gives up."""
+FILES_MIN = 5
+
+
+class DemoError(TxtopoError):
+    """A driver of the demo did something that the story does not have; the end of its log is in the message."""
+
+    exit_code = 1
+
+
+def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> int:
+    """`txtopo demo`; returns the exit code: 0 when all totals agree and the ledger is right, 1 when not, 130 or 143 when interrupted."""
+    archive = find_flights()
+    teller = Teller(quiet=quiet)
+    with Stop() as stop:
+        places = _make_places()
+        demo = Demo(places, files, teller, stop)
+        try:
+            outcome = demo.play(archive)
+            print(report(outcome), flush=True)
+            return 1 if differences(outcome) else 0
+        except InterruptedDemo as interrupted:
+            teller.say(f"{interrupted}: stopping everything")
+            return interrupted.exit_code
+        finally:
+            teller.clear()
+            demo.close(keep=keep)
+            _tell_end(places, teller, keep)
+
+
+class Demo:
+    """One run of the demo. `close` must be called however it ended."""
+
+    def __init__(self, places: Places, batches: int, teller: Teller, stop: Stop) -> None:
+        self._places = places
+        self._batches = batches
+        self._teller = teller
+        self._stop = stop
+        self._services = LocalServices(places.services)
+        self._addresses: ServicesState | None = None
+        self._watcher: Watcher | None = None
+        self._drivers: list[Driver] = []
+        self._takeovers: list[Takeover] = []
+        self._killed = 0
+        self._died_at: float | None = None
+        self._who = "no driver yet"
+        self._standbys: set[int] = set()
+
+    def play(self, archive: Path) -> Outcome:
+        """The whole story."""
+        first_kill, second_kill = kills(self._batches)
+        self._prepare(archive)
+        self._start_driver(f"committed=exit@{first_kill}")
+        self._until_led()
+        self._start_driver()  # a standby with Spark running: a takeover then costs one ZooKeeper session
+        self._until_crash(first_kill)
+        self._until_led()
+        self._start_driver()
+        self._kill_while_processing(second_kill)
+        self._until_led()
+        self._until_end()
+        return self._compare()
+
+    def close(self, *, keep: bool) -> None:
+        """Stop everything, whatever state it is in, and remove the folder unless it is kept."""
+        if self._watcher is not None:
+            self._watcher.close()
+        for driver in self._drivers:
+            driver.close()
+        end_leftovers(self._places)
+        if keep:
+            self._services.stop()
+            shutil.rmtree(self._places.temporary, ignore_errors=True)
+            return
+        self._services.remove()
+        shutil.rmtree(self._places.work, ignore_errors=True)
+
+    def _prepare(self, archive: Path) -> None:
+        self._teller.say(f"starting Postgres and ZooKeeper, writing {self._batches} files, one for each day of flights")
+        with ThreadPoolExecutor(1) as threads:
+            services = threads.submit(self._services.start)
+            rows = write_days(archive, self._places.files, self._batches, self._stop.check)
+            self._addresses = services.result()
+        self._stop.check()
+        from txtopo.committers.migrating import migrate
+
+        migrate(self._addresses.dsn)
+        self._watcher = Watcher(self._addresses.dsn, TOPOLOGY, TABLE)
+        self._teller.say(f"{rows:,} departures from New York in {self._batches} files; one file is one batch")
+
+    def _start_driver(self, failpoints: str = "") -> None:
+        self._stop.check()
+        addresses = self._addresses
+        if addresses is None:
+            raise DemoError("the services do not run")
+        zookeeper = zookeeper_address(addresses.zookeeper)
+        driver = Driver(len(self._drivers) + 1, self._places, addresses.dsn, zookeeper, failpoints)
+        self._drivers.append(driver)
+        self._teller.say(f"{driver.name} starts with a Spark of its own")
+
+    @property
+    def _leader(self) -> Driver:
+        """The oldest driver that was not killed."""
+        return self._drivers[self._killed]
+
+    def _until_led(self) -> None:
+        """Wait until the oldest living driver has the lead."""
+        driver, before = self._leader, self._takeovers[-1].epoch if self._takeovers else 0
+        standing = self._until(
+            lambda now: now.pid == driver.pid and now.epoch > before, f"{driver.name} to take the lead"
+        )
+        seconds = None if self._died_at is None else time.monotonic() - self._died_at
+        self._takeovers.append(Takeover(driver=f"driver {driver.number}", epoch=standing.epoch, seconds=seconds))
+        self._who = f"driver {driver.number} leads with epoch {standing.epoch}"
+        after = f", {seconds:.1f} s later" if seconds is not None else ""
+        going_on = f"; goes on behind batch {standing.committed}" if standing.committed else ""
+        self._teller.say(f"{driver.name} leads with epoch {standing.epoch}{after}{going_on}")
+
+    def _until_crash(self, txid: int) -> None:
+        """Wait until the failpoint has killed the leader."""
+        driver = self._leader
+        self._until(lambda _: driver.exit_code is not None, f"the death of {driver.name}", may_end=driver)
+        if driver.exit_code != -9:
+            raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
+        self._mourn(f"kill -9 of {driver.name} between COMMIT of batch {txid} and the ZooKeeper update")
+
+    def _kill_while_processing(self, txid: int) -> None:
+        driver = self._leader
+        self._until(lambda now: now.committed >= txid and len(now.running) > 0, "the moment for the second kill")
+        driver.kill()
+        left = self._standing().running
+        were = (
+            f"batches {', '.join(map(str, left))} were"
+            if len(left) > 1
+            else f"batch {left[0]} was"
+            if left
+            else "a batch was"
+        )
+        self._mourn(f"kill -9 of {driver.name} while {were} in processing")
+
+    def _mourn(self, sentence: str) -> None:
+        self._died_at = time.monotonic()
+        self._killed += 1
+        self._who = "nobody leads"
+        self._teller.say(f"{sentence}; {self._standing().committed} of {self._batches} batches are committed")
+
+    def _until_end(self) -> None:
+        driver = self._leader
+        self._until(lambda _: driver.exit_code is not None, f"the end of {driver.name}", may_end=driver)
+        if driver.exit_code != 0:
+            raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
+        self._teller.say(f"{driver.name} has come to the end of the input")
+
+    def _until(self, holds: Callable[[Standing], bool], what: str, *, may_end: Driver | None = None) -> Standing:
+        """Watch and tell until `holds`. Raises DemoError when a driver ends that should not, or nothing happens for STUCK_S."""
+        standing = self._standing()
+        committed, deadline = standing.committed, time.monotonic() + STUCK_S
+        while not holds(standing):
+            if standing.committed > committed:
+                committed, deadline = standing.committed, time.monotonic() + STUCK_S
+            if time.monotonic() > deadline:
+                raise DemoError(f"waited {STUCK_S:.0f} s in vain for {what}:{self._leader.tail()}")
+            for driver in self._drivers[self._killed :]:
+                self._look_at(driver, may_end)
+            self._teller.progress(standing, self._batches, self._who)
+            self._stop.wait(POLL_S)
+            standing = self._standing()
+        return standing
+
+    def _look_at(self, driver: Driver, may_end: Driver | None) -> None:
+        if driver is not may_end and driver.exit_code is not None:
+            raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
+        if driver.number not in self._standbys and driver.says("waiting as standby"):
+            self._standbys.add(driver.number)
+            self._teller.say(f"{driver.name} is ready and waits as standby")
+
+    def _standing(self) -> Standing:
+        return self._watcher.standing() if self._watcher is not None else Standing()
+
+    def _compare(self) -> Outcome:
+        if self._watcher is None:
+            raise DemoError("the services do not run")
+        self._teller.say("counting all files again with plain csv")
+        recounted = recount(self._places.files, self._stop.check)
+        return Outcome(
+            totals=self._watcher.totals(), recounted=recounted, ledger=self._watcher.ledger(), batches=self._batches,
+            takeovers=self._takeovers, killed=self._killed, seconds=self._teller.elapsed_s,
+        )  # fmt: skip
+
+
+def kills(batches: int) -> tuple[int, int]:
+    """After how many committed batches the first and the second driver die: a third and two thirds of the way."""
+    return batches // 3, 2 * batches // 3
+
+
+def _make_places() -> Places:
+    places = Places(work=Path(tempfile.mkdtemp(prefix="txtopo-demo-")).resolve())
+    # Others may walk through, not look around: as root, Postgres runs under another account and has to reach its folder.
+    places.work.chmod(0o711)
+    for folder in (places.logs, places.temporary):
+        folder.mkdir()
+    return places
+
+
+def _tell_end(places: Places, teller: Teller, keep: bool) -> None:
+    if not keep:
+        teller.say("everything is stopped and removed")
+        return
+    teller.say(f"everything is stopped; kept in {places.work}. To look at it:")
+    for line in (
+        f"export TXTOPO_HOME={places.work}",
+        "txtopo dev up",
+        f"txtopo batches {TOPOLOGY}",
+        f"txtopo dev down && rm -r {places.work}",
+    ):
+        teller.say(f"  {line}")

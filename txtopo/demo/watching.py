@@ -1,0 +1,107 @@
+"""What the demo reads from Postgres: how far the topology is, and at the end its table and its ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from txtopo.committers.connecting import make_engine
+from txtopo.demo.recount import Totals
+from txtopo.errors import PostgresUnavailable
+
+_STANDING = """
+select f.epoch, f.last_txid, t.pid, coalesce(t.planned_txid, 0) as planned_txid,
+       array(select distinct a.txid from txtopo.attempt a
+             where a.topology = f.topology and a.epoch = f.epoch and a.txid > f.last_txid and a.state = 'begun' order by 1) as running
+  from txtopo.fence f left join txtopo.topology t on (t.topology, t.epoch) = (f.topology, f.epoch)
+ where f.topology = :topology
+"""
+_LEDGER = """
+select l.txid, l.epoch, l.attempt, l.state, l.read, l.rejected, c.arrived, c.counted,
+       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid)) as attempts
+  from txtopo.ledger l left join txtopo.committer_count c using (topology, txid)
+ where l.topology = :topology and l.txid > 0
+ order by l.committed_at, l.txid
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far the topology is at one moment."""
+
+    epoch: int = 0
+    """Of the leader; 0 before the first has taken the lead."""
+    pid: int | None = None
+    """Process id of the leader; None until it has said so."""
+    committed: int = 0
+    """Highest txid committed."""
+    planned: int = 0
+    """Highest txid planned, as of the leader's last heartbeat."""
+    running: tuple[int, ...] = ()
+    """Txids that the leader has begun and not committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """One committed batch."""
+
+    txid: int
+    epoch: int
+    """Of the driver that committed it."""
+    attempt: int
+    """The attempt that won, from 0."""
+    state: str
+    read: int | None
+    """Records read from its file."""
+    rejected: int | None
+    """Records that did not parse."""
+    arrived: int | None
+    """Rows that came to the committer."""
+    counted: int | None
+    """Rows that the committer added to its table."""
+    attempts: int
+    """Attempts that were begun, the winning one included."""
+
+
+class Watcher:
+    """Reads with short database transactions and locks nothing."""
+
+    def __init__(self, dsn: str, topology: str, table: str) -> None:
+        self._engine = make_engine(dsn, "txtopo/demo")
+        self._topology = topology
+        self._table = table
+
+    def standing(self) -> Standing:
+        """How far it is now."""
+        rows = self._read(_STANDING)
+        if not rows:
+            return Standing()
+        epoch, committed, pid, planned, running = rows[0]
+        return Standing(
+            epoch=epoch, pid=pid, committed=committed, planned=max(planned, committed), running=tuple(running)
+        )
+
+    def ledger(self) -> list[LedgerRow]:
+        """All committed batches in the order in which they were committed."""
+        names = ("txid", "epoch", "attempt", "state", "read", "rejected", "arrived", "counted", "attempts")
+        return [LedgerRow(**dict(zip(names, row, strict=True))) for row in self._read(_LEDGER)]
+
+    def totals(self) -> Totals:
+        """The target table."""
+        rows = self._read(f'select carrier, origin, flights, distance from public."{self._table}"')
+        return {(carrier, origin): (int(flights), int(distance)) for carrier, origin, flights, distance in rows}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._engine.dispose()
+
+    def _read(self, statement: str) -> list[tuple[Any, ...]]:
+        values = {"topology": self._topology} if ":topology" in statement else {}
+        try:
+            with self._engine.connect() as connection:
+                return [tuple(row) for row in connection.execute(text(statement), values)]
+        except SQLAlchemyError as error:
+            raise PostgresUnavailable(f"the demo's own Postgres does not answer: {error}") from error

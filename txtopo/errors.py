@@ -1,0 +1,102 @@
+"""Every error of txtopo in one tree. The message is what an operator reads: what failed, why, what to do next."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+
+class TxtopoError(Exception):
+    """Base of all errors raised on purpose. `exit_code` is what the command line ends with."""
+
+    exit_code = 5
+
+
+class ConfigurationError(TxtopoError):
+    """A setting, a flag or an application is wrong; nothing was started."""
+
+    exit_code = 2
+
+
+class TopologyError(ConfigurationError):
+    """The topology cannot be built as written; found before Spark starts."""
+
+
+class StoreUnavailable(TxtopoError):
+    """Postgres or ZooKeeper did not answer, so nothing is known; trying again may help."""
+
+    exit_code = 3
+
+    def __init__(self, store: str, message: str) -> None:
+        super().__init__(f"{store}: {message}")
+        self.store = store
+        """`postgres` or `zookeeper`."""
+
+
+class PostgresUnavailable(StoreUnavailable):
+    """Postgres is away, or refused for a reason that passes (deadlock, serialization failure, lock timeout)."""
+
+    def __init__(self, message: str, *, definite: bool = True) -> None:
+        super().__init__("postgres", message)
+        self.definite = definite
+        """True: the database transaction certainly did not commit. False: its outcome is unknown (R7)."""
+
+
+class ZooKeeperUnavailable(StoreUnavailable):
+    """ZooKeeper is away or the session is suspended; the last write may or may not have happened."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("zookeeper", message)
+
+
+class Fenced(TxtopoError):
+    """Another driver has the lead: a newer epoch stands in the fence (R4) or in ZooKeeper (R2). This driver must stop writing."""
+
+    exit_code = 4
+
+
+class LeadLost(TxtopoError):
+    """This driver no longer may lead (session lost, Postgres away for too long, a plan it did not expect); it may campaign again."""
+
+    exit_code = 3
+
+
+class Halted(TxtopoError):
+    """The topology must stop until a person has looked (R17). Names the evidence and the next command."""
+
+    exit_code = 1
+
+    def __init__(self, reason: str, *, txid: int | None = None, next_command: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.txid = txid
+        self.next_command = next_command
+
+
+class BatchDataError(TxtopoError):
+    """The data or the user's code of one batch is at fault: component, position and cause are named."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, component: str, position: str | None = None, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.component = component
+        """Name of the spout, bolt or committer."""
+        self.position = position
+        """Where in the source: `file:line`; None where it is not known."""
+        self.detail = detail
+        """Traceback or raw record, for the log and `show`."""
+
+
+class InvariantBroken(TxtopoError):
+    """A programmer's mistake inside txtopo: the topology stops rather than go on with wrong data (R18)."""
+
+
+def invariant(condition: object, message: str) -> None:
+    """Stop the topology when `condition` does not hold. Unlike `assert` it stays on under `-O` (R18)."""
+    if not condition:
+        broken(message)
+
+
+def broken(message: str) -> NoReturn:
+    """Raise `InvariantBroken`; for branches that cannot be reached."""
+    raise InvariantBroken(message)

@@ -1,0 +1,104 @@
+"""Taking the lead: from "first in the queue" to a state that the runner can go on with (R1, R2, R9, R11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo import faults
+from txtopo.core.plan import Metadata
+from txtopo.core.reconcile import Reconciled, Stores, reconcile
+from txtopo.core.values import Lead
+from txtopo.errors import Fenced, Halted
+from txtopo.faults import CrashPoint
+from txtopo.ports import Candidacy, Claim, Coordinator, Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who wants to lead. Made anew for each candidacy (Z4)."""
+
+    topology: str
+    owner_nonce: str
+    new_incarnation: str
+    """Used only where neither store knows the topology yet."""
+    code_hash: bytes
+    host: str
+    pid: int
+    application: str
+    description: Mapping[str, Any]
+    epoch_seen: int
+    """Epoch in the fence when this driver started; 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """The lead, and what both stores say is still to be done."""
+
+    lead: Lead
+    last_txid: int
+    last_digest: bytes
+    last_metadata: Metadata | None
+    reconciled: Reconciled
+    system_identifier: str
+
+
+def take_lead(
+    identity: Identity, candidacy: Candidacy, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
+) -> Leadership:
+    """Claim the fence, write the epoch, compare the stores. Raises Fenced, Halted, LeadLost, StoreUnavailable; safe to run again after any crash."""
+    faults.reach(CrashPoint.ELECTED)
+    _stand_aside(identity, ledger)
+    before = coordinator.read()
+    candidacy.confirm()  # a candidate that was asleep must not raise the epoch
+    claimed = ledger.claim_fence(  # R1
+        Claim(
+            topology=identity.topology, owner_nonce=identity.owner_nonce, code_hash=identity.code_hash, epoch_above=before.epoch,
+            incarnation=before.incarnation, new_incarnation=identity.new_incarnation, host=identity.host, pid=identity.pid,
+            application=identity.application, description=identity.description,
+        )
+    )  # fmt: skip
+    faults.reach(CrashPoint.FENCE_CLAIMED)
+    _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
+    coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
+    faults.reach(CrashPoint.EPOCH_WRITTEN)
+    after = coordinator.read()
+    reconciled = reconcile(  # R11
+        Stores(
+            topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
+            mark=after.mark, coordinator_plans={txid: data for txid, data in after.plans.items() if txid > claimed.last_txid},
+            mirrored_plans=claimed.plans, coordinator_attempts=after.attempts, attempts=claimed.attempts,
+        )
+    )  # fmt: skip
+    if before.incarnation is None and claimed.last_txid > 0:
+        say("ZooKeeper knows nothing of this topology: restoring it from Postgres")
+    for plan in reconciled.restore:
+        coordinator.restore_plan(plan)  # R9
+    used = {txid: attempt - 1 for txid, attempt in reconciled.next_attempts.items() if attempt > 0}
+    if any(after.attempts.get(txid, -1) < attempt for txid, attempt in used.items()):
+        coordinator.record_attempts(used)
+    return Leadership(
+        lead=claimed.lead, last_txid=claimed.last_txid, last_digest=claimed.last_digest, last_metadata=claimed.last_metadata,
+        reconciled=reconciled, system_identifier=claimed.system_identifier,
+    )  # fmt: skip
+
+
+def _stand_aside(identity: Identity, ledger: Ledger) -> None:
+    """R12: a standby whose code is not the last leader's stands aside unless it was started after that leader took the lead."""
+    fence = ledger.read_fence()
+    if fence is None or fence.code_hash == identity.code_hash or fence.epoch <= identity.epoch_seen:
+        return
+    raise Fenced(
+        f"{identity.topology}: a driver with other code took the lead while this one waited (epoch {fence.epoch}); "
+        "start this one again if its code is the newer"
+    )
+
+
+def _check_cluster(topology: str, before: str | None, now: str) -> None:
+    """R11: the same incarnation in another Postgres cluster is a copy, not the original."""
+    if before is not None and before != now:
+        raise Halted(
+            f"{topology}: ZooKeeper belongs to the Postgres cluster {before}, this one is {now}: it was copied or restored elsewhere. "
+            "Point --dsn at the old cluster, or use another ZooKeeper chroot"
+        )

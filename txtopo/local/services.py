@@ -1,0 +1,176 @@
+"""Postgres and ZooKeeper together in one folder, found and stopped from any process through `state.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from txtopo.local.places import home
+from txtopo.local.postgres import LocalPostgres
+from txtopo.local.zookeeper import LocalZooKeeper
+
+STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicesState:
+    """Both services as they run."""
+
+    dsn: str
+    """URL of the Postgres database; no password, since only this machine may connect."""
+    zookeeper: str
+    """ZooKeeper's connect string, `host:port`."""
+    postgres_pid: int
+    zookeeper_pid: int
+    folder: str
+    """Folder that both belong to."""
+
+
+class LocalServices:
+    """An embedded Postgres and an embedded ZooKeeper in `folder`, started and stopped together.
+
+    Example:
+        with LocalServices(folder) as services:
+            print(services.state.dsn, services.state.zookeeper)
+    """
+
+    def __init__(self, folder: Path | str, *, detached: bool = False) -> None:
+        """A detached pair lives on after this process; any other is stopped when it exits."""
+        self.folder = Path(folder).absolute()
+        self.postgres = LocalPostgres(self.folder / "postgres", detached=detached)
+        self.zookeeper = LocalZooKeeper(self.folder / "zookeeper", detached=detached)
+
+    def start(self) -> ServicesState:
+        """Start what does not run yet, both at the same time; return when both answer. When one fails, neither is left running."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Others may walk through, not look around: the account that Postgres runs under has to reach its own folder.
+        self.folder.chmod(0o711)
+        try:
+            with ThreadPoolExecutor(2) as threads:
+                postgres, zookeeper = threads.submit(self.postgres.start), threads.submit(self.zookeeper.start)
+                postgres.result()
+                zookeeper.result()
+            _write_state(self.folder, self.state)
+        except BaseException:
+            self.stop()
+            raise
+        return self.state
+
+    def stop(self) -> None:
+        """Stop both, whoever started them; their data stays. Nothing happens when nothing runs."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / STATE_FILE).unlink()
+        try:
+            self.zookeeper.stop()
+        finally:
+            self.postgres.stop()
+
+    def remove(self) -> None:
+        """Stop both and delete the folder with all data."""
+        self.stop()
+        self.zookeeper.remove()
+        self.postgres.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def state(self) -> ServicesState:
+        """Addresses and process ids; only for services that were started."""
+        return ServicesState(
+            dsn=self.postgres.dsn,
+            zookeeper=self.zookeeper.hosts,
+            postgres_pid=self.postgres.pid or 0,
+            zookeeper_pid=self.zookeeper.pid or 0,
+            folder=str(self.folder),
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def running(folder: Path | str) -> ServicesState | None:
+    """The services of this folder when both run and are ours; None otherwise, also after the machine was restarted."""
+    try:
+        state = ServicesState(**json.loads((Path(folder) / STATE_FILE).read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, TypeError):
+        return None
+    services = LocalServices(folder)
+    if not (services.postgres.is_running() and services.zookeeper.is_running()):
+        return None
+    # A restart of one of them by another process gives it a new pid: what runs now is what counts.
+    return state if services.state == state else services.state
+
+
+def dev_folder() -> Path:
+    """Where `txtopo dev up` keeps its services."""
+    return home() / "dev"
+
+
+def dev_up() -> ServicesState:
+    """Start the development services, detached; they live until `dev_down`. Running ones are left as they are."""
+    with _alone():
+        return running(dev_folder()) or LocalServices(dev_folder(), detached=True).start()
+
+
+def dev_down(*, wipe: bool = False) -> bool:
+    """Stop the development services; with `wipe` their data is deleted too. False when nothing ran."""
+    if not dev_folder().exists():
+        return False
+    with _alone():
+        services = LocalServices(dev_folder())
+        was_running = services.postgres.is_running() or services.zookeeper.is_running()
+        if wipe:
+            services.remove()
+        else:
+            services.stop()
+    return was_running
+
+
+def dev_status() -> ServicesState | None:
+    """The development services when they run."""
+    return running(dev_folder())
+
+
+def running_dev() -> ServicesState | None:
+    """What `txtopo run` uses when no addresses are given: the development services when they run."""
+    return dev_status()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Two `dev up` at once must not start two servers on one data folder. Beside the folder, since that may be wiped."""
+    home().mkdir(parents=True, exist_ok=True)
+    with (home() / "dev.lock").open("a", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write_state(folder: Path, state: ServicesState) -> None:
+    """By rename, so that a reader sees the whole file or none."""
+    work = folder / f"{STATE_FILE}.{os.getpid()}"
+    work.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
+    work.replace(folder / STATE_FILE)
+
+
+__all__ = [
+    "LocalServices",
+    "ServicesState",
+    "dev_down",
+    "dev_folder",
+    "dev_status",
+    "dev_up",
+    "home",
+    "running",
+    "running_dev",
+]

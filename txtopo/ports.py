@@ -1,0 +1,415 @@
+"""What the runner needs of the world: Protocols with contract docstrings. Every implementation, memory included, passes `txtopo.testing.contracts`.
+
+All methods may be called from several threads unless they say otherwise. "Fenced" means that the method compares the lead (epoch, nonce,
+incarnation, code) with the fence row inside its own database transaction, or checks the epoch znode's version in the same multi, and raises
+`Fenced` when they differ, having changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from txtopo.core.plan import Metadata, Plan
+from txtopo.core.values import (
+    AttemptRecord,
+    CommitOutcome,
+    CommitterCount,
+    CommitterResult,
+    EdgeCount,
+    Failure,
+    Fence,
+    Lead,
+    Outcome,
+    Processed,
+    TransactionAttempt,
+)
+from txtopo.topology.components import CommitterComponent, Input
+
+
+class Clock(Protocol):
+    """Time, handed in."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; what every decision uses."""
+
+    def wait(self, seconds: float) -> None:
+        """Let `seconds` pass; the simulated clock only advances."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------------------- ZooKeeper
+
+
+class SessionState(Enum):
+    """What a CoordinatorSession believes about itself; CONNECTED proves nothing (Z5)."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNode:
+    """Part of a multi: create `path`, which must not exist."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetNode:
+    """Part of a multi: replace the data of `path`; with a version only if it is that one."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    """Part of a multi: delete `path`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckNode:
+    """Part of a multi: `path` must have `version` (R2)."""
+
+    path: str
+    version: int
+
+
+Operation = CreateNode | SetNode | DeleteNode | CheckNode
+
+
+class NodeExists(Exception):  # noqa: N818 - ZooKeeper's own name
+    """A create found the node there; in a multi nothing was done."""
+
+
+class NodeMissing(Exception):  # noqa: N818
+    """A set, delete or check found no node; in a multi nothing was done."""
+
+
+class VersionDiffers(Exception):  # noqa: N818
+    """A check or set found another version; in a multi nothing was done."""
+
+
+class CoordinatorSession(Protocol):
+    """One ZooKeeper session, used for one candidacy and thrown away (Z4). Paths are absolute below the chroot.
+
+    Every call blocks for at most the session timeout, then raises ZooKeeperUnavailable; the write may still happen (Z6).
+    After `close`, or once LOST, every call raises ZooKeeperUnavailable: nothing queued is ever sent by a later session (Z2).
+    """
+
+    @property
+    def session_s(self) -> float:
+        """Negotiated session timeout in seconds."""
+
+    def state(self) -> SessionState:
+        """Current belief; never blocks."""
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create a node with its missing (persistent, empty) parents; returns the path, with ZooKeeper's suffix when sequential. Raises NodeExists."""
+
+    def get(self, path: str) -> tuple[bytes, int] | None:
+        """Data and version, or None where there is no node."""
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children; empty where there is no node."""
+
+    def multi(self, operations: Sequence[Operation]) -> None:
+        """All of them or none. Raises NodeExists, NodeMissing, VersionDiffers for the first that failed (Z3: kazoo itself raises nothing)."""
+
+    def watch(self, path: str, changed: Callable[[], None]) -> bool:
+        """Is the node there? If so `changed` is called once, from another thread, when it goes or changes, and on session trouble."""
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go at once. Always returns within the session timeout; safe to repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorView:
+    """What ZooKeeper holds of one topology."""
+
+    incarnation: str | None
+    """None: nothing there, never used or wiped."""
+    epoch: int
+    system_identifier: str | None
+    """Of the Postgres cluster that the topology lived in when the epoch was written (R11)."""
+    mark: int
+    """`currtx` - the highest txid known committed; may lag."""
+    plans: Mapping[int, bytes] = field(default_factory=dict)
+    """Metadata nodes, by txid."""
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """Highest attempt id begun, by txid."""
+
+
+class Coordinator(Protocol):
+    """Metadata, attempt ids and epoch of one topology in ZooKeeper, written against a CoordinatorSession."""
+
+    def read(self) -> CoordinatorView:
+        """Everything there is. Stale unless `write_epoch` came before on the same session (Z8). Unreadable nodes raise Halted with the path (Z14)."""
+
+    def write_epoch(self, lead: Lead, system_identifier: str) -> None:
+        """Compare-and-set the epoch (R2); the barrier before `read`. Raises Fenced when ZooKeeper has this epoch already or a newer one.
+
+        From then on every write of this object checks the epoch node's version in the same multi and raises Fenced.
+        """
+
+    def record_plans(self, plans: Sequence[Plan]) -> None:
+        """Create the metadata nodes of consecutive txids, create-only (R3), and remember attempt 0 of each, in as few multis as fit.
+
+        Durable on return. A node that is there with the same bytes is mine (a lost reply, Z6). With other bytes: raises LeadLost, so that the
+        next candidacy adopts what is there. A plan above METADATA_BYTES_MAX is an InvariantBroken.
+        """
+
+    def restore_plan(self, plan: Plan) -> None:
+        """Put back the metadata of a mirrored plan (R9); there with the same bytes: nothing to do; other bytes: Halted."""
+
+    def record_attempts(self, attempts: Mapping[int, int]) -> None:
+        """Remember the highest attempt id of each uncommitted txid, so that ids never go back. Attempt 0 needs no call."""
+
+    def checkpoint(self, last_txid: int, keep_from: int) -> None:
+        """Advance the mark to `last_txid` and delete metadata of txids below `keep_from` (R8). Idempotent; a node that is gone is done."""
+
+
+class Candidacy(Protocol):
+    """One try to become leader on one session."""
+
+    def enter(self) -> None:
+        """Join the queue."""
+
+    def leader(self) -> str | None:
+        """Who stands first, in words (`host pid since`), or None if it is me."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until I stand first, at most `seconds`; True when I do. Raises ZooKeeperUnavailable when the session is lost."""
+
+    def confirm(self) -> None:
+        """Version-checked write to my own node right before the fence is claimed, so that a woken candidate does not bump the epoch. Raises LeadLost."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------------------- Postgres
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a new leader says when it takes the fence (R1)."""
+
+    topology: str
+    owner_nonce: str
+    code_hash: bytes
+    epoch_above: int
+    """The epoch found in ZooKeeper; the new one is above both."""
+    incarnation: str | None
+    """Found in ZooKeeper; None: nothing there. A fence row with another incarnation, or none while this is set, raises Halted (R11)."""
+    new_incarnation: str
+    """Used when neither store knows the topology."""
+    host: str
+    pid: int
+    application: str
+    """`file.py:topology` as given to `run`, to tell other commands."""
+    description: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What the new leader learns under the lock of the fence row."""
+
+    lead: Lead
+    last_txid: int
+    last_digest: bytes
+    """Of the ledger row `last_txid`; the next plan chains to it."""
+    last_metadata: Metadata | None
+    """Metadata of the highest committed txid that redoes nothing; None before the first batch."""
+    plans: Sequence[bytes]
+    """Mirrored plans of last+1, last+2, …, as bytes."""
+    attempts: Sequence[AttemptRecord]
+    """Attempts of txids above last."""
+    system_identifier: str
+    """Of the Postgres cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorEntry:
+    """A plan on its way into Postgres, with the inputs that it consumes."""
+
+    plan: Plan
+    inputs: Mapping[str, Sequence[Input]]
+    """By spout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStart:
+    """An attempt about to run."""
+
+    attempt: TransactionAttempt
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """The ledger row of a batch as appended, state `applying`."""
+
+    plan: Plan
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerTotals:
+    """The final values of a ledger row."""
+
+    read: int
+    rejected: int
+    dead_lettered: int
+    committers: int
+    spans: Mapping[str, float]
+
+
+class LedgerSession(Protocol):
+    """One database transaction that commits one batch: one method a statement, in this order (PROTOCOL 3.2). One thread uses it, once.
+
+    Any method may raise PostgresUnavailable: `definite` False only from `commit`. An implementation may hold a statement back and send
+    it with the next one to save a round trip; `finish` leaves nothing held back.
+    """
+
+    def lock_fence(self) -> Fence:
+        """Begin, set the timeouts, lock the fence row FOR NO KEY UPDATE and read it (R4). Raises Fenced when there is no row."""
+
+    def ledger_digest(self, txid: int) -> bytes | None:
+        """Digest of a ledger row, for the three-way compare (R5)."""
+
+    def append_ledger(self, entry: LedgerEntry) -> None:
+        """Insert the row as `applying`; from here the server refuses an early COMMIT (P9)."""
+
+    def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
+        """Apply one committer's rows and record its count; numbers and digest come from the apply statement itself (P4).
+
+        Raises BatchDataError naming the committer where the rows do not fit the table (overflow, NUL).
+        """
+
+    def append_edges(self, edges: Sequence[EdgeCount]) -> None:
+        """Record the counts of tuple edges; nothing to do for none."""
+
+    def finish(self, totals: LedgerTotals) -> None:
+        """Make the ledger row final, advance the fence by exactly one, mark the attempt applied.
+
+        Checks that the database transaction is healthy and still the one that was begun (P1, P9); else raises PostgresUnavailable.
+        """
+
+    def commit(self) -> None:
+        """COMMIT. Returns only if the server confirmed it. A refusal is PostgresUnavailable(definite=True), silence definite=False (R7)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An operator's order to the leader, a row of `txtopo.request`."""
+
+    request_id: int
+    kind: str
+    """`stop`."""
+    arguments: Mapping[str, Any]
+
+
+class Ledger(Protocol):
+    """The Postgres side of one topology. Each method is one database transaction; Postgres away raises PostgresUnavailable."""
+
+    def claim_fence(self, claim: Claim) -> Claimed:
+        """R1: one database transaction, fence row FOR UPDATE; creates fence and genesis row for a new topology. Raises Halted (R11)."""
+
+    def read_fence(self) -> Fence | None:
+        """The fence row as it is now, without a lock."""
+
+    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+        """Create or check each committer's table and contribution table, and register the target (fenced).
+
+        Raises Halted where a table has other columns, belongs to another committer, or holds rows and is not adopted. Repeatable.
+        """
+
+    def consumed(self, spout: str) -> Mapping[str, bytes]:
+        """Path -> fingerprint of all that was mirrored into some batch."""
+
+    def store_part(self, data: bytes) -> str:
+        """Keep a content-addressed piece of metadata; returns its sha-256 in hex. Repeatable."""
+
+    def read_part(self, digest: str) -> bytes:
+        """The piece with that digest, verified. Raises Halted when it is missing or differs."""
+
+    def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
+        """R9: plans and their inputs, in one database transaction, fence row FOR KEY SHARE (fenced), in txid order without holes.
+
+        A row there with the same digest is fine; another digest, or an input that another batch consumed, raises Halted.
+        """
+
+    def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
+        """Remember, before anything is emitted, that these attempts run (fenced)."""
+
+    def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
+        """Remember how an attempt ended: `failed` or `cancelled` (fenced). Applied ones are marked by the commit itself."""
+
+    def session(self, lead: Lead) -> AbstractContextManager[LedgerSession]:
+        """A session for one commit; leaving it rolls back whatever was not committed."""
+
+    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+        """R7: new connection, lock the fence row, look for the ledger row. Returns Committed or Aborted; raises Fenced, Halted (other digest)."""
+
+    def heartbeat(self, lead: Lead, state: str, problem: str | None, planned_txid: int) -> Sequence[Request]:
+        """Say that the leader lives, what it waits for and how far it planned; returns open requests (fenced)."""
+
+    def answer_request(self, lead: Lead, request_id: int, state: str, answer: str) -> None:
+        """Close a request: `done` or `refused` (fenced)."""
+
+    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
+        """The last word of a leader: `stopped`, `finished` or `halted` with the reason (fenced)."""
+
+    def close(self) -> None:
+        """Roll back and close every connection (R15). Safe to repeat."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------------------- executor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """An attempt handed to the executor."""
+
+    attempt: TransactionAttempt
+    metadata: Mapping[str, Metadata]
+    """By spout, complete: pieces kept in `plan_part` are put back."""
+
+
+class Executor(Protocol):
+    """Runs the processing phase. `process` is called from several threads at once, `cancel` from another."""
+
+    @property
+    def broken(self) -> str | None:
+        """None, or why this executor will never work again (K11: its JVM is gone); the driver process then has to end."""
+
+    def start(self) -> None:
+        """Be ready: start Spark, run every bolt once over empty input and compare its fields with those declared. Raises TopologyError, BatchDataError."""
+
+    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+        """Process a wave of attempts and return one outcome for each, in the same order. Blocks. Never raises for trouble of a batch or of Spark.
+
+        Repeating an attempt's plan gives the same results. A wave whose shared work failed gives `infrastructure` to each.
+        """
+
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        """Stop an attempt's work if it runs; its `process` then returns soon with a `suspect` or `infrastructure` failure. Idempotent."""
+
+    def progress(self, attempt: TransactionAttempt) -> int:
+        """A number that grows whenever the attempt makes progress (a finished task); 0 for an unknown attempt."""
+
+    def close(self) -> None:
+        """Cancel everything and stop what was started. Safe to repeat."""
+
+
+__all__ = [
+    "Assignment", "AttemptStart", "Candidacy", "CheckNode", "Claim", "Claimed", "Clock", "Coordinator", "CoordinatorSession", "CoordinatorView",
+    "CreateNode", "DeleteNode", "Executor", "Ledger", "LedgerEntry", "LedgerSession", "LedgerTotals", "MirrorEntry", "NodeExists", "NodeMissing",
+    "Operation", "Processed", "Request", "SessionState", "SetNode", "VersionDiffers",
+]  # fmt: skip

@@ -1,0 +1,86 @@
+"""Progress of a run, on stderr: a line that is redrawn on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from txtopo.core.state import Phase, State
+
+TERMINAL_EVERY_S = 0.2
+PLAIN_EVERY_S = 5.0
+
+
+class Reporter:
+    """Tells the operator what happens. `say` from any thread, `watch` from the runner's loop only."""
+
+    def __init__(self, topology: str, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._topology = topology
+        self._quiet = quiet
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._next_at = 0.0
+        self._shown = ""
+        self._started: tuple[float, int] | None = None
+        self._last_txid = 0
+
+    def say(self, message: str) -> None:
+        """One line for the operator; also when quiet, since it is about trouble."""
+        self._clear()
+        print(f"{self._topology}: {message}", file=self._stream, flush=True)
+
+    def note(self, message: str) -> None:
+        """One line that a quiet run leaves out."""
+        if not self._quiet:
+            self.say(message)
+
+    def watch(self, state: State) -> None:
+        """Look at the state after a step, and draw it if it is time to."""
+        now = time.monotonic()
+        if self._started is None:
+            self._started = (now, state.last_txid)
+            self._last_txid = state.last_txid
+        if self._quiet or now < self._next_at:
+            return
+        if not self._terminal and state.last_txid == self._last_txid:
+            return
+        self._next_at = now + (TERMINAL_EVERY_S if self._terminal else PLAIN_EVERY_S)
+        self._last_txid = state.last_txid
+        self._draw(progress_line(self._topology, state, self._rate(state.last_txid, now)))
+
+    def summary(self, last_txid: int) -> str:
+        """How many batches this run committed, and how fast."""
+        if self._started is None:
+            return f"last txid {last_txid}"
+        seconds = time.monotonic() - self._started[0]
+        count = last_txid - self._started[1]
+        return f"{count} {'batch' if count == 1 else 'batches'} committed in {seconds:.1f} s, last txid {last_txid}"
+
+    def close(self) -> None:
+        """Leave the terminal with a clean line."""
+        self._clear()
+
+    def _rate(self, last_txid: int, now: float) -> float:
+        assert self._started is not None
+        return (last_txid - self._started[1]) / max(now - self._started[0], 0.001)
+
+    def _draw(self, line: str) -> None:
+        if self._terminal:
+            print("\r" + line + " " * max(0, len(self._shown) - len(line)), end="", file=self._stream, flush=True)
+            self._shown = line
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._shown:
+            print("\r" + " " * len(self._shown) + "\r", end="", file=self._stream, flush=True)
+            self._shown = ""
+
+
+def progress_line(topology: str, state: State, rate: float) -> str:
+    """The state in one line: committed, planned, processing, rate, and what it waits for."""
+    processing = len(state.running - state.abandoned)
+    waiting = sum(batch.phase is Phase.PROCESSED for batch in state.batches.values())
+    line = f"{topology}: {state.last_txid} committed of {state.next_txid - 1} planned, {processing} processing, {waiting} waiting for their turn, {rate:.1f} batches/s"
+    return line + (f"; {state.problem}" if state.problem else "")

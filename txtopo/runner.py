@@ -1,0 +1,304 @@
+"""The one loop of a leader: hands events to the machine, performs its actions through ports, feeds back how they ended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from txtopo import faults
+from txtopo.committers.commit import commit_batch
+from txtopo.core.events import (
+    Action,
+    AttemptEnded,
+    AttemptNotBegun,
+    Cancel,
+    Checkpoint,
+    Checkpointed,
+    CheckpointFailed,
+    Commit,
+    CommitEnded,
+    Cut,
+    CutFailed,
+    End,
+    Event,
+    HaltRequired,
+    LeadGone,
+    Mirror,
+    Mirrored,
+    MirrorFailed,
+    Moment,
+    PlansCut,
+    PostgresAnswered,
+    PostgresSilent,
+    Process,
+    RecordEnd,
+    Resolve,
+    ResolveFailed,
+    Say,
+    StopRequested,
+    Store,
+    Tick,
+    ZooKeeperSeen,
+)
+from txtopo.core.limits import HEARTBEAT_EVERY_S
+from txtopo.core.machine import step
+from txtopo.core.state import State
+from txtopo.core.values import Lead, TransactionAttempt, Unknown
+from txtopo.errors import (
+    Fenced,
+    Halted,
+    LeadLost,
+    PostgresUnavailable,
+    StoreUnavailable,
+    TxtopoError,
+    ZooKeeperUnavailable,
+)
+from txtopo.faults import CrashPoint
+from txtopo.lanes import Inbox, Lane, Lanes
+from txtopo.planner import Planner
+from txtopo.ports import Assignment, AttemptStart, Clock, Coordinator, Executor, Ledger, SessionState
+from txtopo.topology.components import Topology
+
+TICK_S = 0.1
+"""Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
+PROGRESS_EVERY_S = 2.0
+"""How often the executor is asked for progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Everything outside that a leader acts upon."""
+
+    topology: Topology
+    lead: Lead
+    coordinator: Coordinator
+    session_state: Callable[[], SessionState]
+    ledger: Ledger
+    executor: Executor
+    planner: Planner
+    clock: Clock
+    lanes: Lanes
+    say: Callable[[str], None]
+    watch: Callable[[State], None] = lambda state: None
+    """Called after every step; draws the progress."""
+    chance: random.Random = field(default_factory=random.Random)
+
+
+class Runner:
+    """Runs one leadership to its end. `run` is called once; `request_stop` from any thread or signal handler."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._inbox: Inbox[Any] = world.lanes.inbox
+        self._next_look = 0.0
+        self._next_heartbeat = 0.0
+        self._next_progress = 0.0
+        self._progress: Mapping[TransactionAttempt, int] = {}
+        self._stop_request: int | None = None
+
+    def request_stop(self, *, at_once: bool, reason: str) -> None:
+        """End the run: after the batches in processing, or at once after an open commit."""
+        self._inbox.put(StopRequested(at_once=at_once, reason=reason))
+
+    def run(self, state: State) -> End:
+        """Step until the end; the caller then closes everything (R15). Raises what is neither expected trouble nor an end."""
+        while state.ended is None:
+            event = self._next_event(state)
+            state, actions = step(state, event, Moment(self._world.clock.monotonic(), self._world.chance.random()))
+            for action in actions:
+                self._perform(action)
+            self._world.watch(state)
+        self._last_word(state.ended)
+        return state.ended
+
+    def _next_event(self, state: State) -> Event:
+        now = self._world.clock.monotonic()
+        event: Event | BaseException | None = None
+        if now < self._next_look:  # also when events never stop coming in, the world is looked at every tick
+            event = self._inbox.get(self._next_look - now)
+        if event is None:
+            self._next_look = self._world.clock.monotonic() + TICK_S
+            event = self._look_around(state)
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def _look_around(self, state: State) -> Event:
+        """A tick: session, heartbeat, progress, time."""
+        now = self._world.clock.monotonic()
+        match self._world.session_state():
+            case SessionState.LOST:
+                return LeadGone(fenced=False, message="the ZooKeeper session is lost")
+            case SessionState.SUSPENDED if state.suspended_since is None:
+                return ZooKeeperSeen(suspended=True)
+            case SessionState.CONNECTED if state.suspended_since is not None:
+                return ZooKeeperSeen(suspended=False)
+            case _:
+                pass
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_EVERY_S
+            problem, planned = state.problem, state.next_txid - 1
+            self._submit(Lane.BOOKS, lambda: self._heartbeat(problem, planned))
+        if now >= self._next_progress:
+            self._next_progress = now + PROGRESS_EVERY_S
+            self._progress = {attempt: self._world.executor.progress(attempt) for attempt in state.running}
+        return Tick(progress=self._progress)
+
+    # ------------------------------------------------------------------------------------------------------------------------ performing
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Cut():
+                self._submit(Lane.PLAN, lambda: self._cut(action))
+            case Process():
+                self._submit(Lane.WORK, lambda: self._process(action))
+            case Mirror():
+                self._submit(Lane.MIRROR, lambda: self._mirror(action))
+            case Commit():
+                self._submit(Lane.COMMIT, lambda: self._commit(action))
+            case Resolve():
+                self._submit(Lane.COMMIT, lambda: self._resolve(action))
+            case Checkpoint():
+                self._submit(Lane.CLEAN, lambda: self._checkpoint(action))
+            case RecordEnd():
+                self._submit(Lane.BOOKS, lambda: self._record_end(action))
+            case Cancel(attempt=attempt):
+                self._submit(Lane.CANCEL, lambda: self._world.executor.cancel(attempt))
+            case Say(message=message):
+                self._world.say(message)
+            case End():
+                pass
+            case _:
+                assert_never(action)
+
+    def _submit(self, lane: Lane, work: Callable[[], Event | None]) -> None:
+        """Do `work` in its lane; what it returns, or what its trouble means for the lead, becomes an event."""
+
+        def guarded() -> None:
+            try:
+                event: Event | BaseException | None = work()
+            except Fenced as error:
+                event = LeadGone(fenced=True, message=str(error))
+            except LeadLost as error:
+                event = LeadGone(fenced=False, message=str(error))
+            except Halted as error:
+                event = HaltRequired(
+                    reason=error.reason, txid=error.txid, next_command=error.next_command, planning=lane is Lane.PLAN
+                )
+            except BaseException as error:  # whatever it is, the main loop raises it
+                event = error
+            if event is not None:
+                self._inbox.put(event)
+
+        self._world.lanes.submit(lane, guarded)
+
+    def _cut(self, action: Cut) -> Event:
+        try:
+            cutting = self._world.planner.cut(action.first_txid, action.count)
+        except OSError as error:
+            return CutFailed(plans=(), store="source", message=str(error))
+        except StoreUnavailable as error:
+            return CutFailed(
+                plans=(),
+                store="postgres" if isinstance(error, PostgresUnavailable) else "zookeeper",
+                message=str(error),
+            )
+        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted)
+
+    def _process(self, action: Process) -> Event | None:
+        """Begin the attempts in both stores, then process them. Each outcome is an event of its own."""
+        world = self._world
+        try:
+            again = {attempt.txid: attempt.attempt for attempt, _ in action.attempts if attempt.attempt > 0}
+            if again:
+                world.coordinator.record_attempts(again)
+            world.ledger.begin_attempts(
+                world.lead, [AttemptStart(attempt=attempt, alone=action.alone) for attempt, _ in action.attempts]
+            )
+            faults.reach(CrashPoint.ATTEMPT_BEGUN, action.attempts[0][0].txid)
+            wave = [
+                Assignment(attempt=attempt, metadata=world.planner.metadata(plan)) for attempt, plan in action.attempts
+            ]
+        except StoreUnavailable as error:
+            store: Store = "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
+            for attempt, _ in action.attempts:
+                self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error)))
+            return None
+        outcomes = world.executor.process(wave)
+        faults.reach(CrashPoint.PROCESSED, action.attempts[0][0].txid)
+        for outcome in outcomes:
+            self._inbox.put(AttemptEnded(outcome=outcome))
+        if world.executor.broken is not None:
+            raise TxtopoError(
+                f"{world.executor.broken}; start `txtopo run` again"
+            )  # K11: never a second Spark in the same epoch
+        return None
+
+    def _mirror(self, action: Mirror) -> Event:
+        first, last = action.plans[0].txid, action.plans[-1].txid
+        faults.reach(CrashPoint.BEFORE_MIRROR, first)
+        try:
+            self._world.ledger.mirror(
+                self._world.lead, [self._world.planner.mirror_entry(plan) for plan in action.plans]
+            )
+        except PostgresUnavailable as error:
+            return MirrorFailed(message=str(error))
+        faults.reach(CrashPoint.MIRRORED, last)
+        return Mirrored(txid=last)
+
+    def _commit(self, action: Commit) -> Event:
+        world = self._world
+        outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology.committers)
+        return CommitEnded(outcome=outcome)
+
+    def _resolve(self, action: Resolve) -> Event:
+        try:
+            outcome = self._world.ledger.resolve(self._world.lead, action.plan.txid, action.plan.digest)  # R7
+        except PostgresUnavailable as error:
+            return ResolveFailed(message=str(error))
+        if isinstance(outcome, Unknown):
+            return ResolveFailed(message=outcome.message)
+        return CommitEnded(outcome=outcome)
+
+    def _checkpoint(self, action: Checkpoint) -> Event:
+        faults.reach(CrashPoint.BEFORE_CLEANUP, action.last_txid)
+        try:
+            self._world.coordinator.checkpoint(action.last_txid, action.keep_from)  # R8
+        except ZooKeeperUnavailable as error:
+            return CheckpointFailed(message=str(error))
+        faults.reach(CrashPoint.CLEANED, action.last_txid)
+        return Checkpointed(last_txid=action.last_txid, keep_from=action.keep_from)
+
+    def _record_end(self, action: RecordEnd) -> Event | None:
+        try:
+            self._world.ledger.end_attempt(self._world.lead, action.attempt, action.state, action.failure)
+        except PostgresUnavailable as error:
+            # The attempt then stays without an end, and is a suspect for the next leader: careful, not wrong.
+            return PostgresSilent(message=str(error))
+        return None
+
+    def _heartbeat(self, problem: str | None, planned_txid: int) -> Event:
+        try:
+            requests = self._world.ledger.heartbeat(self._world.lead, "running", problem, planned_txid)
+        except PostgresUnavailable as error:
+            return PostgresSilent(message=str(error))
+        for request in requests:
+            if request.kind == "stop" and self._stop_request is None:
+                self._stop_request = request.request_id
+                self.request_stop(at_once=False, reason=f"stop was requested (request {request.request_id})")
+        return PostgresAnswered()
+
+    def _last_word(self, end: End) -> None:
+        """Tell Postgres how the run ended, as far as it still may be told."""
+        world = self._world
+        world.lanes.finish(Lane.BOOKS)
+        if end.kind in ("fenced", "lead_lost"):
+            return
+        try:
+            if self._stop_request is not None:
+                world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
+            world.ledger.note_end(world.lead, end.kind, end.reason, end.txid)
+        except (StoreUnavailable, Fenced) as error:
+            world.say(f"the end of the run could not be noted: {error}")

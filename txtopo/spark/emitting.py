@@ -1,0 +1,102 @@
+"""The emitter half of a spout inside a Spark task: emits its parts, counts, reports, and never fails the task for bad data."""
+
+from __future__ import annotations
+
+import json
+import socket
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+
+from txtopo.core.values import Failure
+from txtopo.errors import BatchDataError
+from txtopo.spark.failures import user_frame
+from txtopo.spark.reports import Report
+from txtopo.spark.shipping import package_version
+from txtopo.topology.components import Spout, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.accumulators import Accumulator
+
+ORDER_PROPERTY = "txtopo.order"
+"""Local property of the job that tells its tasks which batch they emit. It is no part of the plan, so that one plan serves all batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitter:
+    """The function given to `mapInArrow`: rows in are part indexes, rows out are the tuples of these parts."""
+
+    name: str
+    spout: Spout
+    code_hash: bytes
+    reports: Accumulator[Any]
+    order: str | None = None
+    """The order itself, where it is too large for a local property."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Emit the parts named in `batches`; without an order (the run over empty input at start) nothing."""
+        text = self.order
+        if text is None:
+            context = TaskContext.get()
+            text = context.getLocalProperty(ORDER_PROPERTY) if context is not None else None
+        order = json.loads(text) if text else None
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                if order is not None:
+                    yield from self._emit(order["run"], order["spouts"][self.name], index)
+
+    def _emit(self, run: str, order: Mapping[str, Any], index: int) -> Iterator[pa.RecordBatch]:
+        tally = Tally()
+        failure: Failure | None = None
+        needed = order.get("needed")
+        try:
+            for batch in self.spout.emit_part(order["metadata"], order["parts"][index], tally):
+                if batch.num_rows:
+                    yield batch if needed is None else _blank(batch, needed)
+        except Exception as error:
+            failure = self._failure(error)
+        self.reports.add(
+            [
+                Report(
+                    run=run,
+                    spout=self.name,
+                    part=index,
+                    read=tally.read,
+                    rejected=tally.rejected,
+                    failure=failure,
+                    code_hash=self.code_hash,
+                    version=package_version(),
+                    host=socket.gethostname(),
+                )
+            ]
+        )
+
+    def _failure(self, error: Exception) -> Failure:
+        match error:
+            case BatchDataError():
+                return Failure(
+                    kind="data", message=str(error), component=self.name, position=error.position, detail=error.detail
+                )
+            case OSError():
+                return Failure(kind="infrastructure", message=f"{type(error).__name__}: {error}", component=self.name)
+        trace = "".join(traceback.format_exception(error))
+        where = user_frame(trace)
+        message = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        return Failure(
+            kind="data", message=f"{where}: {message}" if where else message, component=self.name, detail=trace
+        )
+
+
+def _blank(batch: pa.RecordBatch, needed: list[str]) -> pa.RecordBatch:
+    """The batch with NULL in columns that nothing behind it reads: parsed all the same, but not carried to the JVM."""
+    import pyarrow as pa
+
+    columns = [
+        column if field.name in needed else pa.nulls(batch.num_rows, field.type)
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,0 +1,170 @@
+"""Tell whose fault a failed Spark job is, and say it in words: the user's own file and line first."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from txtopo.core.limits import RESULTS_BYTES_MAX
+from txtopo.core.values import Failure
+from txtopo.errors import BatchDataError
+
+JVM_GONE = "the Spark driver JVM is gone"
+DETAIL_CHARACTERS_MAX = 20_000
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\][^\n]*")
+_EXCEPTION_LINE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure)|[A-Za-z_]\w*(?:\.\w+)+)(?::.*)?$"
+)
+_OVERSIZE = re.compile(
+    r"[Tt]otal size of serialized results of (\d+) tasks? \(([^)]+)\)|serialized results.{0,80}?\(([\d.]+ [KMG]iB)\)"
+)
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+_CRASHED = (
+    "exited unexpectedly (crashed)",
+    "PYTHON_WORKER_CRASHED",
+    "Python worker exited",
+    "python worker exited",
+    "OutOfMemoryError",
+)
+_INFRASTRUCTURE = (
+    "ExecutorLostFailure",
+    "FetchFailed",
+    "MetadataFetchFailed",
+    "indeterminate",
+    "INDETERMINATE",
+    "Could not find CoarseGrainedScheduler",
+    "SparkContext has been shutdown",
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "No space left on device",
+    "Master removed our application",
+    "Connection reset",
+    "Connection refused",
+    "BlockNotFound",
+    "java.io.IOException",
+)
+_CANCELLED = (
+    "cancelled part of cancelled job",
+    "Job cancelled",
+    "was cancelled",
+    "SPARK_JOB_CANCELLED",
+    "Job aborted due to stage failure: cancelled",
+)
+
+
+def classify(error: BaseException, *, component: str | None, cancelled: bool) -> Failure:
+    """The failure of an attempt whose job ended with `error`. `component` is named where the error is user code's or the data's."""
+    if cancelled:
+        return Failure(kind="infrastructure", message="cancelled")
+    if is_jvm_gone(error):
+        return Failure(kind="infrastructure", message=JVM_GONE, detail=_clip(str(error)))
+    if isinstance(error, BatchDataError):
+        return Failure(
+            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
+        )
+    text = _text(error)
+    detail = _clip(text)
+    size = _OVERSIZE.search(text)
+    if size is not None:
+        limit = f"{RESULTS_BYTES_MAX // 2**20} MiB"
+        return Failure(
+            kind="data",
+            component=component,
+            message=f"results exceed {limit} ({size[2] or size[3]} so far)",
+            detail=detail,
+        )
+    if any(sign in text for sign in _CANCELLED):
+        return Failure(kind="infrastructure", message="the Spark job was cancelled by somebody else", detail=detail)
+    if any(sign in text for sign in _CRASHED):
+        return Failure(kind="suspect", message="a Python worker or executor died while it ran the batch", detail=detail)
+    user = python_failure(text)
+    if user is not None:
+        return Failure(kind="data", message=user, component=component, detail=detail)
+    condition = _CONDITION.search(text)
+    if any(sign in text for sign in _INFRASTRUCTURE):
+        return Failure(
+            kind="infrastructure", message=f"Spark lost a part of the job: {_first_line(text)}", detail=detail
+        )
+    if condition is not None:
+        return Failure(kind="data", message=_prefixed(text, condition[0]), component=component, detail=detail)
+    # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless loop.
+    return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
+
+
+def is_jvm_gone(error: BaseException) -> bool:
+    """Is the driver's JVM away for good (K11)?"""
+    if isinstance(error, Py4JJavaError):
+        return False
+    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+        return True
+    return isinstance(error, Py4JError) and "Answer from Java side is empty" in str(error)
+
+
+def building_error(error: Exception, component: str) -> BatchDataError:
+    """The error of a user's function that raised while the plan was built in the driver."""
+    if isinstance(error, BatchDataError):
+        return error
+    trace = "".join(traceback.format_exception(error))
+    where = user_frame(trace)
+    condition = _CONDITION.search(str(error))
+    what = condition[0] if condition is not None else f"{type(error).__name__}: {_first_line(str(error))}"
+    return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=_clip(trace))
+
+
+def python_failure(text: str) -> str | None:
+    """`file:line: Error: words` of the innermost Python traceback in a Spark error; None where there is none."""
+    start = text.find("Traceback (most recent call last)")
+    if start < 0:
+        return None
+    trace = text[start:]
+    where = user_frame(trace)
+    raised = next(
+        (line.strip() for line in trace.splitlines()[1:] if _EXCEPTION_LINE.match(line.rstrip())),
+        "the user's code raised",
+    )
+    return f"{where}: {raised}" if where else raised
+
+
+def user_frame(trace: str) -> str | None:
+    """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or txtopo's."""
+    own = [(file, line) for file, line in _FRAME.findall(trace) if _is_own(file)]
+    return f"{own[-1][0]}:{own[-1][1]}" if own else None
+
+
+def _is_own(file: str) -> bool:
+    if file.startswith("<") or "pyspark.zip" in file or "py4j" in file or f"{'/'}pyspark/" in file:
+        return False
+    return "site-packages" not in file and not file.startswith((_PACKAGE, *_LIBRARIES))
+
+
+def _prefixed(text: str, message: str) -> str:
+    # Since 4.0 an error of a DataFrame expression carries its call site: `== DataFrame ==\n"divide" was called from\nFILE:LINE`.
+    site = re.search(r"was called from\s*\n\s*(\S+?):(\d+)", text)
+    return f"{site[1]}:{site[2]}: {message}" if site is not None and _is_own(site[1]) else message
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error)
+    trace = getattr(error, "_stackTrace", None)
+    return f"{error}\n{trace}" if trace else str(error) or repr(error)
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lead = next(
+        (line for line in lines if not line.startswith(("An error occurred while calling", ":"))),
+        lines[0] if lines else "unknown error",
+    )
+    return lead.lstrip(": ")[:500]
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= DETAIL_CHARACTERS_MAX else text[:DETAIL_CHARACTERS_MAX] + "\n… (cut)"

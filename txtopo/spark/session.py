@@ -1,0 +1,225 @@
+"""Start the one Spark session of a driver quietly and with the settings that results depend on, and stop it completely."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from txtopo.errors import ConfigurationError
+
+TASK_FAILURES_MAX = 4
+"""Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
+STOP_S = 10.0
+"""Seconds the JVM gets to end by itself before it is killed."""
+RESULT_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+}
+"""Settings that change results or guard them (R12, K3): set by txtopo, asserted at start, and not for the user to change."""
+_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.maxResultSize": "256m",
+    "spark.scheduler.mode": "FIFO",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.python.worker.reuse": "true",
+    "spark.task.reaper.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LAUNCH_PREFIXES = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives", "spark.files")
+"""Settings that the JVM must know when it is launched. All others are set inside it and never stand in argv."""
+_LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+logger.spark.name = org.apache.spark
+logger.spark.level = warn
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How to start Spark. No field holds a secret: Spark shows its configuration (UI, event log)."""
+
+    app_name: str
+    log_folder: Path
+    """Folder for `spark.log` and the logging configuration; made when missing."""
+    master: str | None = None
+    """As for spark-submit; None is `local[N,4]` with N the number of CPUs."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark settings; those in RESULT_SETTINGS must keep their value."""
+    py_files: tuple[str, ...] = ()
+    """Python files, zips and wheels for the executors."""
+
+    @property
+    def log_file(self) -> Path:
+        """Where everything goes that Spark would have printed."""
+        return self.log_folder / "spark.log"
+
+
+def full_master(master: str | None, cpus: int | None = None) -> str:
+    """The master with a number of task tries: `local`, `local[2]`, `local[*]` and None get one, everything else stays."""
+    if master is None:
+        return f"local[{cpus or os.cpu_count() or 1},{TASK_FAILURES_MAX}]"
+    match = re.fullmatch(r"local(?:\[\s*(\*|\d+)\s*\])?", master)
+    return master if match is None else f"local[{match[1] or '1'},{TASK_FAILURES_MAX}]"
+
+
+def settings(options: SessionOptions) -> dict[str, str]:
+    """All Spark settings for these options. Raises ConfigurationError where the user's differ from one that results depend on."""
+    for name, value in RESULT_SETTINGS.items():
+        given = options.conf.get(name)
+        if given is not None and not _same_setting(name, given, value):
+            raise ConfigurationError(f"{name}={given} would change results; txtopo needs {value}: leave it out")
+    master = full_master(options.master)
+    merged = {**_DEFAULTS, "spark.master": master, "spark.app.name": options.app_name}
+    if master.startswith("local"):
+        cores = master.partition("[")[2].partition(",")[0].rstrip("]")
+        merged |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": cores if cores.isdigit() else str(os.cpu_count() or 1),
+        }
+    merged |= {**options.conf, **RESULT_SETTINGS}
+    if options.py_files:
+        merged["spark.submit.pyFiles"] = ",".join(options.py_files)
+    return merged
+
+
+def start_session(options: SessionOptions) -> SparkSession:
+    """Start the JVM and a session in it; nothing is printed, everything goes to `options.log_file`. Raises ConfigurationError."""
+    if SparkContext._active_spark_context is not None:
+        raise ConfigurationError("this process has a Spark session already; hand it over instead of options")
+    merged = settings(options)
+    with _environment(str(merged["spark.master"])):
+        try:
+            _launch_jvm(options, merged)
+            builder = SparkSession.builder
+            for name, value in merged.items():
+                builder = builder.config(name, value)
+            spark = builder.getOrCreate()
+            check_settings(spark)
+        except ConfigurationError:
+            stop_session()
+            raise
+        except Exception as error:
+            stop_session()
+            first = str(error).strip().partition("\n")[0]
+            raise ConfigurationError(f"Spark did not start: {first} (see {options.log_file})") from error
+    return spark
+
+
+def check_settings(spark: SparkSession) -> None:
+    """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
+    for name, value in RESULT_SETTINGS.items():
+        actual = spark.conf.get(name)
+        if actual is None or not _same_setting(name, actual, value):
+            raise ConfigurationError(f"the Spark session has {name}={actual}; txtopo needs {value}")
+    context = spark.sparkContext
+    if re.fullmatch(r"local(\[[^,\]]*\])?", str(context.master)):
+        raise ConfigurationError(
+            f"the Spark session runs on {context.master}, where no task is tried twice; use {full_master(context.master)}"
+        )
+    if context.getConf().get("spark.task.reaper.enabled", "false") != "true":
+        raise ConfigurationError(
+            "the Spark session needs spark.task.reaper.enabled=true, so that cancelled tasks end (K1)"
+        )
+
+
+def stop_session() -> None:
+    """Stop the session and the JVM of this process, however far they came; killed when they do not end in time. Safe to repeat."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if context is not None and (process is None or process.poll() is None):
+        with contextlib.suppress(Py4JError, OSError):
+            active = SparkSession._instantiatedSession
+            (active or context).stop()
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    if gateway is not None:
+        with contextlib.suppress(Py4JError, OSError):
+            gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+    if process is not None:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        # The JVM leads a process group of its own (see _launch_jvm): Python workers go with it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(STOP_S)
+
+
+def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
+    options.log_folder.mkdir(parents=True, exist_ok=True)
+    log4j = (options.log_folder / "spark-log4j2.properties").resolve()
+    log4j.write_text(_LOG4J)
+    launch = SparkConf(loadDefaults=False)
+    for name, value in merged.items():
+        if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
+            launch.set(name, value)
+    java_options = (
+        f"-Dlog4j2.configurationFile={log4j.as_uri()} {merged.get('spark.driver.extraJavaOptions', '')}".strip()
+    )
+    launch.set("spark.driver.extraJavaOptions", java_options)
+    with options.log_file.open("ab") as log:
+        # A session of its own: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its Python
+        # workers in order. Should the driver be killed, the JVM ends when its stdin does.
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]
+            launch, {"stdout": log, "stderr": log, "start_new_session": True}
+        )
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """Variables that Spark reads while it starts. The Python ones stay: Spark reads them again for each new worker."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    before = os.environ.get("SPARK_LOCAL_IP")
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("SPARK_LOCAL_IP", None)
+        else:
+            os.environ["SPARK_LOCAL_IP"] = before
+
+
+def _same_setting(name: str, actual: str, wanted: str) -> bool:
+    if name == "spark.sql.session.timeZone":
+        return actual in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+    return actual.lower() == wanted.lower()

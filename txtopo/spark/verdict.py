@@ -1,0 +1,132 @@
+"""Judge an attempt whose jobs succeeded: all parts reported, all reports agree, the code is ours, nothing was lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from txtopo.core.values import CommitterResult, EdgeCount, Failure
+from txtopo.spark.reports import Report
+from txtopo.topology.components import Topology
+
+PartReports = Mapping[tuple[str, int], list[Report]]
+
+
+def emitter_failure(reports: PartReports) -> Failure | None:
+    """What an emitter reported instead of the rest of its part; failures of the data first, then in the order of the parts."""
+    failures = [report.failure for key in sorted(reports) for report in reports[key] if report.failure is not None]
+    return next((failure for failure in failures if failure.kind == "data"), failures[0] if failures else None)
+
+
+def judge(
+    topology: Topology,
+    parts: Mapping[str, int],
+    reports: PartReports,
+    results: Sequence[CommitterResult],
+    *,
+    code_hash: bytes,
+    version: str,
+) -> Failure | None:
+    """Why an attempt must not commit although Spark is content; None when it may."""
+    every = [report for found in reports.values() for report in found]
+    return (
+        _other_code(every, code_hash, version)
+        or emitter_failure(reports)
+        or _missing(parts, reports)
+        or _conflict(reports)
+        or _lost_rows(topology, every, results)
+    )
+
+
+def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterResult]) -> tuple[EdgeCount, ...]:
+    """What spouts sent to committers that read them directly; a DataFrame bolt's own borders are not counted."""
+    sent = dict.fromkeys((item.name for item in topology.spouts), 0)
+    for (spout, _), found in reports.items():
+        sent[spout] += found[0].read - found[0].rejected
+    return tuple(
+        EdgeCount(
+            edge=f"{component.input.source} -> {component.name}",
+            sent=sent[component.input.source],
+            received=result.arrived,
+        )
+        for component, result in zip(topology.committers, results, strict=True)
+        if component.input.source in sent
+    )
+
+
+def _other_code(reports: Sequence[Report], code_hash: bytes, version: str) -> Failure | None:
+    """R12: an attempt commits only if all its tasks ran the leader's code."""
+    for report in reports:
+        if report.code_hash != code_hash:
+            return Failure(
+                kind="data",
+                component=report.spout,
+                message=f"host {report.host} ran other code of the topology ({report.code_hash.hex()[:12]})",
+            )
+        if report.version != version:
+            return Failure(
+                kind="data",
+                component=report.spout,
+                message=f"host {report.host} has another txtopo installed ({report.version} instead of {version})",
+            )
+    return None
+
+
+def _missing(parts: Mapping[str, int], reports: PartReports) -> Failure | None:
+    for spout, count in parts.items():
+        for index in range(count):
+            if (spout, index) not in reports:
+                # Without a verdict on whose fault it is: a bolt that stops reading does this each time, and must not be retried for ever.
+                return Failure(
+                    kind="suspect",
+                    component=spout,
+                    message=f"spout {spout}: part {index + 1} of {count} gave no report; a bolt that does not read all its input (limit, a constant filter) does this",
+                )
+    return None
+
+
+def _conflict(reports: PartReports) -> Failure | None:
+    """K3: a part that was read twice must say the same twice."""
+    for (spout, index), found in sorted(reports.items()):
+        if len(found) > 1:
+            first, second = found[:2]
+            return Failure(
+                kind="data",
+                component=spout,
+                message=(
+                    f"spout {spout}: part {index + 1} was read twice with different outcomes: "
+                    f"{first.read} read, {first.rejected} rejected on {first.host}; {second.read} read, {second.rejected} rejected on {second.host}"
+                ),
+            )
+    return None
+
+
+def _lost_rows(topology: Topology, reports: Sequence[Report], results: Sequence[CommitterResult]) -> Failure | None:
+    """Rows can neither vanish nor appear between a spout and a committer, as far as the bolts between them promise (`rows`)."""
+    for component, result in zip(topology.committers, results, strict=True):
+        path = _path(topology, component.input.source)
+        if path is None:
+            continue
+        spout, promise = path
+        entered = sum(report.read - report.rejected for report in reports if report.spout == spout)
+        if result.arrived == entered or (promise == "fewer" and result.arrived < entered):
+            continue
+        expected = "as many" if promise == "same" else "at most as many"
+        return Failure(
+            kind="data",
+            component=component.name,
+            message=f"{entered} tuples left spout {spout} and {result.arrived} arrived at committer {component.name}; {expected} were expected",
+        )
+    return None
+
+
+def _path(topology: Topology, source: str) -> tuple[str, str] | None:
+    """The spout behind a stream, and `same` or `fewer` for the rows on the way; None where a bolt promises nothing or joins."""
+    bolts = {bolt.name: bolt for bolt in topology.bolts}
+    promise = "same"
+    while source in bolts:
+        bolt = bolts[source]
+        if bolt.rows == "any" or len(bolt.inputs) != 1:
+            return None
+        promise = "fewer" if bolt.rows == "fewer" else promise
+        source = bolt.inputs[0].source
+    return source, promise

@@ -1,0 +1,129 @@
+"""What a record and a line of a CSV file are, byte by byte, exactly as pyarrow's parser sees them.
+
+A record is what RFC 4180 says: fields between delimiters, a field that starts with a quote ends at the next single quote and may hold
+delimiters and line ends, a quote inside an unquoted field is a character like any other. Lines end with LF, CRLF or CR. Blank lines are no
+records. Lines count from 1; a record's line is the one where it starts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+HEADER_BYTES_MAX = 1024 * 1024
+"""A header record longer than this is refused: it is no header."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where one record lies in a piece of a file."""
+
+    start: int
+    """Offset of its first byte."""
+    end: int
+    """Offset behind its line end."""
+    closed: bool
+    """False: a quoted value runs to the end of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first record of a file."""
+
+    names: tuple[str, ...]
+    end: int
+    """Offset of the first byte behind it."""
+
+
+@lru_cache(maxsize=8)
+def _record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
+    plain = b"[^" + re.escape(delimiter) + rb"\r\n]*+"
+    # A quoted field that meets the end of the data sets a group: that is how an unclosed quote is told.
+    first = rb'(?:"(?:[^"]++|"")*+(?:"' + plain + rb'|(\Z))|(?!")' + plain + rb")"
+    return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
+
+
+def records(data: bytes, delimiter: str, *, final: bool) -> tuple[list[Record], int]:
+    """The records of `data`, which starts where a record starts, blank lines left out; and the offset behind the last complete one.
+
+    Unless `final`, more data follows, and what touches the end is incomplete.
+    """
+    found: list[Record] = []
+    complete = 0
+    size = len(data)
+    for match in _record_pattern(delimiter.encode()).finditer(data):
+        start, end = match.span()
+        if start == end:
+            break
+        text_ends = data[end - 1] in b"\r\n" and match.lastindex is None
+        # A CR at the very end may be the first half of CRLF.
+        if not final and end == size and not (text_ends and data[end - 1] == 0x0A):
+            break
+        complete = end
+        if data[start] not in b"\r\n":
+            found.append(Record(start, end, match.lastindex is None))
+    return found, complete
+
+
+class LineCounter:
+    """Counts physical lines over pieces of a file that follow one another."""
+
+    def __init__(self) -> None:
+        self.line = 1
+        """The line on which the next byte lies."""
+        self._after_return = False
+
+    def feed(self, data: bytes) -> None:
+        """Go on by `data`."""
+        if not data:
+            return
+        self.line += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+        if self._after_return and data.startswith(b"\n"):
+            self.line -= 1
+        self._after_return = data.endswith(b"\r")
+
+
+def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
+    """The header record in the first bytes of a file, a byte order mark left out; None where there is none. Raises ValueError saying what is wrong."""
+    for magic, what in (
+        (b"\x1f\x8b", "gzip"),
+        (b"PK\x03\x04", "zip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xff\xfe", "UTF-16"),
+        (b"\xfe\xff", "UTF-16"),
+    ):
+        if data.startswith(magic):
+            raise ValueError(f"it is {what}, not UTF-8 text")
+    skipped = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
+    found, _ = records(data[skipped:], delimiter, final=final)
+    if not found:
+        if not final:
+            raise ValueError(f"its header record is longer than {HEADER_BYTES_MAX} bytes")
+        return None
+    first = found[0]
+    if not first.closed:
+        raise ValueError("a quoted name in its header is not closed")
+    try:
+        text = data[skipped + first.start : skipped + first.end].decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"its header is not UTF-8: {error}") from error
+    csv.field_size_limit(max(csv.field_size_limit(), HEADER_BYTES_MAX))
+    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    return Header(tuple(names), skipped + first.end)
+
+
+def column_indexes(header: tuple[str, ...], needed: tuple[str, ...]) -> list[int]:
+    """Where the needed columns stand in the header, matched by exact name. Raises ValueError naming the column that is missing or there twice."""
+    indexes = []
+    for name in needed:
+        count = header.count(name)
+        if count == 0:
+            raise ValueError(f"column {name!r} is missing; the header has {', '.join(map(repr, header))[:2000]}")
+        if count > 1:
+            raise ValueError(f"column {name!r} stands {count} times in the header")
+        indexes.append(header.index(name))
+    return indexes

@@ -1,0 +1,152 @@
+"""The coordinator half of the file source: closes batches over settled files and fingerprints each file once, when it is planned."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+from txtopo.core.fields import Fields
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, broken
+from txtopo.spouts.csv_dialect import HEADER_BYTES_MAX, Header, column_indexes, read_header
+from txtopo.spouts.fingerprint import FileStat, NoRegularFileError, open_regular, read_at, read_content
+from txtopo.spouts.watching import FileWatch, SettledFile
+from txtopo.topology.components import SpoutContext
+
+PATH_BYTES_MAX = 2000
+"""Bytes of a path that can be remembered for ever (an index row in Postgres holds less than 2700)."""
+
+
+class _Source(Protocol):
+    """What a batch is cut by."""
+
+    path: str
+    fields: Fields
+    files_per_batch: int
+    bytes_per_batch: int
+    part_bytes: int
+    delimiter: str
+    settled_s: float
+
+
+class _StillChangingError(Exception):
+    """The file is not what it was when it settled."""
+
+
+class FileCoordinator:
+    """Implements `SpoutCoordinator`. A batch is fingerprinted in `is_ready`, so that yes means yes."""
+
+    def __init__(self, source: _Source, context: SpoutContext) -> None:
+        self._source = source
+        self._context = context
+        self._watch = FileWatch(source.path, source.settled_s, context)
+        self._next: Metadata | BatchDataError | None = None
+
+    def is_ready(self) -> bool:
+        self._watch.look()
+        while self._next is None and self._watch.backlog:
+            self._next = self._cut()
+        return self._next is not None
+
+    def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
+        cut, self._next = self._next, None
+        if cut is None:
+            broken(f"batch {txid} is cut before the spout said that it is ready")
+        if isinstance(cut, BatchDataError):
+            raise cut
+        return cut
+
+    def is_exhausted(self) -> bool:
+        return self._context.once and self._next is None and self._watch.is_exhausted
+
+    def close(self) -> None:
+        self._next = None
+
+    def _cut(self) -> Metadata | BatchDataError | None:
+        """The next batch, or why it cannot be one; None where every file of it has to settle again."""
+        headers: list[list[str]] = []
+        files: list[dict[str, Any]] = []
+        taken: list[SettledFile] = []
+        for file in self._next_files():
+            try:
+                described, header = self._describe(file)
+            except _StillChangingError:
+                self._watch.put_back(file)
+                continue
+            except BatchDataError as error:
+                # It stays in the backlog, so that it is refused again and never skipped; once repaired it differs from
+                # what settled, and has to settle anew. Files before it are a batch and not held up.
+                return self._plan(headers, files, taken) if files else error
+            if header is not None:
+                if list(header.names) not in headers:
+                    headers.append(list(header.names))
+                described["header"] = headers.index(list(header.names))
+            files.append(described)
+            taken.append(file)
+        return self._plan(headers, files, taken) if files else None
+
+    def _plan(self, headers: list[list[str]], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
+        for file, described in zip(taken, files, strict=True):
+            self._watch.consume(file, bytes.fromhex(described["sha256"]))
+        layout = {"kind": "csv", "delimiter": self._source.delimiter, "part_bytes": self._source.part_bytes}
+        return {"format": layout, "schema": self._source.fields.ddl, "headers": headers, "files": files}
+
+    def _next_files(self) -> list[SettledFile]:
+        """Settled files up to the limits; a file larger than a batch is a batch of its own."""
+        chosen: list[SettledFile] = []
+        size = 0
+        for file in self._watch.backlog[: self._source.files_per_batch]:
+            size += file.stat.size
+            if chosen and size > self._source.bytes_per_batch:
+                break
+            chosen.append(file)
+        return chosen
+
+    def _describe(self, file: SettledFile) -> tuple[dict[str, Any], Header | None]:
+        try:
+            with open_regular(file.path) as descriptor:
+                content = read_content(descriptor)
+                start = read_at(descriptor, 0, HEADER_BYTES_MAX)
+                # Checked after the hash: a file that changed meanwhile has not settled.
+                if FileStat.of(os.fstat(descriptor)) != file.stat or content.size != file.stat.size:
+                    raise _StillChangingError
+        except (FileNotFoundError, NotADirectoryError, NoRegularFileError) as error:
+            raise _StillChangingError from error
+        self._check_path(file.path)
+        header = self._header(file, start) if content.size else None
+        described = {
+            "path": file.path,
+            "size": file.stat.size,
+            "mtime_ns": file.stat.mtime_ns,
+            "inode": file.stat.inode,
+            "sha256": content.sha256,
+            "quotes": content.quotes,
+            "nul": content.nul,
+            "header": None,
+            "data": header.end if header else 0,
+        }
+        return described, header
+
+    def _header(self, file: SettledFile, start: bytes) -> Header:
+        try:
+            header = read_header(start, self._source.delimiter, final=len(start) == file.stat.size)
+            if header is None:
+                raise ValueError("it has no header line")
+            column_indexes(header.names, self._source.fields.names)
+        except ValueError as error:
+            raise BatchDataError(
+                f"{file.path}: {error}", component=self._context.spout, position=f"{file.path}:1"
+            ) from error
+        return header
+
+    def _check_path(self, path: str) -> None:
+        problem = None
+        try:
+            if len(path.encode("utf-8")) > PATH_BYTES_MAX:
+                problem = f"is longer than {PATH_BYTES_MAX} bytes"
+        except UnicodeEncodeError:
+            problem = "is not UTF-8"
+        if problem:
+            raise BatchDataError(
+                f"the path {os.fsencode(path)!r} {problem}: rename the file", component=self._context.spout
+            )

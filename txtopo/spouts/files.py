@@ -1,0 +1,92 @@
+"""The file source: CSV files of a folder or a pattern become batches, one file a batch unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES
+from txtopo.core.plan import Metadata
+from txtopo.errors import TopologyError
+from txtopo.spouts.cutting import FileCoordinator
+from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FileSpout(Spout):
+    """Reads CSV files with a header line. Every file is input once, in the order of the paths, as soon as it no longer changes.
+
+    >>> FileSpout("/data/flights", "carrier string, distance int").fields.names
+    ('carrier', 'distance')
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        fields: str | Fields,
+        *,
+        files_per_batch: int = FILES_PER_BATCH,
+        bytes_per_batch: int = BYTES_PER_BATCH,
+        delimiter: str = ",",
+        settled_s: float = FILE_SETTLED_S,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """`path` is a folder, a file or a glob; `fields` are the columns to read, found by the header's names, others are ignored.
+
+        A batch closes at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is input once its size and mtime
+        are equal in two looks at least `settled_s` seconds apart. A larger file without quotes is read in parts of `part_bytes`.
+        """
+        text = os.fspath(path)
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise TopologyError(f"FileSpout: path {path!r} is no folder, file or pattern")
+        self.path = os.path.abspath(text)  # noqa: PTH100 - links stay as the user wrote them
+        self.fields = parse_fields(fields)
+        self.files_per_batch = _whole("files_per_batch", files_per_batch)
+        self.bytes_per_batch = _whole("bytes_per_batch", bytes_per_batch)
+        self.part_bytes = _whole("part_bytes", part_bytes)
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+            raise TopologyError(
+                f"FileSpout: delimiter {delimiter!r} is not one ASCII character other than a quote or a line end"
+            )
+        self.delimiter = delimiter
+        if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
+            raise TopologyError(f"FileSpout: settled_s {settled_s!r} is no number of seconds")
+        self.settled_s = float(settled_s)
+
+    def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
+        return FileCoordinator(self, context)
+
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        from txtopo.spouts.csv_reading import split_batch
+
+        return split_batch(metadata)
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        from txtopo.spouts.csv_reading import emit_pieces
+
+        return emit_pieces(metadata, part["pieces"], self.fields, tally)
+
+    def inputs(self, metadata: Metadata) -> Sequence[Input]:
+        return tuple(Input(path=file["path"], fingerprint=bytes.fromhex(file["sha256"])) for file in metadata["files"])
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "kind": "csv files",
+            "path": self.path,
+            "fields": self.fields.ddl,
+            "files_per_batch": self.files_per_batch,
+            "bytes_per_batch": self.bytes_per_batch,
+            "part_bytes": self.part_bytes,
+            "delimiter": self.delimiter,
+            "settled_s": self.settled_s,
+        }
+
+
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TopologyError(f"FileSpout: {name} {value!r} is not a whole number from 1 on")
+    return value

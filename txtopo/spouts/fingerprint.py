@@ -1,0 +1,82 @@
+"""A file's identity: what `stat` says and what its content is (K7)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+CHUNK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """What changes when somebody writes to a file or puts another in its place."""
+
+    size: int
+    """Bytes."""
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileStat:
+        """From what `os.stat` returns."""
+        return cls(size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What one pass over a file's bytes tells."""
+
+    sha256: str
+    """Hexadecimal."""
+    size: int
+    quotes: bool
+    """A quote character stands somewhere: line ends may lie inside values, so the file is not cut into parts."""
+    nul: bool
+    """A NUL byte stands somewhere."""
+
+
+class NoRegularFileError(OSError):
+    """The path is a directory, a FIFO or a device by now."""
+
+
+@contextmanager
+def open_regular(path: str) -> Iterator[int]:
+    """A descriptor of a regular file; raises NoRegularFileError for anything else, and never blocks on a FIFO."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NoRegularFileError(f"{path!r} is no regular file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_content(descriptor: int) -> Content:
+    """Hash the whole file once, in chunks."""
+    digest = hashlib.sha256()
+    size = 0
+    quotes = nul = False
+    while chunk := os.pread(descriptor, CHUNK_BYTES, size):
+        digest.update(chunk)
+        size += len(chunk)
+        quotes = quotes or b'"' in chunk
+        nul = nul or b"\0" in chunk
+    return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul)
+
+
+def read_at(descriptor: int, offset: int, size: int) -> bytes:
+    """`size` bytes at `offset`, fewer only at the end of the file."""
+    pieces = []
+    while size > 0:
+        piece = os.pread(descriptor, size, offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        size -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,67 @@
+"""Ctrl-C and SIGTERM: the first stops in order, the second at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class StopSignals:
+    """Catches SIGINT and SIGTERM while it is entered; outside the main thread it catches nothing."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._call: Callable[[], None] | None = None
+        self._event = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    @property
+    def received(self) -> bool:
+        """Has a signal come?"""
+        return self._number != 0
+
+    @property
+    def exit_code(self) -> int:
+        """130 after SIGINT, 143 after SIGTERM."""
+        return 128 + self._number
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not longer than until a signal comes; True when one has come."""
+        return self._event.wait(seconds)
+
+    @contextmanager
+    def call(self, stop: Callable[[], None]) -> Iterator[None]:
+        """While this lasts, a first signal calls `stop`, which must not block."""
+        self._call = stop
+        if self.received:
+            stop()
+        try:
+            yield
+        finally:
+            self._call = None
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.received:
+            os._exit(128 + number)  # asked twice: everything that matters is durable anyway
+        self._number = number
+        self._event.set()
+        if self._call is not None:
+            self._call()
+        elif number == signal.SIGTERM:
+            raise SystemExit(self.exit_code)
+        else:
+            raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""Helpers for tests: contract suites to inherit, simulated stores and clocks."""

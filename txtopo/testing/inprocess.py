@@ -1,0 +1,177 @@
+"""An executor without Spark: the same emitter and committer halves in the caller's thread, for fast tests of everything around them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from txtopo.core.values import (
+    CommitterResult,
+    EdgeCount,
+    Failed,
+    Failure,
+    FailureKind,
+    Outcome,
+    Processed,
+    TransactionAttempt,
+)
+from txtopo.errors import BatchDataError, TopologyError
+from txtopo.ports import Assignment
+from txtopo.testing.aggregating import Aggregator, Overflow
+from txtopo.topology.components import Tally, Topology
+
+Faults = Callable[[TransactionAttempt], None]
+"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or OSError (infrastructure)."""
+
+
+class _Cancelled(Exception):
+    """The attempt was cancelled."""
+
+
+class _Run:
+    """What is known of an attempt while it runs."""
+
+    def __init__(self) -> None:
+        self.progress = 0
+        self.cancelled = threading.Event()
+
+
+class InProcessExecutor:
+    """Implements `txtopo.ports.Executor`. Attempts of a wave run one after another; several threads may call it at once."""
+
+    def __init__(self, topology: Topology, code_hash: bytes, *, faults: Faults | None = None) -> None:
+        """`code_hash` is what every attempt reports (R12)."""
+        if topology.bolts:
+            names = ", ".join(bolt.name for bolt in topology.bolts)
+            raise TopologyError(
+                f"the in-process executor has no DataFrames: take out the bolts {names}, or run it on Spark"
+            )
+        self._topology = topology
+        self._code_hash = code_hash
+        self._faults = faults
+        self._lock = threading.Lock()
+        self._runs: dict[TransactionAttempt, _Run] = {}
+        self._closed = False
+        self.broken: str | None = None
+        """Never: there is no JVM to lose."""
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+        """One outcome for each attempt, in the same order; trouble of one leaves the others alone."""
+        runs = []
+        with self._lock:
+            for assignment in wave:
+                runs.append(self._runs.setdefault(assignment.attempt, _Run()))
+                if self._closed:
+                    runs[-1].cancelled.set()
+        try:
+            return [self._outcome(assignment, run) for assignment, run in zip(wave, runs, strict=True)]
+        finally:
+            with self._lock:
+                for assignment in wave:
+                    self._runs.pop(assignment.attempt, None)
+
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        """Takes effect before the attempt's next record batch."""
+        with self._lock:
+            run = self._runs.get(attempt)
+        if run is not None:
+            run.cancelled.set()
+
+    def progress(self, attempt: TransactionAttempt) -> int:
+        """Record batches read so far, 0 for an attempt that does not run."""
+        with self._lock:
+            run = self._runs.get(attempt)
+        return 0 if run is None else run.progress
+
+    def close(self) -> None:
+        """Cancel what runs; later attempts are cancelled at once."""
+        with self._lock:
+            self._closed = True
+            for run in self._runs.values():
+                run.cancelled.set()
+
+    def _outcome(self, assignment: Assignment, run: _Run) -> Outcome:
+        spout = self._topology.spouts[0].name
+        try:
+            return self._process(assignment, run)
+        except _Cancelled:
+            return _failed(assignment, "infrastructure", "the attempt was cancelled")
+        except BatchDataError as error:
+            # The emitter does not know the spout's name.
+            component = spout if error.component == "spout" else error.component
+            failure = Failure(
+                kind="data", message=str(error), component=component, position=error.position, detail=error.detail
+            )
+            return Failed(attempt=assignment.attempt, failure=failure)
+        except OSError as error:
+            return _failed(assignment, "infrastructure", f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # Whatever else a component raises is its own fault: a data failure, so that attempts are bounded.
+            failure = Failure(
+                kind="data", message=f"{type(error).__name__}: {error}", component=spout, detail=traceback.format_exc()
+            )
+            return Failed(attempt=assignment.attempt, failure=failure)
+
+    def _process(self, assignment: Assignment, run: _Run) -> Processed:
+        started_s = time.monotonic()
+        component = self._topology.spouts[0]
+        committers = self._topology.committers
+        aggregators = [Aggregator(committer.bolt.aggregation(), committer.result_fields) for committer in committers]
+        arrived = [0] * len(committers)
+        tally = Tally()
+        for batch in self._emitted(assignment, run, tally):
+            for at, aggregator in enumerate(aggregators):
+                arrived[at] += batch.num_rows
+                aggregator.add(batch)
+        results = []
+        for committer, aggregator, rows_in in zip(committers, aggregators, arrived, strict=True):
+            try:
+                rows = aggregator.rows()
+            except Overflow as error:
+                raise BatchDataError(f"{committer.name}: {error}", component=committer.name) from error
+            results.append(
+                CommitterResult(
+                    committer=committer.name, arrived=rows_in, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
+                )
+            )
+        sent = tally.read - tally.rejected
+        return Processed(
+            attempt=assignment.attempt,
+            code_hash=self._code_hash,
+            read=tally.read,
+            rejected=tally.rejected,
+            results=tuple(results),
+            edges=tuple(
+                EdgeCount(edge=f"{component.name} -> {result.committer}", sent=sent, received=result.arrived)
+                for result in results
+            ),
+            spans={"processing": time.monotonic() - started_s},
+        )
+
+    def _emitted(self, assignment: Assignment, run: _Run, tally: Tally) -> Iterator[pa.RecordBatch]:
+        component = self._topology.spouts[0]
+        metadata = assignment.metadata[component.name]
+        for part in component.spout.parts(metadata):
+            if self._faults is not None:
+                self._faults(assignment.attempt)
+            self._check(run)
+            for batch in component.spout.emit_part(metadata, part, tally):
+                self._check(run)
+                run.progress += 1
+                yield batch
+            run.progress += 1
+
+    def _check(self, run: _Run) -> None:
+        if run.cancelled.is_set():
+            raise _Cancelled
+
+
+def _failed(assignment: Assignment, kind: FailureKind, message: str) -> Failed:
+    return Failed(attempt=assignment.attempt, failure=Failure(kind=kind, message=message))

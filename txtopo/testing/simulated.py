@@ -1,0 +1,198 @@
+"""A driver in simulated time: the real planner, machine, runner and commit on memory stores, one thread, one seed.
+
+`SimulatedDriver` lives until its run ends or until a crash point kills it with `Killed`; the stores live on, as real ones would.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from txtopo import faults
+from txtopo.committers.memory import MemoryLedger, MemoryPostgres
+from txtopo.coordinators.batches import TopologyCoordinator
+from txtopo.coordinators.codec import Identity as Candidate
+from txtopo.coordinators.election import Election
+from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
+from txtopo.core.events import End
+from txtopo.core.state import Rules, State, first_state
+from txtopo.faults import CrashPoint
+from txtopo.lanes import Lane, Work
+from txtopo.leading import Identity, take_lead
+from txtopo.planner import Planner
+from txtopo.ports import Executor
+from txtopo.runner import Runner, World
+from txtopo.testing.inprocess import InProcessExecutor
+from txtopo.topology.components import Topology
+
+STEPS_MAX = 200_000
+"""Actions of one driver after which a simulation is called endless."""
+
+
+class Killed(BaseException):
+    """The simulated driver died here."""
+
+
+class SimulatedClock:
+    """Time that passes only when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class SerialInbox:
+    """The inbox of SerialLanes: waiting for an event is when work gets done."""
+
+    def __init__(self, lanes: SerialLanes) -> None:
+        self._lanes = lanes
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        if isinstance(item, BaseException):
+            raise item  # a death must not wait behind other events
+        self._items.append(item)
+
+    def get(self, wait_s: float) -> Any | None:
+        while not self._items:
+            if not self._lanes.work_once():
+                self._lanes.clock.wait(wait_s)
+                return None
+        return self._items.popleft()
+
+
+class SerialLanes:
+    """All lanes in one thread; which lane goes next is drawn from the seed, order within a lane is kept (WORK excepted)."""
+
+    def __init__(self, clock: SimulatedClock, chance: random.Random) -> None:
+        self.clock = clock
+        self.inbox = SerialInbox(self)
+        self._chance = chance
+        self._waiting: dict[Lane, deque[Work]] = {lane: deque() for lane in Lane}
+        self._steps = 0
+
+    def submit(self, lane: Lane, work: Work) -> None:
+        self._waiting[lane].append(work)
+
+    def finish(self, lane: Lane) -> None:
+        while self._waiting[lane]:
+            self._waiting[lane].popleft()()
+
+    def work_once(self) -> bool:
+        """Do one piece of work, and let a little time pass; False when there is none."""
+        lanes = [lane for lane, works in self._waiting.items() if works]
+        if not lanes:
+            return False
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise RuntimeError(f"no end after {STEPS_MAX} steps")
+        lane = self._chance.choice(lanes)
+        works = self._waiting[lane]
+        if lane is Lane.WORK:
+            works.rotate(-self._chance.randrange(len(works)))
+        self.clock.wait(self._chance.uniform(0.0005, 0.02))
+        works.popleft()()
+        return True
+
+
+@dataclass(kw_only=True)
+class SimulatedStores:
+    """What survives a driver: both stores and the clock."""
+
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
+    zookeeper: MemoryZooKeeper = field(default_factory=MemoryZooKeeper)
+    postgres: MemoryPostgres = field(default_factory=MemoryPostgres)
+
+
+@dataclass(kw_only=True)
+class SimulatedDriver:
+    """One driver process with a seed of its own."""
+
+    topology: Topology
+    stores: SimulatedStores
+    seed: int = 0
+    rules: Rules = field(default_factory=lambda: Rules(workers=3))
+    code_hash: bytes = b"code-1"
+    once: bool = True
+    make_executor: Callable[[Topology, bytes], Executor] = InProcessExecutor
+    said: list[str] = field(default_factory=list)
+    watch: Callable[[State], None] = lambda state: None
+    session: MemorySession | None = None
+    """Of the running candidacy, for whoever wants to suspend or expire it."""
+
+    def run(self) -> End:
+        """Take the lead and run to the end. Whatever ends it, its session is gone afterwards and its database transactions are rolled back."""
+        chance = random.Random(self.seed)
+        session = MemorySession(self.stores.zookeeper)
+        self.session = session
+        ledger = MemoryLedger(self.stores.postgres, self.topology.name)
+        try:
+            return self._lead(session, ledger, chance)
+        finally:
+            ledger.close()
+            session.close()
+
+    def _lead(self, session: MemorySession, ledger: MemoryLedger, chance: random.Random) -> End:
+        identity = Identity(
+            topology=self.topology.name, owner_nonce=str(uuid.UUID(int=chance.getrandbits(128))), new_incarnation=str(uuid.UUID(int=chance.getrandbits(128))),
+            code_hash=self.code_hash, host="simulated", pid=1, application="simulated", description=self.topology.describe(), epoch_seen=1 << 60,
+        )  # fmt: skip
+        election = Election(
+            session,
+            self.topology.name,
+            Candidate(host=identity.host, pid=identity.pid, since="-", nonce=identity.owner_nonce),
+        )
+        election.enter()
+        coordinator = TopologyCoordinator(session, self.topology.name)
+        leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
+        ledger.prepare_targets(leadership.lead, self.topology.committers)
+        planner = Planner(
+            lead=leadership.lead, spout=self.topology.spouts[0], coordinator=coordinator, ledger=ledger, clock=self.stores.clock, once=self.once,
+            say=self.said.append, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
+        )  # fmt: skip
+        planner.open(leadership.reconciled.plans)
+        executor = self.make_executor(self.topology, self.code_hash)
+        executor.start()
+        world = World(
+            topology=self.topology, lead=leadership.lead, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=executor,
+            planner=planner, clock=self.stores.clock, lanes=SerialLanes(self.stores.clock, chance), say=self.said.append, watch=self.watch, chance=chance,
+        )  # fmt: skip
+        reconciled = leadership.reconciled
+        state = first_state(
+            self.rules, self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
+            mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects,
+        )  # fmt: skip
+        return Runner(world).run(state)
+
+
+class KillAt:
+    """Kills the driver the n-th time that any crash point is reached (or only `point`); use as a context manager."""
+
+    def __init__(self, nth: int, point: CrashPoint | None = None) -> None:
+        self._left = nth
+        self._point = point
+        self.killed_at: CrashPoint | None = None
+
+    def __enter__(self) -> KillAt:
+        faults.listen(self._reached)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        faults.listen(None)
+
+    def _reached(self, point: CrashPoint, _txid: int | None) -> None:
+        if self._point is not None and point is not self._point:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self.killed_at = point
+            raise Killed(point.value)

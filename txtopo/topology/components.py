@@ -1,0 +1,244 @@
+"""What a component of a topology promises: spouts with their two halves, committer bolts with theirs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from txtopo.core.fields import Field, Fields
+from txtopo.core.plan import Metadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A source file as `source_file` remembers it for ever."""
+
+    path: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoutContext:
+    """What the coordinator half of a spout is told when a driver takes the lead."""
+
+    topology: str
+    spout: str
+    consumed: Mapping[str, bytes]
+    """Path -> fingerprint of everything that was ever planned into a batch, uncommitted plans included."""
+    once: bool
+    """True: what is there now is all there will be; the run ends with it."""
+    monotonic: Callable[[], float]
+    """Seconds of a clock that never goes back."""
+    say: Callable[[str], None]
+    """Tells the operator one line."""
+
+
+class SpoutCoordinator(Protocol):
+    """The half of a spout that decides what a batch consists of (Storm's ITransactionalSpout.Coordinator). One thread calls it."""
+
+    def is_ready(self) -> bool:
+        """Is there input for one more batch now? Polled; may look at the source; raises OSError for trouble that may pass."""
+
+    def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
+        """Metadata of the next batch, called only after `is_ready` said yes. `previous` is that of the highest txid that redoes nothing.
+
+        The metadata must be enough to emit the same batch again and again. Nothing is read by emitters before it is durable (R3).
+        Raises BatchDataError when the input cannot be a batch (a missing column), OSError for trouble that may pass.
+        """
+
+    def is_exhausted(self) -> bool:
+        """In a `once` run: True when nothing more will come."""
+
+    def close(self) -> None:
+        """Give back whatever is held; called once, also after errors."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a task counts while it emits one part."""
+
+    read: int = 0
+    """Source records so far."""
+    rejected: int = 0
+
+
+class Spout(ABC):
+    """A source of batches: coordinator half on the driver, emitter half in the tasks. Must be picklable."""
+
+    fields: Fields
+    """Declared schema of the tuples it emits."""
+
+    @abstractmethod
+    def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
+        """The coordinator half, fresh for a driver that has just taken the lead."""
+
+    @abstractmethod
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        """Split a batch into at least one part, each a JSON value and the work of one task; the same split for the same metadata."""
+
+    @abstractmethod
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        """Emit one part as Arrow batches of exactly `fields`, counting into `tally`. Runs in a task.
+
+        Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault, naming file and line.
+        """
+
+    @abstractmethod
+    def inputs(self, metadata: Metadata) -> Sequence[Input]:
+        """The inputs that this batch consumes, to be remembered for ever."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """JSON values that tell what this spout is, for the code hash and `show`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor carries it out in its own way.
+
+    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum leaves NULL values out and is 0 where all are NULL.
+    """
+
+    keys: tuple[str, ...]
+    count: str
+    """Name of the result column that holds the number of rows of a key (the row's weight)."""
+    sums: tuple[tuple[str, str], ...] = ()
+    """(input field, result column)."""
+
+
+class CommitterBolt(ABC):
+    """A bolt that makes a batch visible: rows are computed in parallel, applied strictly in txid order in the one database transaction."""
+
+    @abstractmethod
+    def aggregation(self) -> Aggregation:
+        """The executor half."""
+
+    @abstractmethod
+    def required_fields(self) -> tuple[str, ...]:
+        """Input fields that it names; checked against the declared fields when the topology is built."""
+
+    @abstractmethod
+    def check_fields(self, fields: Fields) -> None:
+        """Refuse input whose types it cannot count exactly: raises TopologyError naming the field."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """JSON values that tell what this committer is, for the code hash and `show`."""
+
+
+def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
+    """Types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
+    from txtopo.core.fields import DECIMAL_PRECISION_MAX, FieldType
+
+    def needed(name: str) -> Field:
+        found = inputs.get(name)
+        assert found is not None, f"field {name} was checked when the topology was built"
+        return found
+
+    keys = [needed(name) for name in aggregation.keys]
+    count = Field(aggregation.count, FieldType("bigint"), nullable=False)
+    sums = [
+        Field(output, FieldType("decimal", DECIMAL_PRECISION_MAX, needed(source).type.scale or 0), nullable=False)
+        for source, output in aggregation.sums
+    ]
+    return Fields((*keys, count, *sums))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoutComponent:
+    """A spout under its name."""
+
+    name: str
+    spout: Spout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One input of a component."""
+
+    source: str
+    """Name of the component it reads."""
+    grouping: str | None = None
+    """`fields`, `shuffle`, …; None for DataFrame bolts, which have none."""
+    fields: tuple[str, ...] = ()
+    """Of a fields grouping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoltComponent:
+    """A DataFrame bolt: a function from DataFrames to a DataFrame, with the fields it declares."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[Subscription, ...]
+    fields: Fields | None
+    """None where nothing behind it names fields."""
+    rows: str = "any"
+    """`same`, `fewer` or `any`: how its output's row count relates to its input's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitterComponent:
+    """A committer bolt under its name, with the fields it gets."""
+
+    name: str
+    bolt: CommitterBolt
+    input: Subscription
+    fields: Fields
+    """Fields of its input stream."""
+
+    @property
+    def result_fields(self) -> Fields:
+        """Types of the rows between its two halves."""
+        return result_fields(self.bolt.aggregation(), self.fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """A frozen description of components and streams. Nothing runs yet; made by TopologyBuilder."""
+
+    name: str
+    spouts: tuple[SpoutComponent, ...]
+    bolts: tuple[BoltComponent, ...]
+    """In an order in which every bolt comes after its inputs."""
+    committers: tuple[CommitterComponent, ...]
+    """In the order in which they were set: the order of their application."""
+    module_file: str | None = field(default=None, compare=False)
+    """The Python file that built it, part of the code hash."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """JSON values: everything about the topology but its code."""
+        return {
+            "name": self.name,
+            "spouts": {component.name: component.spout.describe() for component in self.spouts},
+            "bolts": {
+                bolt.name: {
+                    "inputs": [subscription.source for subscription in bolt.inputs],
+                    "fields": bolt.fields.ddl if bolt.fields else None,
+                    "rows": bolt.rows,
+                    "function": getattr(bolt.function, "__qualname__", type(bolt.function).__name__),
+                }
+                for bolt in self.bolts
+            },
+            "committers": {
+                component.name: {
+                    **component.bolt.describe(),
+                    "input": component.input.source,
+                    "grouping": component.input.grouping,
+                    "grouping_fields": list(component.input.fields),
+                    "fields": component.fields.ddl,
+                }
+                for component in self.committers
+            },
+        }
+
+    def run(self, **settings: Any) -> int:
+        """Run this topology in the foreground with the same settings as `txtopo run`; returns the exit code."""
+        from importlib import import_module
+
+        return int(import_module("txtopo.app").run_topology(self, **settings))
