@@ -34,7 +34,7 @@ _MASKS = (
     (re.compile(r"(://[^:@/\s]*:)\S*(@)"), r"\1***\2"),
     (
         re.compile(
-            r"((?:pass(?:word|file)|sslpassword)\s*=\s*)(?:'(?:\\.|[^'\\])*'|(?:\\.|[^\s&'\\])+)", re.IGNORECASE
+            r"((?:pass(?:word|file)|sslpassword)\s*=\s*)(?:'(?:\\.|[^'\\])*'?|(?:\\.|[^\s&'\\])+)", re.IGNORECASE
         ),
         r"\1***",
     ),

@@ -73,10 +73,10 @@ def drive(topology: Topology, application: str, settings: Settings, make_executo
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
         reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")
-    dsn, hosts = connect_strings(settings, reporter)
+    settings = connect_strings(settings, reporter)
     digest = code_hash(topology, settings.py_files, result_settings())
     with StopSignals() as signals:
-        driver = Driver(topology, application, settings, dsn, hosts, digest, reporter, signals)
+        driver = Driver(topology, application, settings, digest, reporter, signals)
         executor = make_executor(topology, digest, settings)
         try:
             executor.start()
@@ -87,31 +87,22 @@ def drive(topology: Topology, application: str, settings: Settings, make_executo
         return tell_end(end, topology, driver.last_txid, reporter, signals)
 
 
-def connect_strings(settings: Settings, reporter: Reporter) -> tuple[str, str]:
-    """Where Postgres and ZooKeeper are: as set, or the services that `txtopo dev up` started, which are migrated on the way."""
+def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
+    """The settings with both stores known: as given, or the services that `txtopo dev up` started, which are migrated on the way."""
     from txtopo.committers.migrating import migrate, pending
+    from txtopo.config import LOCAL_SERVICES
     from txtopo.local.services import running_dev
 
-    dev = running_dev() if settings.dsn is None or settings.zookeeper is None else None
-    dsn = settings.dsn if settings.dsn is not None else (dev.dsn if dev else None)
-    hosts = settings.zookeeper if settings.zookeeper is not None else (dev.zookeeper if dev else None)
-    for value, name, flag, variable in (
-        (dsn, "Postgres", "--dsn", "TXTOPO_DSN"),
-        (hosts, "ZooKeeper", "--zk", "TXTOPO_ZK"),
-    ):
-        if value is None:
-            raise ConfigurationError(
-                f"no {name} given: pass {flag}, set {variable}, or start local services with `txtopo dev up`"
-            )
-    assert dsn is not None and hosts is not None
-    if dev is not None and dsn == dev.dsn:
+    settings = settings.with_services(running_dev)
+    dsn = str(settings.dsn)
+    if settings.source("dsn") == LOCAL_SERVICES:
+        reporter.note("using the local services (txtopo dev status)")
         migrate(dsn)
-        reporter.note(f"using the local services in {dev.folder}")
     elif missing := pending(dsn):
         raise ConfigurationError(
             f"the database lacks {len(missing)} migrations ({', '.join(missing)}): run `txtopo migrate` first"
         )
-    return dsn, hosts
+    return settings
 
 
 def result_settings() -> Mapping[str, str]:
@@ -151,8 +142,6 @@ class Driver:
     topology: Topology
     application: str
     settings: Settings
-    dsn: str
-    hosts: str
     code_hash: bytes
     reporter: Reporter
     signals: StopSignals
@@ -189,8 +178,8 @@ class Driver:
         from txtopo.coordinators.election import Election
         from txtopo.coordinators.zookeeper import open_session
 
-        session = open_session(self.hosts, self.settings.zookeeper_session_s, ZOOKEEPER_START_S)
-        ledger = PostgresLedger(self.dsn, self.topology.name)
+        session = open_session(str(self.settings.zookeeper), self.settings.zookeeper_session_s, ZOOKEEPER_START_S)
+        ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
         try:
             identity = self._identity(epoch_seen)
             since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -266,7 +255,7 @@ class Driver:
     def _epoch_in_fence(self) -> int:
         from txtopo.committers.ledger import PostgresLedger
 
-        ledger = PostgresLedger(self.dsn, self.topology.name)
+        ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
         try:
             fence = ledger.read_fence()
         finally:

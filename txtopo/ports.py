@@ -86,15 +86,15 @@ class CheckNode:
 Operation = CreateNode | SetNode | DeleteNode | CheckNode
 
 
-class NodeExists(Exception):  # noqa: N818 - ZooKeeper's own name
+class NodeExists(Exception):
     """A create found the node there; in a multi nothing was done."""
 
 
-class NodeMissing(Exception):  # noqa: N818
+class NodeMissing(Exception):
     """A set, delete or check found no node; in a multi nothing was done."""
 
 
-class VersionDiffers(Exception):  # noqa: N818
+class VersionDiffers(Exception):
     """A check or set found another version; in a multi nothing was done."""
 
 

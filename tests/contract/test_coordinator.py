@@ -10,13 +10,10 @@ from kazoo.client import KazooClient
 from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
 from txtopo.coordinators.zookeeper import ZooKeeperSession, open_session
 from txtopo.ports import CoordinatorSession, SessionState
-from txtopo.testing.coordinator_contract import (
-    CoordinatorContract,
-    CoordinatorSessionContract,
-    CoordinatorWorld,
-    ElectionContract,
-    eventually,
-)
+from txtopo.testing.coordinator_contract import CoordinatorContract
+from txtopo.testing.coordinator_kit import CoordinatorWorld, eventually
+from txtopo.testing.election_contract import ElectionContract
+from txtopo.testing.session_contract import CoordinatorSessionContract
 
 
 class MemoryWorld:

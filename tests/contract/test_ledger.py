@@ -13,7 +13,8 @@ from txtopo.committers.memory import MemoryLedger, MemoryPostgres
 from txtopo.core.values import Committed, Unknown
 from txtopo.errors import PostgresUnavailable
 from txtopo.ports import Ledger
-from txtopo.testing.ledger_contract import TOPOLOGY, LedgerContract, Row, lead_on, listen
+from txtopo.testing.ledger_contract import LedgerContract
+from txtopo.testing.ledger_driver import TOPOLOGY, Row, lead_on, listen
 from txtopo.topology.components import CommitterComponent
 
 __all__ = ["listen"]

@@ -496,12 +496,40 @@ def test_lists_are_read_through_keys_even_after_ten_thousand_batches(ledger: Fil
     ledger.connection.autocommit = True
     ledger.execute("analyze")
 
-    with reading(ledger.dsn) as connection:
-        values = {"topology": "big", "last": 10_000, "state": None, "limit": 20}
-        plan = "\n".join(connection.execute(text("explain " + statements.BATCHES), values).scalars())
+    plan = explained(
+        ledger.dsn,
+        {
+            "topology": "big",
+            "last": 10_000,
+            "txid": 5_000,
+            "cut": 0,
+            "state": None,
+            "limit": 20,
+            "txids": [*range(9_981, 10_001)],
+        },
+    )
 
     for table in ("ledger", "attempt", "committer_count", "plan"):
         assert f"Seq Scan on {table}" not in plan
+
+
+def explained(dsn: str, values: dict[str, Any]) -> str:
+    """How the server carries out the statements of `batches` and `show`."""
+    listing = (
+        statements.OPEN_PLANS,
+        statements.OPEN_ATTEMPTS,
+        statements.LEDGER_ROWS,
+        statements.ATTEMPTS_OF,
+        statements.COMMITTERS_OF,
+    )
+    showing = (statements.LEDGER_ROW, statements.PLAN, statements.ATTEMPTS, statements.COMMITTERS)
+    with reading(dsn) as connection:
+        lines = [
+            line
+            for statement in (*listing, *showing)
+            for line in connection.execute(text(f"explain {statement}"), values).scalars()
+        ]
+    return "\n".join(lines)
 
 
 def test_local_services_are_found_by_every_command(

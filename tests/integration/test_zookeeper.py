@@ -24,7 +24,7 @@ from txtopo.coordinators.zookeeper import ZooKeeperSession, open_session
 from txtopo.errors import ConfigurationError, Fenced, Halted, ZooKeeperUnavailable
 from txtopo.local.zookeeper import LocalZooKeeper
 from txtopo.ports import CreateNode, SessionState
-from txtopo.testing.coordinator_contract import PATHS, PATIENCE_S, TOPOLOGY, eventually, identity, lead, plan
+from txtopo.testing.coordinator_kit import PATHS, PATIENCE_S, TOPOLOGY, eventually, identity, lead, plan
 
 Opener = Callable[..., ZooKeeperSession]
 
@@ -330,7 +330,7 @@ import sys
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.zookeeper import open_session
 from txtopo.errors import TxtopoError
-from txtopo.testing.coordinator_contract import TOPOLOGY, identity
+from txtopo.testing.coordinator_kit import TOPOLOGY, identity
 session = open_session(sys.argv[1], session_s=float(sys.argv[2]))
 election = Election(session, TOPOLOGY, identity("process"))
 election.enter()

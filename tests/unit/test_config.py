@@ -177,7 +177,7 @@ def test_a_target_without_a_file_is_refused(tmp_path: Path) -> None:
     ("key", "value"),
     [
         ("workers", '"many"'), ("workers", "0"), ("workers", "65"), ("workers", "true"), ("workers", "1.5"), ("workers", "nan"), ("workers", "inf"),
-        ("attempts_max", "-1"), ("spout_poll_s", '"fast"'), ("spout_poll_s", "0"), ("message_timeout_s", '"3 weeks"'), ("results_bytes_max", '"1TB"'),
+        ("attempts_max", "-1"), ("spout_poll_s", '"fast"'), ("spout_poll_s", "0"), ("spout_poll_s", "nan"), ("message_timeout_s", '"3 weeks"'), ("results_bytes_max", '"1TB"'),
         ("results_bytes_max", "1"), ("once", '"perhaps"'), ("dsn", '""'), ("dsn", "7"), ("py_files", '"a.py"'), ("py_files", "[1]"),
         ("zookeeper", '"zk:99999999"'), ("zookeeper", '"zk:70000"'), ("zookeeper", '"zk:0"'), ("zookeeper", '"zk/a//b"'), ("zookeeper", '"zk/../x"'), ("zookeeper", '"a b"'), ("zookeeper", '"zk,"'),
         ("conf", '"spark.x=1"'), ("conf", '{"hadoop.x" = "1"}'), ("conf", '{"spark.x" = [1]}'), ("log_folder", "7"), ("verbose", "9"),

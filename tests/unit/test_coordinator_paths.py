@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable
 
@@ -15,10 +16,10 @@ from txtopo.coordinators.codec import EpochNode
 from txtopo.coordinators.election import Election, read_queue
 from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
 from txtopo.coordinators.paths import TopologyPaths
-from txtopo.coordinators.zookeeper import ZooKeeperSession, _quiet_logger
+from txtopo.coordinators.zookeeper import ZooKeeperSession, _quiet_logger, _Watch
 from txtopo.errors import ConfigurationError, Halted, InvariantBroken, ZooKeeperUnavailable
 from txtopo.ports import CreateNode, SessionState, SetNode
-from txtopo.testing.coordinator_contract import PATHS, TOPOLOGY, identity
+from txtopo.testing.coordinator_kit import PATHS, TOPOLOGY, identity
 
 EPOCH = EpochNode(epoch=3, incarnation="i", system_identifier="s", owner_nonce="n")
 
@@ -283,6 +284,33 @@ def test_every_wait_for_kazoo_has_a_limit() -> None:
             call("/a")
 
     assert all(0 < timeout <= 5.0 for timeout in client.timeouts_s)
+
+
+def test_close_tells_those_who_watch_whatever_the_client_does() -> None:
+    """Nobody goes on waiting on a session that is gone."""
+    session, _ = _dropped()
+    told: list[int] = []
+    session._watches.add(_Watch(lambda: told.append(1)))
+
+    session.close()
+    session.close()
+
+    assert told == [1]
+
+
+def test_close_returns_within_the_session_timeout_whatever_the_client_does() -> None:
+    """Always returns within the session timeout (R15)."""
+    release = threading.Event()
+    session = ZooKeeperSession("127.0.0.1:1", 0.2)
+    session._client.stop = release.wait
+    closing = threading.Thread(target=session.close, daemon=True)
+
+    closing.start()
+    closing.join(10.0)
+    returned = not closing.is_alive()
+    release.set()
+
+    assert returned
 
 
 def test_ensemble_away_suspends_everybody_and_loses_nothing() -> None:

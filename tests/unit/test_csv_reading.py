@@ -148,6 +148,14 @@ def test_columns_that_are_not_declared_are_ignored_whatever_they_hold(tmp_path: 
     assert read(tmp_path, b"x,a,x,\n\xff\0,1,\xfe,\n", "a int") == [(1,)]
 
 
+def test_other_spellings_of_null_are_declared(tmp_path: Path) -> None:
+    """By default only the empty value is NULL; with `null_values` exactly those given are, and only where they are not quoted."""
+    content = b'a,b\nNA,NA\n1,"NA"\n,x\n'
+
+    assert read(tmp_path, content, "a int, b string", null_values=["", "NA"]) == [(None, None), (1, "NA"), (None, "x")]
+    assert "line 2" in str(fault(tmp_path, content, "a int")) or fault(tmp_path, content, "a int").position
+
+
 def test_another_delimiter(tmp_path: Path) -> None:
     assert read(tmp_path, b'a;b\n1,5;"x;y"\n', "b string, a string", delimiter=";") == [("x;y", "1,5")]
     assert read(tmp_path, b"a|b\n1|2\n", "b int, a int", delimiter="|") == [(2, 1)]

@@ -243,7 +243,7 @@ def test_metadata_names_files_header_schema_and_fingerprints(tmp_path: Path) -> 
     (batch,) = driver.settled()
 
     assert json.loads(json.dumps(batch)) == batch
-    assert batch["format"] == {"kind": "csv", "delimiter": ",", "part_bytes": 64 * 1024 * 1024}
+    assert batch["format"] == {"kind": "csv", "delimiter": ",", "null_values": [""], "part_bytes": 64 * 1024 * 1024}
     assert batch["schema"] == "`carrier` string, `distance` int"
     assert batch["headers"] == [["distance", "carrier", "x"], ["carrier", "distance"]]
     files = batch["files"]

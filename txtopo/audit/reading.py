@@ -12,6 +12,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit import statements
+from txtopo.audit.listing import list_batches, one, open_state, rows
 from txtopo.audit.model import (
     AttemptRow,
     BatchDetail,
@@ -68,66 +69,57 @@ def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
 
 def read_topologies(connection: Connection, topology: str | None = None) -> list[TopologyStatus]:
     """All topologies by name, or the one; empty where there is none."""
-    return [_status(row) for row in _rows(connection, statements.TOPOLOGIES, topology=topology)]
+    return [_status(row) for row in rows(connection, statements.TOPOLOGIES, topology=topology)]
 
 
 def read_names(connection: Connection) -> list[str]:
     """Names of all topologies."""
-    return [row["topology"] for row in _rows(connection, statements.NAMES)]
+    return [row["topology"] for row in rows(connection, statements.NAMES)]
 
 
 def read_batches(
     connection: Connection, topology: str, *, state: BatchState | None = None, limit: int = 20
 ) -> list[BatchRow] | None:
     """The newest batches first, at most `limit`; None where the topology is unknown."""
-    fence = _one(connection, statements.FENCE, topology=topology)
+    fence = one(connection, statements.FENCE, topology=topology)
     if fence is None:
         return None
-    rows = _rows(connection, statements.BATCHES, topology=topology, last=fence["last_txid"], state=state, limit=limit)
-    return [_batch_row(row) for row in rows]
+    return list_batches(connection, topology, fence["last_txid"], state, limit)
 
 
 def read_batch(connection: Connection, topology: str, txid: int) -> BatchDetail | None:
     """Everything about one batch; None where nothing knows that txid."""
-    fence = _one(connection, statements.FENCE, topology=topology)
-    ledger = _one(connection, statements.LEDGER_ROW, topology=topology, txid=txid)
-    plan = _one(connection, statements.PLAN, topology=topology, txid=txid, cut=ledger["cut"] if ledger else None)
-    attempts = [_attempt(row) for row in _rows(connection, statements.ATTEMPTS, topology=topology, txid=txid)]
+    fence = one(connection, statements.FENCE, topology=topology)
+    ledger = one(connection, statements.LEDGER_ROW, topology=topology, txid=txid)
+    plan = one(connection, statements.PLAN, topology=topology, txid=txid, cut=ledger["cut"] if ledger else None)
+    attempts = [_attempt(row) for row in rows(connection, statements.ATTEMPTS, topology=topology, txid=txid)]
     if fence is None or not (ledger or plan or attempts):
         return None
     metadata, problem = _metadata(connection, plan)
     return BatchDetail(
         topology=topology,
         txid=txid,
-        state=ledger["state"] if ledger else _open_state(attempts),
+        state=ledger["state"] if ledger else open_state(attempts[-1].state if attempts else None),
         application=fence["application"],
         digest=ledger["digest"] if ledger else plan["digest"] if plan else None,
         planned_at=plan["created_at"] if plan else ledger["planned_at"] if ledger else None,
         plan_problem=problem,
         metadata=metadata,
         ledger=_committed(ledger) if ledger else None,
-        files=_files(metadata, _rows(connection, statements.SOURCE_FILES, topology=topology, txid=txid)),
+        files=_files(metadata, rows(connection, statements.SOURCE_FILES, topology=topology, txid=txid)),
         attempts=tuple(attempts),
         committers=tuple(
-            CommitterNumbers(**row) for row in _rows(connection, statements.COMMITTERS, topology=topology, txid=txid)
+            CommitterNumbers(**row) for row in rows(connection, statements.COMMITTERS, topology=topology, txid=txid)
         ),
-        edges=tuple(EdgeNumbers(**row) for row in _rows(connection, statements.EDGES, topology=topology, txid=txid)),
-        targets={row["committer"]: row["target"] for row in _rows(connection, statements.TARGETS, topology=topology)},
+        edges=tuple(EdgeNumbers(**row) for row in rows(connection, statements.EDGES, topology=topology, txid=txid)),
+        targets={row["committer"]: row["target"] for row in rows(connection, statements.TARGETS, topology=topology)},
     )
 
 
 def read_request(connection: Connection, request_id: int) -> RequestRow | None:
     """An operator's order as it stands."""
-    row = _one(connection, statements.REQUEST, request_id=request_id)
+    row = one(connection, statements.REQUEST, request_id=request_id)
     return RequestRow(**row) if row else None
-
-
-def _rows(connection: Connection, statement: str, **values: object) -> Sequence[RowMapping]:
-    return connection.execute(text(statement), values).mappings().all()
-
-
-def _one(connection: Connection, statement: str, **values: object) -> RowMapping | None:
-    return connection.execute(text(statement), values).mappings().one_or_none()
 
 
 def _status(row: RowMapping) -> TopologyStatus:
@@ -150,16 +142,6 @@ def _state(row: RowMapping) -> TopologyState:
             return "FINISHED"
         case _:
             return "STOPPED"
-
-
-def _batch_row(row: RowMapping) -> BatchRow:
-    numbers = tuple(CommitterNumbers(**item) for item in row["numbers"] or ())
-    own = ("txid", "state", "attempts", "failed_attempts", "files", "read", "rejected", "committed_at", "duration_s")
-    return BatchRow(committers=numbers, **{name: row[name] for name in own})
-
-
-def _open_state(attempts: Sequence[AttemptRow]) -> BatchState:
-    return "failed" if attempts and attempts[-1].state == "failed" else "planned"
 
 
 def _attempt(row: RowMapping) -> AttemptRow:
@@ -197,7 +179,7 @@ def _metadata(connection: Connection, plan: RowMapping | None) -> tuple[Mapping[
 def _whole(connection: Connection, metadata: Any) -> Any:
     if not isinstance(metadata, Mapping) or _PART_KEY not in metadata:
         return metadata
-    part = _one(connection, statements.PLAN_PART, digest=str(metadata[_PART_KEY]))
+    part = one(connection, statements.PLAN_PART, digest=str(metadata[_PART_KEY]))
     if part is None:
         raise Halted(f"table txtopo.plan_part has no piece {metadata[_PART_KEY]}")
     return json.loads(bytes(part["bytes"]))

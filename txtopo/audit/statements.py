@@ -1,6 +1,7 @@
 """The SQL of the reading commands. Only SELECTs; every one is bound to a topology and ends after a bounded number of rows.
 
-Read through the primary keys (topology, txid, …) from the newest batch down, so that ten thousand batches cost no more than twenty.
+Read through the primary keys (topology, txid, …) from the newest batch down. Lists are put together outside the server, table by table: a join
+over tables that were never analysed can take minutes.
 """
 
 from __future__ import annotations
@@ -23,42 +24,32 @@ select f.topology, f.epoch, f.incarnation::text as incarnation, f.last_txid,
 
 NAMES = """select topology from txtopo.fence order by topology collate "C" limit 1000"""
 
-BATCHES = """
-with open as materialized (
-  select o.txid,
-         case when (select a.state from txtopo.attempt a where (a.topology, a.txid) = (:topology, o.txid)
-                     order by a.attempt desc limit 1) = 'failed' then 'failed' else 'planned' end as state
-    from (select p.txid from txtopo.plan p where p.topology = :topology and p.txid > :last
-          union
-          select a.txid from txtopo.attempt a where a.topology = :topology and a.txid > :last) o),
-picked as materialized (
-  select * from (
-    (select txid, state from open
-      where cast(:state as text) is null or state = :state order by txid desc limit :limit)
-    union all
-    (select l.txid, case l.state when 'applied' then 'committed' else l.state end from txtopo.ledger l
-      where l.topology = :topology and l.txid between 1 and :last
-        and (cast(:state as text) is null or l.state = case :state when 'committed' then 'applied' else :state end)
-      order by l.txid desc limit :limit)) both_kinds
-  order by txid desc limit :limit),
-consumed as materialized (
-  select s.txid, count(*) as files from txtopo.source_file s
-   where s.topology = :topology and s.txid in (select txid from picked) group by s.txid)
-select p.txid, p.state, l.read, l.rejected, l.committed_at,
-       a.attempts, a.failed_attempts, coalesce(c.files, 0) as files, n.numbers,
-       (select extract(epoch from l.committed_at - w.started_at)::float8 from txtopo.attempt w
-         where (w.topology, w.txid, w.attempt) = (:topology, p.txid, l.attempt) and l.state = 'applied') as duration_s
-  from picked p
-  left join txtopo.ledger l on (l.topology, l.txid) = (:topology, p.txid)
-  left join consumed c on c.txid = p.txid
-  left join lateral (select count(*) as attempts, count(*) filter (where t.state = 'failed') as failed_attempts
-                       from txtopo.attempt t where (t.topology, t.txid) = (:topology, p.txid)) a on true
-  left join lateral (
-    select jsonb_agg(jsonb_build_object('committer', k.committer, 'arrived', k.arrived, 'counted', k.counted,
-             'results', k.results, 'written', k.written, 'ignored', k.ignored, 'reversed', k.reversed,
-             'digest', k.digest::text) order by k.committer collate "C") as numbers
-      from txtopo.committer_count k where (k.topology, k.txid) = (:topology, p.txid)) n on true
- order by p.txid desc
+OPEN_PLANS = """select distinct txid from txtopo.plan where topology = :topology and txid > :last limit 100000"""
+
+OPEN_ATTEMPTS = """
+select distinct on (txid) txid, state from txtopo.attempt where topology = :topology and txid > :last
+ order by txid, attempt desc limit 100000
+"""
+
+LEDGER_ROWS = """
+select txid, case state when 'applied' then 'committed' else state end as state, attempt, read, rejected, committed_at
+  from txtopo.ledger
+ where topology = :topology and txid between 1 and :last and (cast(:state as text) is null or state = :state)
+ order by txid desc limit :limit
+"""
+
+ATTEMPTS_OF = """
+select txid, attempt, state, started_at from txtopo.attempt where topology = :topology and txid = any(cast(:txids as bigint[]))
+"""
+
+COMMITTERS_OF = """
+select txid, committer, arrived, counted, results, written, ignored, reversed, digest::text as digest
+  from txtopo.committer_count where topology = :topology and txid = any(cast(:txids as bigint[])) order by committer collate "C"
+"""
+
+FILES_OF = """
+select txid, count(*) as files from txtopo.source_file
+ where topology = :topology and txid = any(cast(:txids as bigint[])) group by txid
 """
 
 FENCE = """

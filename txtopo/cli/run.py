@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from txtopo.cli.common import load, naming, option, reachable, sayer, verb
-from txtopo.config import LOCAL_SERVICES
+from txtopo.cli.common import load, option, reachable, verb
 
 
 @verb("run")
@@ -36,12 +35,6 @@ def run(context: click.Context, /, application: str, **_: object) -> int:
     Without --dsn and --zk it uses the services that `txtopo dev up` started, and brings their schema up to date.
     """
     settings = reachable(load(context), zookeeper=True)
-    if settings.source("dsn") == LOCAL_SERVICES:
-        from txtopo.committers.migrating import migrate
-
-        sayer(settings)("using local services (txtopo dev status)")
-        with naming(str(settings.dsn)):
-            migrate(str(settings.dsn))
     from txtopo.app import run_application
 
     return run_application(application, settings)

@@ -105,10 +105,11 @@ def _sum(totals: Totals) -> tuple[int, int]:
 
 def _fared(outcome: Outcome) -> Iterator[str]:
     ledger = outcome.ledger
-    attempts = sum(row.attempts for row in ledger)
+    attempts, orphaned = sum(row.attempts for row in ledger), sum(row.orphaned for row in ledger)
+    failed = attempts - orphaned - len(ledger)
     again = [row.txid for row in ledger if row.attempts > 1]
     yield f"batches    {len(ledger)} of {outcome.batches} committed, a file each, strictly in order"
-    yield f"attempts   {attempts}: {len(ledger)} committed, {attempts - len(ledger)} died with their driver; run again: {spans(again) or 'none'}"
+    yield f"attempts   {attempts}: {len(ledger)} committed, {orphaned} lost with their driver, {failed} failed; run again: {spans(again) or 'none'}"
     by_epoch = _by_epoch(ledger)
     for takeover in outcome.takeovers:
         after = "" if takeover.seconds is None else f", took over {takeover.seconds:.1f} s after the one before it died"

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 
-class InterruptedDemo(Exception):  # noqa: N818 - no error: somebody asked for it
+class InterruptedDemo(Exception):
     """The demo was asked to end; `exit_code` is 128 and the signal's number."""
 
     def __init__(self, number: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
+from txtopo.committers.migrating import migrate
 from txtopo.config import zookeeper_address
 from txtopo.demo.drivers import Driver, Places, end_leftovers
 from txtopo.demo.flights import DAYS, find_flights, write_days
@@ -17,14 +20,13 @@ from txtopo.demo.recount import recount
 from txtopo.demo.report import Outcome, Takeover, differences, report
 from txtopo.demo.stopping import InterruptedDemo, Stop
 from txtopo.demo.telling import Teller
-from txtopo.demo.watching import Standing, Watcher
+from txtopo.demo.watching import Standing, Watcher, zookeeper_mark
 from txtopo.errors import TxtopoError
-from txtopo.local.services import LocalServices, ServicesState
+from txtopo.local.services import LocalServices
 
 POLL_S = 0.05
 STUCK_S = 150.0
 """Seconds without any progress, start of Spark included, after which the demo gives up."""
-FILES_MIN = 5
 
 
 class DemoError(TxtopoError):
@@ -62,7 +64,7 @@ class Demo:
         self._teller = teller
         self._stop = stop
         self._services = LocalServices(places.services)
-        self._addresses: ServicesState | None = None
+        self._dsn = self._zookeeper = ""
         self._watcher: Watcher | None = None
         self._drivers: list[Driver] = []
         self._takeovers: list[Takeover] = []
@@ -87,39 +89,33 @@ class Demo:
         return self._compare()
 
     def close(self, *, keep: bool) -> None:
-        """Stop everything, whatever state it is in, and remove the folder unless it is kept."""
-        if self._watcher is not None:
-            self._watcher.close()
-        for driver in self._drivers:
-            driver.close()
-        end_leftovers(self._places)
-        if keep:
-            self._services.stop()
-            shutil.rmtree(self._places.temporary, ignore_errors=True)
-            return
-        self._services.remove()
-        shutil.rmtree(self._places.work, ignore_errors=True)
+        """Stop everything, whatever state it is in, and remove the folder unless it is kept. One failure does not spare the rest."""
+        with ExitStack() as last_first:
+            if not keep:
+                last_first.callback(shutil.rmtree, self._places.work, ignore_errors=True)
+            last_first.callback(shutil.rmtree, self._places.temporary, ignore_errors=True)
+            last_first.callback(self._services.stop if keep else self._services.remove)
+            last_first.callback(end_leftovers, self._places)
+            for driver in self._drivers:
+                last_first.callback(driver.close)
+            if self._watcher is not None:
+                last_first.callback(self._watcher.close)
 
     def _prepare(self, archive: Path) -> None:
         self._teller.say(f"starting Postgres and ZooKeeper, writing {self._batches} files, one for each day of flights")
         with ThreadPoolExecutor(1) as threads:
             services = threads.submit(self._services.start)
             rows = write_days(archive, self._places.files, self._batches, self._stop.check)
-            self._addresses = services.result()
+            state = services.result()
         self._stop.check()
-        from txtopo.committers.migrating import migrate
-
-        migrate(self._addresses.dsn)
-        self._watcher = Watcher(self._addresses.dsn, TOPOLOGY, TABLE)
+        self._dsn, self._zookeeper = state.dsn, zookeeper_address(state.zookeeper)
+        migrate(self._dsn)
+        self._watcher = Watcher(self._dsn, TOPOLOGY, TABLE)
         self._teller.say(f"{rows:,} departures from New York in {self._batches} files; one file is one batch")
 
     def _start_driver(self, failpoints: str = "") -> None:
         self._stop.check()
-        addresses = self._addresses
-        if addresses is None:
-            raise DemoError("the services do not run")
-        zookeeper = zookeeper_address(addresses.zookeeper)
-        driver = Driver(len(self._drivers) + 1, self._places, addresses.dsn, zookeeper, failpoints)
+        driver = Driver(len(self._drivers) + 1, self._places, self._dsn, self._zookeeper, failpoints)
         self._drivers.append(driver)
         self._teller.say(f"{driver.name} starts with a Spark of its own")
 
@@ -145,9 +141,15 @@ class Demo:
         """Wait until the failpoint has killed the leader."""
         driver = self._leader
         self._until(lambda _: driver.exit_code is not None, f"the death of {driver.name}", may_end=driver)
-        if driver.exit_code != -9:
-            raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
+        committed = self._standing().committed
+        if driver.exit_code != -signal.SIGKILL or committed != txid:
+            raise DemoError(
+                f"{driver.name} ended with exit code {driver.exit_code} after batch {committed}:{driver.tail()}"
+            )
         self._mourn(f"kill -9 of {driver.name} between COMMIT of batch {txid} and the ZooKeeper update")
+        self._teller.say(
+            f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._zookeeper, TOPOLOGY)}"
+        )
 
     def _kill_while_processing(self, txid: int) -> None:
         driver = self._leader

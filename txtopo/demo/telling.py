@@ -44,7 +44,7 @@ class Teller:
         now = time.monotonic()
         if self._quiet or now < self._next_at:
             return
-        if not self._terminal and self._last is not None and self._last[1] == standing.committed:
+        if not self._terminal and standing.committed == (self._last[1] if self._last else 0):
             return
         self._next_at = now + (TERMINAL_EVERY_S if self._terminal else PLAIN_EVERY_S)
         line = f"{self._stamp()} {progress_line(standing, batches, who, self._pace(now, standing.committed))}"

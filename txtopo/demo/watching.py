@@ -21,7 +21,8 @@ select f.epoch, f.last_txid, t.pid, coalesce(t.planned_txid, 0) as planned_txid,
 """
 _LEDGER = """
 select l.txid, l.epoch, l.attempt, l.state, l.read, l.rejected, c.arrived, c.counted,
-       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid)) as attempts
+       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid)) as attempts,
+       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid) and a.epoch < l.epoch) as orphaned
   from txtopo.ledger l left join txtopo.committer_count c using (topology, txid)
  where l.topology = :topology and l.txid > 0
  order by l.committed_at, l.txid
@@ -64,6 +65,23 @@ class LedgerRow:
     """Rows that the committer added to its table."""
     attempts: int
     """Attempts that were begun, the winning one included."""
+    orphaned: int
+    """Of these: begun by a driver that died before it could commit them."""
+
+
+def zookeeper_mark(hosts: str, topology: str) -> int:
+    """Highest txid that ZooKeeper knows to be committed; it may lag what Postgres says, never lead it."""
+    from txtopo.coordinators.codec import decode_mark
+    from txtopo.coordinators.paths import TopologyPaths
+    from txtopo.coordinators.zookeeper import open_session
+
+    path = TopologyPaths(topology).mark
+    session = open_session(hosts)
+    try:
+        found = session.get(path)
+    finally:
+        session.close()
+    return 0 if found is None else decode_mark(found[0], path)
 
 
 class Watcher:
@@ -86,7 +104,7 @@ class Watcher:
 
     def ledger(self) -> list[LedgerRow]:
         """All committed batches in the order in which they were committed."""
-        names = ("txid", "epoch", "attempt", "state", "read", "rejected", "arrived", "counted", "attempts")
+        names = ("txid", "epoch", "attempt", "state", "read", "rejected", "arrived", "counted", "attempts", "orphaned")
         return [LedgerRow(**dict(zip(names, row, strict=True))) for row in self._read(_LEDGER)]
 
     def totals(self) -> Totals:

@@ -24,7 +24,7 @@ from txtopo.spark.emitting import ORDER_PROPERTY
 from txtopo.spark.failures import JVM_GONE, building_error, classify, is_jvm_gone
 from txtopo.spark.plan import Compiled, Compiler, Reusable
 from txtopo.spark.reports import Reports, ReportsParam
-from txtopo.spark.session import SessionOptions, check_settings, start_session, stop_session
+from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session
 from txtopo.spark.shipping import package_version, ship
 from txtopo.spark.verdict import PartReports, edges, emitter_failure, judge
 from txtopo.topology.components import Topology
@@ -229,12 +229,14 @@ class SparkExecutor:
         cause: BaseException = (
             error.__cause__ if isinstance(error, _JobError) and error.__cause__ is not None else error
         )
-        if is_jvm_gone(cause):
+        if is_jvm_gone(cause) or jvm_ended():
             self.broken = JVM_GONE
+            return Failure(kind="infrastructure", message=JVM_GONE, detail=str(cause))
         component = error.component if isinstance(error, _JobError) else self._bolt_names
-        failure = classify(cause, component=component or None, cancelled=run.cancelled.is_set())
+        cancelled = run.cancelled.is_set()
+        failure = classify(cause, component=component or None, cancelled=cancelled)
         # The emitter knows best: what Spark saw may have followed from its early end.
-        return failure if run.cancelled.is_set() or self.broken else emitter_failure(reports) or failure
+        return failure if cancelled else emitter_failure(reports) or failure
 
     @contextlib.contextmanager
     def _thread_properties(self, run: _Run, order: str | None, attempt: TransactionAttempt) -> Iterator[None]:

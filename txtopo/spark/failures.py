@@ -23,6 +23,7 @@ _EXCEPTION_LINE = re.compile(
 _OVERSIZE = re.compile(
     r"[Tt]otal size of serialized results of (\d+) tasks? \(([^)]+)\)|serialized results.{0,80}?\(([\d.]+ [KMG]iB)\)"
 )
+_LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -63,8 +64,6 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     """The failure of an attempt whose job ended with `error`. `component` is named where the error is user code's or the data's."""
     if cancelled:
         return Failure(kind="infrastructure", message="cancelled")
-    if is_jvm_gone(error):
-        return Failure(kind="infrastructure", message=JVM_GONE, detail=_clip(str(error)))
     if isinstance(error, BatchDataError):
         return Failure(
             kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
@@ -73,7 +72,8 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     detail = _clip(text)
     size = _OVERSIZE.search(text)
     if size is not None:
-        limit = f"{RESULTS_BYTES_MAX // 2**20} MiB"
+        named = _LIMIT.search(text)
+        limit = named[1] if named is not None else f"{RESULTS_BYTES_MAX // 2**20} MiB"
         return Failure(
             kind="data",
             component=component,
@@ -104,7 +104,8 @@ def is_jvm_gone(error: BaseException) -> bool:
         return False
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
         return True
-    return isinstance(error, Py4JError) and "Answer from Java side is empty" in str(error)
+    # A call without an answer; one that Java refused has a trace.
+    return isinstance(error, Py4JError) and "Trace:" not in str(error)
 
 
 def building_error(error: Exception, component: str) -> BatchDataError:

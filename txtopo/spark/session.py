@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,20 +21,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError
+from txtopo.spark.settings import RESULT_SETTINGS
 
 TASK_FAILURES_MAX = 4
 """Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
 STOP_S = 10.0
 """Seconds the JVM gets to end by itself before it is killed."""
-RESULT_SETTINGS: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    "spark.sql.caseSensitive": "false",
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
-}
-"""Settings that change results or guard them (R12, K3): set by txtopo, asserted at start, and not for the user to change."""
 _DEFAULTS: Mapping[str, str] = {
     "spark.driver.maxResultSize": "256m",
     "spark.scheduler.mode": "FIFO",
@@ -114,8 +109,13 @@ def start_session(options: SessionOptions) -> SparkSession:
     """Start the JVM and a session in it; nothing is printed, everything goes to `options.log_file`. Raises ConfigurationError."""
     if SparkContext._active_spark_context is not None:
         raise ConfigurationError("this process has a Spark session already; hand it over instead of options")
+    # PySpark says this of every plain UDF with type hints, and means nothing by it.
+    warnings.filterwarnings("ignore", message="Cannot infer the eval type from type hints", category=UserWarning)
+    # A dead JVM is told as an outcome; py4j would print a traceback of its own for every call.
+    # It does so at the root logger.
+    logging.getLogger().addFilter(_is_not_py4j)
     merged = settings(options)
-    with _environment(str(merged["spark.master"])):
+    with _environment(str(merged["spark.master"])), _interrupt_handler_kept():
         try:
             _launch_jvm(options, merged)
             builder = SparkSession.builder
@@ -148,6 +148,12 @@ def check_settings(spark: SparkSession) -> None:
         raise ConfigurationError(
             "the Spark session needs spark.task.reaper.enabled=true, so that cancelled tasks end (K1)"
         )
+
+
+def jvm_ended() -> bool:
+    """Has the JVM that this process started ended (K11)? False where somebody else started it."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def stop_session() -> None:
@@ -201,6 +207,21 @@ def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
             launch, {"stdout": log, "stderr": log, "start_new_session": True}
         )
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+@contextlib.contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    """PySpark puts a SIGINT handler of its own in place of the driver's, which cancels all jobs and raises: taken out again."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -68,6 +68,7 @@ def emit_pieces(
                 planned,
                 metadata["format"]["delimiter"],
                 may_hold_nul=file["nul"],
+                null_values=tuple(metadata["format"]["null_values"]),
             )
             for batch in _Piece(descriptor, file, decoder, start, end).batches():
                 tally.read += batch.num_rows

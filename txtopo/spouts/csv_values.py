@@ -1,6 +1,6 @@
 """How the text of a CSV value becomes a declared type, by pyarrow's parser; the fast and the slow path share it.
 
-Accepted spellings: an empty unquoted field is NULL in every type, a quoted empty one is the empty string (and no number). Integers: digits with an
+Accepted spellings: an empty unquoted field (or another of `null_values`, unquoted) is NULL in every type, a quoted empty one is the empty string (and no number). Integers: digits with an
 optional minus, within range (`+1` and `1.0` are none). Decimals: exact, also `1e2`; more places than declared are refused, never rounded. float and
 double: decimal, exponent, `nan`, `inf`. boolean: `true`, `false`, also with a capital or in capitals. date: `2013-01-31`. timestamp: ISO 8601, blank or `T`
 between date and time, at most microseconds; with an offset it is converted, without one it is UTC. timestamp_ntz: the same without any offset. Numbers,
@@ -30,24 +30,43 @@ class BadValueError(ValueError):
 class Decoder:
     """Turns CSV bytes behind the header into record batches of exactly the declared fields, or says that they do not parse."""
 
-    def __init__(self, header: tuple[str, ...], fields: Fields, delimiter: str, *, may_hold_nul: bool) -> None:
+    def __init__(
+        self,
+        header: tuple[str, ...],
+        fields: Fields,
+        delimiter: str,
+        *,
+        may_hold_nul: bool,
+        null_values: tuple[str, ...] = ("",),
+    ) -> None:
         self.header = header
         self.fields = fields
         self.delimiter = delimiter
+        self.null_values = null_values
         self._may_hold_nul = may_hold_nul
         self._indexes = column_indexes(header, fields.names)
         self._schema = arrow_schema(fields)
 
     def only(self, field: Field) -> Decoder:
         """The same for one field, to find out which value is wrong."""
-        return Decoder(self.header, Fields((field,)), self.delimiter, may_hold_nul=self._may_hold_nul)
+        return Decoder(
+            self.header,
+            Fields((field,)),
+            self.delimiter,
+            may_hold_nul=self._may_hold_nul,
+            null_values=self.null_values,
+        )
 
     def as_binary(self, field: Field) -> Decoder:
         """One field's bytes, whatever they are."""
         from txtopo.core.fields import FieldType
 
         return Decoder(
-            self.header, Fields((Field(field.name, FieldType("binary")),)), self.delimiter, may_hold_nul=False
+            self.header,
+            Fields((Field(field.name, FieldType("binary")),)),
+            self.delimiter,
+            may_hold_nul=False,
+            null_values=self.null_values,
         )
 
     def stream(
@@ -66,7 +85,7 @@ class Decoder:
             convert_options=csv.ConvertOptions(
                 column_types=dict(zip(wanted, map(_parsed_type, self.fields.items), strict=True)),
                 include_columns=wanted,
-                null_values=[""],
+                null_values=list(self.null_values),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 true_values=["true", "True", "TRUE"],

@@ -26,6 +26,7 @@ class _Source(Protocol):
     bytes_per_batch: int
     part_bytes: int
     delimiter: str
+    null_values: tuple[str, ...]
     settled_s: float
 
 
@@ -88,7 +89,12 @@ class FileCoordinator:
     def _plan(self, headers: list[list[str]], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
         for file, described in zip(taken, files, strict=True):
             self._watch.consume(file, bytes.fromhex(described["sha256"]))
-        layout = {"kind": "csv", "delimiter": self._source.delimiter, "part_bytes": self._source.part_bytes}
+        layout = {
+            "kind": "csv",
+            "delimiter": self._source.delimiter,
+            "null_values": list(self._source.null_values),
+            "part_bytes": self._source.part_bytes,
+        }
         return {"format": layout, "schema": self._source.fields.ddl, "headers": headers, "files": files}
 
     def _next_files(self) -> list[SettledFile]:

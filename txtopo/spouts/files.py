@@ -32,6 +32,7 @@ class FileSpout(Spout):
         files_per_batch: int = FILES_PER_BATCH,
         bytes_per_batch: int = BYTES_PER_BATCH,
         delimiter: str = ",",
+        null_values: Sequence[str] = ("",),
         settled_s: float = FILE_SETTLED_S,
         part_bytes: int = PART_BYTES,
     ) -> None:
@@ -39,6 +40,7 @@ class FileSpout(Spout):
 
         A batch closes at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is input once its size and mtime
         are equal in two looks at least `settled_s` seconds apart. A larger file without quotes is read in parts of `part_bytes`.
+        An unquoted value that is one of `null_values` is NULL; by default only the empty one is, so `NA` and `null` are text.
         """
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "\0" in text:
@@ -53,6 +55,9 @@ class FileSpout(Spout):
                 f"FileSpout: delimiter {delimiter!r} is not one ASCII character other than a quote or a line end"
             )
         self.delimiter = delimiter
+        if isinstance(null_values, str) or not all(isinstance(value, str) for value in null_values):
+            raise TopologyError(f"FileSpout: null_values {null_values!r} is no list of texts, e.g. ['', 'NA']")
+        self.null_values = tuple(null_values)
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
             raise TopologyError(f"FileSpout: settled_s {settled_s!r} is no number of seconds")
         self.settled_s = float(settled_s)
@@ -82,6 +87,7 @@ class FileSpout(Spout):
             "bytes_per_batch": self.bytes_per_batch,
             "part_bytes": self.part_bytes,
             "delimiter": self.delimiter,
+            "null_values": list(self.null_values),
             "settled_s": self.settled_s,
         }
 

@@ -1,0 +1,101 @@
+"""The same topology on separate executor processes: a module loaded from a file reaches them, and killing one changes no count."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPOLOGY = '''
+"""A user's file, in a folder that no executor can import from."""
+from pyspark.sql import functions as F
+
+from tests.kit.fix_spark import list_topology
+
+WORDS = {"a": "A", "b": "B"}
+
+
+def _upper(name):
+    return WORDS[name]
+
+
+def upper(frame):
+    return frame.withColumn("name", F.udf(_upper, "string")("name"))
+
+
+topology = list_topology(upper, rows="same")
+'''
+DRIVER = """
+    import dataclasses, importlib.util, os, signal, sys, threading, time
+    from pathlib import Path
+    from txtopo.core.values import Processed
+    from txtopo.local.java import java_environment
+    from txtopo.spark.executor import SparkExecutor
+    from txtopo.spark.session import SessionOptions
+    from tests.kit.fix_spark import assignment, row
+
+    folder = Path(sys.argv[1])
+
+    def load():
+        spec = importlib.util.spec_from_file_location("users_topology", folder / "users_topology.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["users_topology"] = module
+        spec.loader.exec_module(module)
+        return dataclasses.replace(module.topology, module_file=str(folder / "users_topology.py"))
+
+    def parent(pid):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    def kill_executor():
+        deadline = time.monotonic() + 60
+        while not (pids := list(folder.glob("pid-*"))) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        pid = int(pids[0].name.partition("-")[2])
+        while "CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_text():
+            pid = parent(pid)
+        os.kill(pid, signal.SIGKILL)
+        print("killed", flush=True)
+        (folder / "go").touch()
+
+    def main():
+        os.environ.update(java_environment())
+        options = SessionOptions(app_name="cluster", log_folder=folder / "logs", master="local-cluster[2,1,1024]")
+        executor = SparkExecutor(load(), b"code", options=options)
+        executor.start()
+        try:
+            first = executor.process([assignment(1, [row("a")] * 3, [row("b")] * 2)])[0]
+            assert isinstance(first, Processed), first
+            print(first.read, first.results[0].rows.to_pydict()["n"], flush=True)
+            killer = threading.Thread(target=kill_executor)
+            killer.start()
+            second = executor.process([assignment(2, [row("a")] * 300, [f"wait {folder}"] + [row("b")] * 20, [row("a")] * 7)])[0]
+            killer.join()
+            assert isinstance(second, Processed), second
+            rows = second.results[0].rows.to_pydict()
+            print(second.read, second.results[0].arrived, rows["name"], rows["n"], [int(x) for x in rows["sum_amount"]], flush=True)
+        finally:
+            executor.close()
+
+    main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_an_executor_killed_in_mid_batch_changes_no_count(tmp_path: Path) -> None:
+    """On local-cluster[2,1,1024], an executor killed in mid-batch: slower, not wrong (K2). Functions of the user's file reach the executors."""
+    (tmp_path / "users_topology.py").write_text(TOPOLOGY)
+    (tmp_path / "driver.py").write_text(textwrap.dedent(DRIVER))
+
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "driver.py"), str(tmp_path)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["5 [3, 2]", "killed", "327 327 ['A', 'B'] [307, 20] [307, 20]"]

@@ -1,0 +1,92 @@
+"""Lists batches: which there are, then what each table knows of them, put together here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import RowMapping
+
+from txtopo.audit import statements
+from txtopo.audit.model import BatchRow, BatchState, CommitterNumbers
+
+
+def rows(connection: Connection, statement: str, **values: object) -> Sequence[RowMapping]:
+    """All rows of a statement."""
+    return connection.execute(text(statement), values).mappings().all()
+
+
+def one(connection: Connection, statement: str, **values: object) -> RowMapping | None:
+    """The row of a statement that gives at most one."""
+    return connection.execute(text(statement), values).mappings().one_or_none()
+
+
+def list_batches(
+    connection: Connection, topology: str, last_txid: int, state: BatchState | None, limit: int
+) -> list[BatchRow]:
+    """The newest batches in that state, or in any, at most `limit`; those above `last_txid` are uncommitted."""
+    picked: list[Mapping[str, Any]] = []
+    if state in (None, "planned", "failed"):
+        picked += [row for row in _open(connection, topology, last_txid) if state in (None, row["state"])][:limit]
+    if state in (None, "committed", "quarantined"):
+        stored = "applied" if state == "committed" else state
+        room = limit - len(picked)
+        found = rows(connection, statements.LEDGER_ROWS, topology=topology, last=last_txid, state=stored, limit=room)
+        picked += [dict(row) for row in found]
+    return _complete(connection, topology, picked)
+
+
+def _open(connection: Connection, topology: str, last_txid: int) -> list[Mapping[str, Any]]:
+    """Uncommitted batches, newest first: as many as may be pending at most. An attempt may be known before its plan is mirrored."""
+    planned = [row["txid"] for row in rows(connection, statements.OPEN_PLANS, topology=topology, last=last_txid)]
+    tried = rows(connection, statements.OPEN_ATTEMPTS, topology=topology, last=last_txid)
+    states = {**dict.fromkeys(planned, "planned"), **{row["txid"]: open_state(row["state"]) for row in tried}}
+    return [{"txid": txid, "state": states[txid]} for txid in sorted(states, reverse=True)]
+
+
+def open_state(last_attempt: str | None) -> BatchState:
+    """State of an uncommitted batch whose last attempt is in this state."""
+    return "failed" if last_attempt == "failed" else "planned"
+
+
+def _complete(connection: Connection, topology: str, picked: Sequence[Mapping[str, Any]]) -> list[BatchRow]:
+    txids = [row["txid"] for row in picked]
+    attempts = _by_txid(rows(connection, statements.ATTEMPTS_OF, topology=topology, txids=txids))
+    numbers = _by_txid(rows(connection, statements.COMMITTERS_OF, topology=topology, txids=txids))
+    files = {row["txid"]: row["files"] for row in rows(connection, statements.FILES_OF, topology=topology, txids=txids)}
+    return [
+        BatchRow(
+            txid=row["txid"],
+            state=row["state"],
+            attempts=len(attempts[row["txid"]]),
+            failed_attempts=sum(attempt["state"] == "failed" for attempt in attempts[row["txid"]]),
+            files=files.get(row["txid"], 0),
+            read=row.get("read"),
+            rejected=row.get("rejected"),
+            committers=tuple(_numbers(item) for item in numbers[row["txid"]]),
+            committed_at=row.get("committed_at"),
+            duration_s=_duration_s(row, attempts[row["txid"]]),
+        )
+        for row in picked
+    ]
+
+
+def _by_txid(found: Sequence[RowMapping]) -> defaultdict[int, list[RowMapping]]:
+    grouped: defaultdict[int, list[RowMapping]] = defaultdict(list)
+    for row in found:
+        grouped[row["txid"]].append(row)
+    return grouped
+
+
+def _numbers(row: RowMapping) -> CommitterNumbers:
+    return CommitterNumbers(**{name: value for name, value in row.items() if name != "txid"})
+
+
+def _duration_s(row: Mapping[str, Any], attempts: Sequence[RowMapping]) -> float | None:
+    """From the start of the attempt that was applied to its commit."""
+    if row["state"] != "committed":
+        return None
+    started = [attempt["started_at"] for attempt in attempts if attempt["attempt"] == row["attempt"]]
+    return (row["committed_at"] - started[0]).total_seconds() if started else None
