@@ -77,6 +77,9 @@ class MemoryLedger:
                 "epoch": fence.epoch,
                 "planned_txid": claimed.last_txid + len(claimed.plans),
             }
+            for topology, request in self._store.requests.values():
+                if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
+                    request.state, request.answer = "refused", "the leader that it was meant for is gone"
             self._store.topologies[claim.topology] = rows
             return claimed
 

@@ -89,12 +89,18 @@ def drive(topology: Topology, application: str, settings: Settings, make_executo
 
 def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
     """The settings with both stores known: as given, or the services that `txtopo dev up` started, which are migrated on the way."""
+    from txtopo.committers.connecting import check_server, make_engine
     from txtopo.committers.migrating import migrate, pending
     from txtopo.config import LOCAL_SERVICES
     from txtopo.local.services import running_dev
 
     settings = settings.with_services(running_dev)
     dsn = str(settings.dsn)
+    engine = make_engine(dsn, "txtopo/check", pooled=False)
+    try:
+        check_server(engine)
+    finally:
+        engine.dispose()
     if settings.source("dsn") == LOCAL_SERVICES:
         reporter.note("using the local services (txtopo dev status)")
         migrate(dsn)

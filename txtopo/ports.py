@@ -319,7 +319,10 @@ class Ledger(Protocol):
     """The Postgres side of one topology. Each method is one database transaction; Postgres away raises PostgresUnavailable."""
 
     def claim_fence(self, claim: Claim) -> Claimed:
-        """R1: one database transaction, fence row FOR UPDATE; creates fence and genesis row for a new topology. Raises Halted (R11)."""
+        """R1: one database transaction, fence row FOR UPDATE; creates fence and genesis row for a new topology. Raises Halted (R11).
+
+        Refuses orders to stop that are still open: they were meant for the leader before.
+        """
 
     def read_fence(self) -> Fence | None:
         """The fence row as it is now, without a lock."""

@@ -84,6 +84,7 @@ create table txtopo.source_file (
   fingerprint bytea not null, txid bigint not null, redo boolean not null default false,
   primary key (topology, spout, path, txid));
 create unique index consumed_once on txtopo.source_file (topology, spout, path) where not redo;
+create index source_file_of_batch on txtopo.source_file (topology, txid);
 
 -- A target table belongs to one committer of one topology.
 create table txtopo.target (

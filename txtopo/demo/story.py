@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from txtopo.committers.migrating import migrate
@@ -70,7 +71,7 @@ class Demo:
         self._takeovers: list[Takeover] = []
         self._killed = 0
         self._died_at: float | None = None
-        self._who = "no driver yet"
+        self._who, self._is_led = "no driver yet", False
         self._standbys: set[int] = set()
 
     def play(self, archive: Path) -> Outcome:
@@ -132,7 +133,7 @@ class Demo:
         )
         seconds = None if self._died_at is None else time.monotonic() - self._died_at
         self._takeovers.append(Takeover(driver=f"driver {driver.number}", epoch=standing.epoch, seconds=seconds))
-        self._who = f"driver {driver.number} leads with epoch {standing.epoch}"
+        self._who, self._is_led = f"driver {driver.number} leads with epoch {standing.epoch}", True
         after = f", {seconds:.1f} s later" if seconds is not None else ""
         going_on = f"; goes on behind batch {standing.committed}" if standing.committed else ""
         self._teller.say(f"{driver.name} leads with epoch {standing.epoch}{after}{going_on}")
@@ -168,7 +169,7 @@ class Demo:
     def _mourn(self, sentence: str) -> None:
         self._died_at = time.monotonic()
         self._killed += 1
-        self._who = "nobody leads"
+        self._who, self._is_led = "nobody leads", False
         self._teller.say(f"{sentence}; {self._standing().committed} of {self._batches} batches are committed")
 
     def _until_end(self) -> None:
@@ -189,7 +190,7 @@ class Demo:
                 raise DemoError(f"waited {STUCK_S:.0f} s in vain for {what}:{self._leader.tail()}")
             for driver in self._drivers[self._killed :]:
                 self._look_at(driver, may_end)
-            self._teller.progress(standing, self._batches, self._who)
+            self._teller.progress(standing if self._is_led else replace(standing, running=()), self._batches, self._who)
             self._stop.wait(POLL_S)
             standing = self._standing()
         return standing

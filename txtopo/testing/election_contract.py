@@ -32,7 +32,7 @@ class ElectionContract:
 
     def test_first_candidate_leads_and_second_names_it(self, world: CoordinatorWorld) -> None:
         """Who stands first, in words (`host pid since`), or None if it is me."""
-        first, second = candidate(world.open(), "one"), candidate(world.open(), "two")
+        first, second = candidate_on(world.open(), "one"), candidate_on(world.open(), "two")
 
         assert first.leader() is None
         assert first.wait(0) is True
@@ -44,7 +44,7 @@ class ElectionContract:
         session = world.open()
         before = current_leader(session, TOPOLOGY)
 
-        candidate(world.open(), "one")
+        candidate_on(world.open(), "one")
 
         assert before is None
         assert current_leader(session, TOPOLOGY) == "one pid 7 since 2026-01-01T00:00:00Z"
@@ -104,10 +104,10 @@ class ElectionContract:
 
     def test_third_candidate_waits_when_the_second_leaves(self, world: CoordinatorWorld) -> None:
         """Only the one before is watched; when it leaves that does not make a leader."""
-        first = candidate(world.open(), "one")
+        first = candidate_on(world.open(), "one")
         second_session = world.open()
         candidate_on(second_session, "two")
-        third = candidate(world.open(), "three")
+        third = candidate_on(world.open(), "three")
 
         second_session.close()
 
@@ -164,14 +164,14 @@ class ElectionContract:
 
     def test_second_candidate_cannot_confirm(self, world: CoordinatorWorld) -> None:
         """Being second is no lead."""
-        candidate(world.open(), "one")
+        candidate_on(world.open(), "one")
 
         with pytest.raises(LeadLost):
-            candidate(world.open(), "two").confirm()
+            candidate_on(world.open(), "two").confirm()
 
     def test_lost_session_ends_the_wait(self, world: CoordinatorWorld) -> None:
         """Raises ZooKeeperUnavailable when the session is lost."""
-        candidate(world.open(), "one")
+        candidate_on(world.open(), "one")
         session = world.open()
         second = candidate_on(session, "two")
         ended: list[Exception] = []

@@ -272,6 +272,15 @@ class AttemptContract:
         assert list(driver.ledger.heartbeat(driver.lead, "running", None, 5)) == []
         driver.ledger.note_end(driver.lead, "halted", "gap", 5)
 
+    def test_an_order_for_the_leader_before_is_refused_at_takeover(self, world: LedgerWorld) -> None:
+        """A stop was meant for the leader that was there; the next one must not end because of it."""
+        lead_on(world)
+        world.ask_to_stop()
+
+        following = lead_on(world)
+
+        assert list(following.ledger.heartbeat(following.lead, "running", None, 0)) == []
+
     def test_closed_ledger_does_nothing(self, world: LedgerWorld) -> None:
         """R15: after step-down no connection is left to write with."""
         driver = lead_on(world)
