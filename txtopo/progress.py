@@ -62,8 +62,8 @@ class Reporter:
         self._clear()
 
     def _rate(self, last_txid: int, now: float) -> float:
-        assert self._started is not None
-        return (last_txid - self._started[1]) / max(now - self._started[0], 0.001)
+        started_at, first_txid = self._started or (now, last_txid)
+        return (last_txid - first_txid) / max(now - started_at, 0.001)
 
     def _draw(self, line: str) -> None:
         if self._terminal:

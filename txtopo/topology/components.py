@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txtopo.core.fields import Field, Fields
+from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.core.plan import Metadata
+from txtopo.errors import broken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,11 +134,11 @@ class CommitterBolt(ABC):
 
 def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
     """Types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
-    from txtopo.core.fields import DECIMAL_PRECISION_MAX, FieldType
 
     def needed(name: str) -> Field:
         found = inputs.get(name)
-        assert found is not None, f"field {name} was checked when the topology was built"
+        if found is None:
+            broken(f"field {name} was to be checked when the topology was built")
         return found
 
     keys = [needed(name) for name in aggregation.keys]

@@ -1,0 +1,155 @@
+"""The runner's loop on memory stores: what it writes down, how it ends, what it does with trouble in a lane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from tests.kit.orders import write_orders
+from txtopo.core.state import State
+from txtopo.errors import TxtopoError
+from txtopo.ports import Assignment, Executor
+from txtopo.testing.inprocess import InProcessExecutor
+from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+from txtopo.topology.components import Topology
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_orders(tmp_path / "orders", 3, rows=5)
+    return tmp_path / "orders"
+
+
+def test_a_stop_order_ends_the_run_and_is_answered(folder: Path) -> None:
+    """`txtopo stop`: the leader finishes what is in processing, answers and ends."""
+    stores = SimulatedStores()
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, once=False)
+    asked: list[int] = []
+
+    def ask(state: State) -> None:
+        if not asked and state.last_txid == 3:
+            asked.append(stores.postgres.ask("orders", "stop"))
+
+    driver.watch = ask
+    end = driver.run()
+
+    assert end.kind == "stopped"
+    assert stores.postgres.requests[asked[0]][1].state == "done"
+    assert stores.postgres.topologies["orders"].life["state"] == "stopped"
+
+
+def test_a_run_goes_on_with_new_files_until_it_is_stopped(folder: Path) -> None:
+    """New files become new batches while it runs."""
+    stores = SimulatedStores()
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, once=False)
+    steps: list[str] = []
+
+    def act(state: State) -> None:
+        if state.last_txid == 3 and not steps:
+            steps.append("more")
+            write_orders(folder, 2, rows=5, first=4)
+        if state.last_txid == 5 and len(steps) == 1:
+            steps.append("stop")
+            stores.postgres.ask("orders", "stop")
+
+    driver.watch = act
+
+    assert driver.run().kind == "stopped"
+    assert stores.postgres.topologies["orders"].fence.last_txid == 5
+
+
+def test_a_bad_file_halts_after_the_batches_before_it_and_a_mended_bolt_goes_on(folder: Path) -> None:
+    """The batch, the cause (file and line) and the next command are in the message; nothing after it is committed."""
+    bad = folder / "order_0002.csv"
+    bad.write_text(bad.read_text() + "9,shop 1,a1,many,1.00\n")
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores).run()
+
+    assert end.kind == "halted"
+    assert f"{bad}:7" in end.reason
+    assert "batch 2 of orders" in end.reason
+    assert end.next_command == "txtopo show orders 2"
+    assert stores.postgres.topologies["orders"].fence.last_txid == 1
+    assert stores.postgres.topologies["orders"].life["state"] == "halted"
+
+
+def test_a_file_that_cannot_be_planned_halts_after_the_batches_before_it(folder: Path) -> None:
+    """A missing column halts naming file and column; the good files before it are committed."""
+    (folder / "order_0003.csv").write_text("id,shop,article,price\n1,s,a,1.00\n")
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores).run()
+
+    assert end.kind == "halted"
+    assert "order_0003.csv" in end.reason and "pieces" in end.reason
+    assert stores.postgres.topologies["orders"].fence.last_txid == 2
+
+
+class BrokenExecutor(InProcessExecutor):
+    """Loses its JVM, so to speak, with its first batch."""
+
+    def process(self, wave: object) -> object:  # type: ignore[override]
+        self.broken = "the JVM is gone"
+        return super().process(wave)  # type: ignore[arg-type]
+
+
+def test_a_driver_whose_executor_is_broken_ends(folder: Path) -> None:
+    """K11: never a second Spark in the same epoch."""
+
+    def make(topology: Topology, code_hash: bytes) -> Executor:
+        return BrokenExecutor(topology, code_hash)  # type: ignore[return-value]
+
+    with pytest.raises(TxtopoError, match="the JVM is gone"):
+        SimulatedDriver(topology=orders_topology(folder), stores=SimulatedStores(), make_executor=make).run()
+
+
+def test_metadata_beyond_64_kib_goes_to_postgres(tmp_path: Path) -> None:
+    """The znode keeps digest and pointer; the batch is emitted from the piece in Postgres."""
+    folder = tmp_path / "orders"
+    write_orders(folder, 400, rows=1)
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder, files_per_batch=400), stores=stores).run()
+
+    assert end.kind == "finished"
+    rows = stores.postgres.topologies["orders"]
+    assert rows.fence.last_txid == 1
+    assert len(stores.postgres.parts) == 1
+    assert len(rows.plans[1][1]) < 1000
+    assert len(rows.sources) == 400
+
+
+def test_results_of_other_code_are_never_committed(folder: Path) -> None:
+    """R12: the code hash belongs to the attempt, and an attempt commits only if it is the leader's."""
+
+    def make(topology: Topology, _code_hash: bytes) -> Executor:
+        return InProcessExecutor(topology, b"another")
+
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores, make_executor=make).run()
+
+    assert end.kind == "halted"
+    assert stores.postgres.topologies["orders"].fence.last_txid == 0
+
+
+def test_assignments_carry_whole_metadata(folder: Path) -> None:
+    """Pieces are put back before an executor sees them."""
+    seen: list[Assignment] = []
+
+    class Watching(InProcessExecutor):
+        def process(self, wave: object) -> object:  # type: ignore[override]
+            seen.extend(wave)  # type: ignore[arg-type]
+            return super().process(wave)  # type: ignore[arg-type]
+
+    def make(topology: Topology, code_hash: bytes) -> Executor:
+        return Watching(topology, code_hash)  # type: ignore[return-value]
+
+    SimulatedDriver(
+        topology=orders_topology(folder, files_per_batch=3), stores=SimulatedStores(), make_executor=make
+    ).run()
+
+    assert [len(assignment.metadata["files"]["files"]) for assignment in seen] == [3]
