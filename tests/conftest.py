@@ -11,7 +11,7 @@ from txtopo.local.places import service_account
 from txtopo.local.postgres_binaries import find_binaries
 from txtopo.local.zookeeper import zookeeper_version
 
-pytest_plugins = ["tests.kit.fix_postgres", "tests.kit.fix_zookeeper", "tests.kit.fix_spark"]
+pytest_plugins = ["tests.kit.fix_postgres", "tests.kit.fix_proxy", "tests.kit.fix_zookeeper", "tests.kit.fix_spark"]
 
 
 def pytest_report_header() -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txtopo import faults
-from txtopo.application import code_hash, load_application
+from txtopo.application import code_hash, load_application, needs_spark
 from txtopo.core.events import End
 from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.retry import backoff_s
@@ -38,6 +38,7 @@ from txtopo.topology.components import Topology
 
 if TYPE_CHECKING:
     from txtopo.config import Settings
+    from txtopo.spark.session import SessionOptions
 
 MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
 ZOOKEEPER_START_S = 15.0
@@ -56,7 +57,24 @@ class SystemClock:
 
 def run_application(application: str, settings: Settings) -> int:
     """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code."""
-    return drive(load_application(application), application, settings, spark_executor)
+    try:
+        topology = load_application(application)
+    except ConfigurationError as error:
+        if not needs_spark(error):
+            raise
+        return _run_with_early_spark(application, settings)
+    return drive(topology, application, settings, spark_executor)
+
+
+def _run_with_early_spark(application: str, settings: Settings) -> int:
+    """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started first."""
+    from txtopo.spark.session import start_session, stop_session
+
+    start_session(_session_options(settings, "txtopo"))
+    try:
+        return drive(load_application(application), application, settings, spark_executor)
+    finally:
+        stop_session()
 
 
 def run_topology(topology: Topology, **flags: Any) -> int:
@@ -77,6 +95,8 @@ def drive(topology: Topology, application: str, settings: Settings, make_executo
     digest = code_hash(topology, settings.py_files, result_settings())
     with StopSignals() as signals:
         driver = Driver(topology, application, settings, digest, reporter, signals)
+        if make_executor is spark_executor:
+            reporter.note(f"starting Spark ({settings.master or 'on this machine'})")
         executor = make_executor(topology, digest, settings)
         try:
             executor.start()
@@ -120,16 +140,27 @@ def result_settings() -> Mapping[str, str]:
 
 def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
     """The executor of every real run."""
-    from txtopo.local.java import java_environment
-
-    os.environ.update(java_environment())
     from txtopo.spark.executor import SparkExecutor
+    from txtopo.spark.session import running_session
+
+    session = running_session()
+    if session is not None:  # the application's own, which stays its own to stop
+        return SparkExecutor(topology, digest, session=session, py_files=settings.py_files)
+    return SparkExecutor(topology, digest, options=_session_options(settings, f"txtopo {topology.name}"))
+
+
+def _session_options(settings: Settings, name: str) -> SessionOptions:
+    from txtopo.local.java import java_environment
     from txtopo.spark.session import SessionOptions
 
-    options = SessionOptions(
-        master=settings.master, conf=settings.conf, app_name=f"txtopo {topology.name}", log_folder=log_folder(settings), py_files=settings.py_files,
-    )  # fmt: skip
-    return SparkExecutor(topology, digest, options=options)
+    os.environ.update(java_environment())
+    return SessionOptions(
+        master=settings.master,
+        conf=settings.conf,
+        app_name=name,
+        log_folder=log_folder(settings),
+        py_files=settings.py_files,
+    )
 
 
 def log_folder(settings: Settings) -> Path:

@@ -54,8 +54,10 @@ def _module_of_file(path: Path) -> ModuleType:
     try:
         specification.loader.exec_module(module)
     except ConfigurationError:
+        del sys.modules[name]
         raise
     except Exception as error:
+        del sys.modules[name]
         raise ConfigurationError(f"{path}: importing it failed: {type(error).__name__}: {error}") from error
     return module
 
@@ -71,6 +73,12 @@ def _module_of_name(name: str) -> ModuleType:
         raise ConfigurationError(f"{name}: {error}; give a module's name or a path that ends in .py") from error
     except Exception as error:
         raise ConfigurationError(f"{name}: importing it failed: {type(error).__name__}: {error}") from error
+
+
+def needs_spark(error: BaseException) -> bool:
+    """Did an import fail only because no Spark session was there yet?"""
+    cause = error.__cause__
+    return type(cause).__name__ == "PySparkRuntimeError" and "SESSION_OR_CONTEXT_NOT_EXISTS" in str(cause)
 
 
 def code_hash(topology: Topology, shipped_files: Iterable[str], result_settings: Mapping[str, str]) -> bytes:

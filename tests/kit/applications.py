@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.kit.orders import FIELDS
 from txtopo import CountCommitter, FileSpout, Topology, TopologyBuilder
@@ -17,4 +18,21 @@ def orders_topology(
     builder.set_committer_bolt(
         "totals", CountCommitter(table="order_totals", keys=["shop", "article"], count="rows", sums=["pieces", "price"])
     ).shuffle_grouping("files")
+    return builder.build()
+
+
+def with_trimmed_shops(orders: Any) -> Any:
+    """A DataFrame bolt that keeps every row."""
+    return orders.selectExpr("trim(shop) as shop", "article", "pieces", "price")
+
+
+def orders_topology_with_bolt(folder: Path) -> Topology:
+    """The same counts through a DataFrame bolt, for Spark."""
+    builder = TopologyBuilder("orders")
+    builder.set_spout("files", FileSpout(str(folder), FIELDS, settled_s=0.05))
+    builder.set_bolt("trimmed", with_trimmed_shops, inputs="files", fields=FIELDS, rows="same")
+    builder.set_committer_bolt(
+        "totals",
+        CountCommitter(table="order_totals", keys=["shop", "article"], count="rows", sums=["pieces", "price"]),
+    ).fields_grouping("trimmed", ["shop", "article"])
     return builder.build()

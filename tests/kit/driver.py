@@ -24,9 +24,11 @@ def main() -> int:
     """Run the orders topology to the end of its input; the exit code is that of `txtopo run`."""
     once = os.environ.get("DRIVER_ONCE", "1") == "1"
     settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
+    name = os.environ.get("DRIVER_NAME", "orders")
+    settled_s = float(os.environ.get("DRIVER_SETTLED_S", "0.05"))  # part of the description: another one is other code
     try:
         return drive(
-            orders_topology(Path(sys.argv[1]), name=os.environ.get("DRIVER_NAME", "orders")),
+            orders_topology(Path(sys.argv[1]), name=name, settled_s=settled_s),
             "tests.kit.driver",
             settings,
             in_process,

@@ -292,7 +292,7 @@ def test_a_pipe_gets_whole_lines_and_only_news() -> None:
     teller.progress(Standing(epoch=1, committed=4), 10, "driver 1 leads")
 
     (line,) = stream.getvalue().splitlines()
-    assert line.endswith("3 of 10 batches committed, 0 in processing, driver 1 leads")
+    assert line.endswith("3 of 10 committed, 0 processing, driver 1 leads")
     assert "\x1b" not in line
 
 
@@ -309,9 +309,10 @@ def test_a_quiet_demo_says_nothing() -> None:
 def test_the_progress_line_says_how_far_it_is() -> None:
     standing = Standing(epoch=2, committed=183, running=(184, 185))
 
-    assert progress_line(standing, 365, "driver 2 leads", 9.6) == (
-        "############............ 183 of 365 batches committed, 2 in processing, driver 2 leads, 10 batches/s"
-    )
+    line = progress_line(standing, 365, "driver 2 leads", 9.6)
+
+    assert line == "#####..... 183 of 365 committed, 2 processing, driver 2 leads, 10/s"
+    assert len(f"[100.0 s] {line}") < 80
 
 
 def test_the_topology_of_the_demo_needs_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

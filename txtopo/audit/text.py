@@ -164,8 +164,13 @@ def _batch_attempts(attempts: Sequence[AttemptRow]) -> list[str]:
         return ["no attempt has begun"]
     header = ["attempt", "state", "started", "took", "phases", "epoch", "host"]
     lines = [table(header, [_attempt_cells(row) for row in attempts], left=("state", "started", "phases", "host"))]
+    told: list[tuple[str | None, ...]] = []
     for row in attempts:
-        if row.message:
+        same = (row.component, row.position, row.message)
+        if row.message and same in told:
+            lines += ["", f"attempt {row.attempt} failed in the same way"]
+        elif row.message:
+            told.append(same)
             lines += ["", *_failure(row)]
     return lines
 

@@ -133,7 +133,7 @@ class Demo:
         )
         seconds = None if self._died_at is None else time.monotonic() - self._died_at
         self._takeovers.append(Takeover(driver=f"driver {driver.number}", epoch=standing.epoch, seconds=seconds))
-        self._who, self._is_led = f"driver {driver.number} leads with epoch {standing.epoch}", True
+        self._who, self._is_led = f"driver {driver.number} leads", True
         after = f", {seconds:.1f} s later" if seconds is not None else ""
         going_on = f"; goes on behind batch {standing.committed}" if standing.committed else ""
         self._teller.say(f"{driver.name} leads with epoch {standing.epoch}{after}{going_on}")

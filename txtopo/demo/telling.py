@@ -11,7 +11,8 @@ from txtopo.demo.watching import Standing
 
 TERMINAL_EVERY_S = 0.2
 PLAIN_EVERY_S = 5.0
-BAR = 24
+BAR = 10
+"""Width of the bar; the whole line fits into 79 columns."""
 
 
 class Teller:
@@ -78,5 +79,5 @@ def progress_line(standing: Standing, batches: int, who: str, rate: float) -> st
     """Bar, batches, what is in processing, who leads, pace."""
     filled = BAR * standing.committed // max(batches, 1)
     bar = "#" * filled + "." * (BAR - filled)
-    line = f"{bar} {standing.committed} of {batches} batches committed, {len(standing.running)} in processing, {who}"
-    return f"{line}, {rate:.0f} batches/s" if rate >= 0.5 else line
+    line = f"{bar} {standing.committed} of {batches} committed, {len(standing.running)} processing, {who}"
+    return f"{line}, {rate:.0f}/s" if rate >= 0.5 else line

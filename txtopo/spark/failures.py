@@ -23,6 +23,7 @@ _EXCEPTION_LINE = re.compile(
 _OVERSIZE = re.compile(
     r"[Tt]otal size of serialized results of (\d+) tasks? \(([^)]+)\)|serialized results.{0,80}?\(([\d.]+ [KMG]iB)\)"
 )
+_JVM_FRAME = re.compile(r"\s+at [\w$.]+(?:/[\w$.]+)?[\w$.<>]*\(.*\)\s*$")
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -168,4 +169,6 @@ def _first_line(text: str) -> str:
 
 
 def _clip(text: str) -> str:
+    """Without the JVM's frames, which tell a user nothing (they are in spark.log), and not endless."""
+    text = "\n".join(line for line in text.splitlines() if not _JVM_FRAME.match(line))
     return text if len(text) <= DETAIL_CHARACTERS_MAX else text[:DETAIL_CHARACTERS_MAX] + "\n… (cut)"

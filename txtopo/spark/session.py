@@ -156,6 +156,11 @@ def jvm_ended() -> bool:
     return process is not None and process.poll() is not None
 
 
+def running_session() -> SparkSession | None:
+    """The session that this process has already, started by whomever."""
+    return SparkSession.getActiveSession() if SparkContext._active_spark_context is not None else None
+
+
 def stop_session() -> None:
     """Stop the session and the JVM of this process, however far they came; killed when they do not end in time. Safe to repeat."""
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway

@@ -1,0 +1,27 @@
+"""A driver process for fault tests with everything real: both stores and Spark. `python -m tests.kit.spark_driver FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.kit.applications import orders_topology_with_bolt
+from txtopo.app import drive, spark_executor
+from txtopo.config import load_settings
+from txtopo.errors import TxtopoError
+
+
+def main() -> int:
+    """Run the orders topology on Spark to the end of its input."""
+    once = os.environ.get("DRIVER_ONCE", "1") == "1"
+    settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
+    try:
+        return drive(orders_topology_with_bolt(Path(sys.argv[1])), "tests.kit.spark_driver", settings, spark_executor)
+    except TxtopoError as error:
+        print(f"txtopo: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

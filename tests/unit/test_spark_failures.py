@@ -1,0 +1,82 @@
+"""Whose fault a failed Spark job is: the user's own line first, executors' trouble apart, nothing of the JVM's stack."""
+
+from __future__ import annotations
+
+import pytest
+
+from txtopo.spark.failures import classify
+
+PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/home/ann/app.py", line 7, in clean
+    raise ValueError("Connection refused")
+ValueError: Connection refused
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1097)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+def test_the_users_own_line_comes_first_and_the_jvms_stack_is_left_out() -> None:
+    """A user exception shows the user's file and line; words of infrastructure in it do not make it infrastructure."""
+    failure = classify(RuntimeError(PYTHON), component="tidy", cancelled=False)
+
+    assert (failure.kind, failure.component) == ("data", "tidy")
+    assert failure.message == "/home/ann/app.py:7: ValueError: Connection refused"
+    assert failure.detail is not None
+    assert "org.apache.spark" not in failure.detail
+    assert "Traceback" in failure.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times: ExecutorLostFailure (executor 1 exited)",
+        "org.apache.spark.shuffle.FetchFailedException: Failed to connect",
+        "A shuffle map stage with indeterminate output was failed and retried",
+        "java.io.IOException: No space left on device",
+    ],
+)
+def test_trouble_of_executors_is_infrastructure(text: str) -> None:
+    """Executor lost, fetch failed, indeterminate stages: they never count as a failure of the batch."""
+    assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "infrastructure"
+
+
+def test_a_crashed_worker_is_a_suspect() -> None:
+    """A bolt that ends its process ends without a verdict."""
+    text = "Python worker exited unexpectedly (crashed)"
+
+    assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "suspect"
+
+
+def test_results_that_are_too_large_name_their_size() -> None:
+    """Beyond 256 MiB the batch halts with the size."""
+    text = (
+        "Job aborted due to stage failure: Total size of serialized results of 3 tasks (301.2 MiB) is bigger than "
+        "spark.driver.maxResultSize (256.0 MiB)"
+    )
+
+    failure = classify(RuntimeError(text), component="tidy", cancelled=False)
+
+    assert failure.kind == "data"
+    assert "301.2 MiB" in failure.message
+    assert "256.0 MiB" in failure.message
+
+
+def test_an_error_of_sparks_own_about_the_data_names_its_condition() -> None:
+    """ANSI overflow and the like are failures of the data."""
+    failure = classify(
+        RuntimeError("[ARITHMETIC_OVERFLOW] long overflow. SQLSTATE: 22003"), component="tidy", cancelled=False
+    )
+
+    assert failure.kind == "data"
+    assert "[ARITHMETIC_OVERFLOW]" in failure.message
+
+
+def test_what_nobody_knows_is_a_suspect_and_no_endless_loop() -> None:
+    """It runs alone next time, and three times alone make it a failure of the data."""
+    assert classify(RuntimeError("something else"), component=None, cancelled=False).kind == "suspect"
+
+
+def test_a_cancelled_attempt_is_nobodys_fault() -> None:
+    """The runner knows why it cancelled."""
+    assert classify(RuntimeError(PYTHON), component="tidy", cancelled=True).kind == "infrastructure"
