@@ -230,7 +230,8 @@ def test_show_tells_why_a_batch_failed(ledger: FilledLedger, run: Run) -> None:
 
     assert said.code == 0
     assert "batch 5 of flights  FAILED" in said.out
-    assert "attempt 1 failed in clean at /data/day_005.csv:17: flights.py:12 ValueError" in said.out
+    assert "attempt 0 failed in clean at /data/day_005.csv:17: flights.py:12 ValueError" in said.out
+    assert "attempt 1 failed in the same way" in said.out
     assert "    Traceback:\n      line 12" in said.out
     assert "\x1b" not in said.out
 

@@ -218,7 +218,7 @@ class TestProcessing:
 
         hand.fail(1, 3, "suspect")
 
-        assert "ended 3 times when it ran alone" in hand.of(End)[0].reason
+        assert "no verdict from 3 attempts that ran alone" in hand.of(End)[0].reason
 
     def test_a_suspect_found_at_takeover_runs_alone(self) -> None:
         hand = Hand(plans=chain(1, 3), suspects={2: 0}, workers=3)

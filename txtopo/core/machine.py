@@ -192,7 +192,7 @@ def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
     tries = (
         f"{batch.data_failures} attempts failed"
         if failure.kind == "data"
-        else f"its process ended {batch.runs_alone} times when it ran alone"
+        else f"no verdict from {batch.runs_alone} attempts that ran alone"
     )
     where = f" in {failure.component}" if failure.component else ""
     at = f" at {failure.position}" if failure.position else ""
