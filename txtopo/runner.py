@@ -65,6 +65,8 @@ TICK_S = 0.1
 """Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
 PROGRESS_EVERY_S = 2.0
 """How often the executor is asked for progress."""
+HEARTBEAT_OVERDUE_S = 5.0
+"""Without an answer for so long Postgres counts as away. Longer than the wait for a lock, which is an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ class Runner:
         self._inbox: Inbox[Any] = world.lanes.inbox
         self._next_look = 0.0
         self._next_heartbeat = 0.0
+        self._heartbeat_since: float | None = None
+        """When the heartbeat that is not answered yet was sent."""
         self._next_progress = 0.0
         self._progress: Mapping[TransactionAttempt, int] = {}
         self._stop_request: int | None = None
@@ -110,7 +114,8 @@ class Runner:
             for action in actions:
                 self._perform(action)
             self._world.watch(state)
-        self._last_word(state.ended)
+        if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
+            self._last_word(state.ended)  # R16: who gives up because of Postgres does not wait for it once more
         return state.ended
 
     def _next_event(self, state: State) -> Event:
@@ -139,11 +144,20 @@ class Runner:
                 pass
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + HEARTBEAT_EVERY_S
+            if self._heartbeat_since is not None:
+                return self._unanswered(now - self._heartbeat_since)
             problem, planned = state.problem, state.next_txid - 1
+            self._heartbeat_since = now
             self._submit(Lane.BOOKS, lambda: self._heartbeat(problem, planned))
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_EVERY_S
             self._progress = {attempt: self._world.executor.progress(attempt) for attempt in state.running}
+        return Tick(progress=self._progress)
+
+    def _unanswered(self, seconds: float) -> Event:
+        """R16: a server that is stopped, or a network that swallows everything, breaks no connection. No call would ever come back with an error."""
+        if seconds > HEARTBEAT_OVERDUE_S:
+            return PostgresSilent(message=f"no answer from Postgres for {seconds:.0f} s")
         return Tick(progress=self._progress)
 
     # ------------------------------------------------------------------------------------------------------------------------ performing
@@ -284,6 +298,8 @@ class Runner:
             requests = self._world.ledger.heartbeat(self._world.lead, "running", problem, planned_txid)
         except PostgresUnavailable as error:
             return PostgresSilent(message=str(error))
+        finally:
+            self._heartbeat_since = None
         for request in requests:
             if request.kind == "stop" and self._stop_request is None:
                 self._stop_request = request.request_id

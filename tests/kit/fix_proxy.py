@@ -6,7 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -143,9 +143,9 @@ class PostgresProxy:
 
     # -------------------------------------------------------------------------------------------------------------------------- in threads
 
-    def _later(self, seconds: float | None, call: object) -> None:
+    def _later(self, seconds: float | None, call: Callable[[], None]) -> None:
         if seconds is not None:
-            timer = threading.Timer(seconds, call)  # type: ignore[arg-type]
+            timer = threading.Timer(seconds, call)
             timer.daemon = True
             timer.start()
             self._timers.append(timer)

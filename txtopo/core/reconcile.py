@@ -48,13 +48,6 @@ def reconcile(stores: Stores) -> Reconciled:
         plan.txid: plan for plan in (read_plan(bytes(data), "table txtopo.plan") for data in stores.mirrored_plans)
     }
     plans, restore = _uncommitted(stores, mirrored)
-    known = stores.last_txid + len(plans)
-    if stores.mark > known:
-        # Postgres lost commits (P7) and the plans to replay them are not all there.
-        raise Halted(
-            f"{stores.topology}: ZooKeeper knows batch {stores.mark} as committed, Postgres has {stores.last_txid} "
-            f"and plans up to {known} are left: Postgres was restored to an earlier time, or this is another database"
-        )
     _check_chain(stores, plans)
     return Reconciled(
         plans=tuple(plans),
@@ -85,10 +78,21 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
             )
         plans.append(plan)
         txid += 1
+    # Before the look beyond: of batches that Postgres lost, ZooKeeper keeps the last plans and has removed those in between.
+    _check_mark(stores, txid - 1)
     beyond = sorted(number for number in {*mirrored, *stores.coordinator_plans} if number >= txid)
     if beyond:
         raise Halted(f"{stores.topology}: batch {txid} has no plan, but batch {beyond[0]} has one", txid=txid)
     return plans, restore
+
+
+def _check_mark(stores: Stores, known_txid: int) -> None:
+    """R11, P7: Postgres may have lost commits only if the plans to replay them, up to `known_txid` without holes, are all there."""
+    if stores.mark > known_txid:
+        raise Halted(
+            f"{stores.topology}: ZooKeeper knows batch {stores.mark} as committed, Postgres has {stores.last_txid} "
+            f"and plans up to {known_txid} are left: Postgres was restored to an earlier time, or this is another database"
+        )
 
 
 def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:

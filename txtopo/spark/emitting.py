@@ -38,12 +38,14 @@ class Emitter:
     """The order itself, where it is too large for a local property."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Emit the parts named in `batches`; without an order (the run over empty input at start) nothing."""
+        """Emit the parts named in `batches`; without an order (the runs over nothing at start) none."""
         text = self.order
         if text is None:
             context = TaskContext.get()
             text = context.getLocalProperty(ORDER_PROPERTY) if context is not None else None
         order = json.loads(text) if text else None
+        if order is None:
+            self.spout.warm_up()
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 if order is not None:

@@ -33,6 +33,7 @@ ORDER_BYTES_MAX = 512 * 1024
 """A longer order travels inside the plan, since local properties are sent again with every task."""
 CANCEL_AGAIN_S = 0.1
 CANCEL_TRIES_MAX = 100
+WARM_UP_JOBS_MAX = 8
 _DESCRIPTION = "spark.job.description"
 
 
@@ -114,6 +115,8 @@ class SparkExecutor:
             raise
         except Exception as error:
             raise building_error(error, self._bolt_names or "topology") from error
+        if self._reusable is not None:
+            self._warm_up(self._reusable.compiled)
 
     def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
         """See Executor.process."""
@@ -153,6 +156,21 @@ class SparkExecutor:
                     self.spark.sparkContext.cancelJobsWithTag(run.tag)
         if self._options is not None:
             stop_session()
+
+    def _warm_up(self, compiled: Compiled) -> None:
+        """Run the plan over nothing, once a core at the same time: code is generated and Python workers are there before the first batch comes."""
+
+        def run() -> None:
+            with contextlib.suppress(Exception):  # whatever it is, the first batch meets it too, and can name itself
+                for counted in compiled.counted:
+                    _collect_batches(counted.frame)
+
+        cores = min(self.spark.sparkContext.defaultParallelism, WARM_UP_JOBS_MAX)
+        threads = [threading.Thread(target=run, name=f"warm-up {number}", daemon=True) for number in range(cores)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _process(self, assignment: Assignment) -> Outcome:
         attempt = assignment.attempt

@@ -75,6 +75,9 @@ class FileSpout(Spout):
 
         return emit_pieces(metadata, part["pieces"], self.fields, tally)
 
+    def warm_up(self) -> None:
+        import txtopo.spouts.csv_reading  # noqa: F401
+
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
         return tuple(Input(path=file["path"], fingerprint=bytes.fromhex(file["sha256"])) for file in metadata["files"])
 

@@ -89,6 +89,9 @@ class Spout(ABC):
         Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault, naming file and line.
         """
 
+    def warm_up(self) -> None:  # noqa: B027 - most spouts have nothing to do here
+        """Called in tasks before the first batch is there: import what `emit_part` needs, so that the first batch does not wait for it."""
+
     @abstractmethod
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
         """The inputs that this batch consumes, to be remembered for ever."""

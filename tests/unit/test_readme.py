@@ -1,0 +1,50 @@
+"""What the README shows is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from txtopo.cli.verbs import VERBS
+from txtopo.config import load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_topology_shown_is_the_example() -> None:
+    """The code block is the file, to the letter."""
+    shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+    assert shown == [(ROOT / "examples" / "flights.py").read_text(encoding="utf-8")]
+
+
+def test_the_settings_shown_are_read(tmp_path: Path) -> None:
+    """The configuration in the README is a configuration."""
+    (text,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "txtopo.toml").write_text(text)
+
+    settings = load_settings({}, cwd=tmp_path, environment={}, target=None)
+
+    assert settings.master == "spark://spark.example.com:7077"
+
+
+def test_every_command_shown_exists() -> None:
+    """No command is promised that is not there."""
+    shown = set(re.findall(r"txtopo ([a-z]+)", README)) - {"import", "runs", "when"}
+
+    assert shown <= set(VERBS), shown - set(VERBS)
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)", README))
+def test_links_lead_somewhere(link: str) -> None:
+    """Every page that is named exists."""
+    assert (ROOT / link).exists()
+
+
+@pytest.mark.parametrize("target", re.findall(r"^\$ make (\w+)", README, re.MULTILINE))
+def test_the_two_commands_are_targets(target: str) -> None:
+    """`make demo` and `make test`."""
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
