@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from txtopo.core.events import Action, AttemptEnded, CommitEnded, Event, Mirrored, Moment, PlansCut, Tick
+from txtopo.core.events import Action, AttemptEnded, CommitEnded, Event, Mirrored, Moment, PlansCut, Process, Tick
 from txtopo.core.machine import step
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State, first_state
@@ -103,3 +103,16 @@ class Hand:
     def of(self, kind: type[Wanted]) -> list[Wanted]:
         """The last event's actions of one kind."""
         return [action for action in self.actions if isinstance(action, kind)]
+
+
+def started(hand: Hand) -> list[str]:
+    """Attempts that the last event started, as `txid:attempt`."""
+    return [str(attempt) for action in hand.of(Process) for attempt, _ in action.attempts]
+
+
+def ready(count: int, **rules: Any) -> Hand:
+    """A leader with `count` batches planned."""
+    hand = Hand(**rules)
+    hand.tick()
+    hand.plans(*chain(1, count))
+    return hand

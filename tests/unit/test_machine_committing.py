@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.kit.machines import Hand, chain
+from tests.kit.machines import Hand, chain, ready, started
 from txtopo.core.events import (
     Cancel,
     Checkpoint,
@@ -20,7 +18,6 @@ from txtopo.core.events import (
     Mirror,
     PostgresAnswered,
     PostgresSilent,
-    Process,
     RecordEnd,
     Resolve,
     ResolveFailed,
@@ -30,19 +27,6 @@ from txtopo.core.events import (
 from txtopo.core.scheduling import keep_from
 from txtopo.core.state import Phase
 from txtopo.core.values import Aborted, AlreadyCommitted, Failure, Unknown
-
-
-def started(hand: Hand) -> list[str]:
-    """Attempts that the last event started, as `txid:attempt`."""
-    return [str(attempt) for action in hand.of(Process) for attempt, _ in action.attempts]
-
-
-def ready(count: int, **rules: Any) -> Hand:
-    """A leader with `count` batches planned."""
-    hand = Hand(**rules)
-    hand.tick()
-    hand.plans(*chain(1, count))
-    return hand
 
 
 class TestCommitting:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.kit.machines import Hand, chain, plan
+from tests.kit.machines import Hand, chain, plan, ready, started
 from txtopo.core.events import (
     AttemptNotBegun,
     Cancel,
@@ -23,19 +21,6 @@ from txtopo.core.events import (
 from txtopo.core.state import Phase
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import InvariantBroken
-
-
-def started(hand: Hand) -> list[str]:
-    """Attempts that the last event started, as `txid:attempt`."""
-    return [str(attempt) for action in hand.of(Process) for attempt, _ in action.attempts]
-
-
-def ready(count: int, **rules: Any) -> Hand:
-    """A leader with `count` batches planned."""
-    hand = Hand(**rules)
-    hand.tick()
-    hand.plans(*chain(1, count))
-    return hand
 
 
 class TestPlanning:

@@ -1,0 +1,222 @@
+"""Taking the lead on memory stores: the order of the steps, and what each of them is there for (R1, R2, R9, R11, R12)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.kit.machines import plan
+from txtopo.committers.memory import MemoryLedger, MemoryPostgres
+from txtopo.coordinators.batches import TopologyCoordinator
+from txtopo.coordinators.codec import Identity as Candidate
+from txtopo.coordinators.election import Election
+from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
+from txtopo.core.plan import Plan
+from txtopo.core.values import Failure, TransactionAttempt
+from txtopo.errors import Fenced, Halted, LeadLost
+from txtopo.leading import Identity, Leadership, take_lead
+from txtopo.ports import AttemptStart, MirrorEntry
+
+CODE = b"code-1"
+OTHER = b"code-2"
+
+
+def nothing() -> None:
+    """What happens in between, mostly."""
+
+
+class Noting:
+    """Passes every call on, and notes its name before; `before` says what happens just then, by method."""
+
+    def __init__(
+        self, inner: Any, name: str, calls: list[str], before: Mapping[str, Callable[[], None]] | None = None
+    ) -> None:
+        self._inner, self._name, self._calls, self._before = inner, name, calls, before or {}
+
+    def __getattr__(self, method: str) -> Any:
+        self._calls.append(f"{self._name}.{method}")
+        self._before.get(method, nothing)()
+        return getattr(self._inner, method)
+
+
+class Candidacy:
+    """One driver that stands in the queue of both stores."""
+
+    def __init__(
+        self, zookeeper: MemoryZooKeeper, postgres: MemoryPostgres, *, code: bytes = CODE, epoch_seen: int = 1 << 40
+    ) -> None:
+        nonce = str(uuid.uuid4())
+        self.identity = Identity(
+            topology="t", owner_nonce=nonce, new_incarnation=str(uuid.uuid4()), code_hash=code, host="h", pid=1, application="a.py:t", description={},
+            epoch_seen=epoch_seen,
+        )  # fmt: skip
+        self.calls: list[str] = []
+        self.session = MemorySession(zookeeper)
+        self.coordinator = TopologyCoordinator(self.session, "t")
+        self.ledger = MemoryLedger(postgres, "t")
+        self.election = Election(self.session, "t", Candidate(host="h", pid=1, since="-", nonce=nonce))
+        self.election.enter()
+        self.said: list[str] = []
+        self.before_claim: Callable[[], None] = nothing
+
+    def lead(self) -> Leadership:
+        """Take the lead as a driver does."""
+        noting: list[Any] = [
+            Noting(self.election, "candidacy", self.calls),
+            Noting(self.coordinator, "coordinator", self.calls),
+            Noting(self.ledger, "ledger", self.calls, {"claim_fence": self.before_claim}),
+        ]
+        return take_lead(self.identity, *noting, self.said.append)
+
+    def die(self) -> None:
+        """The process is gone, its session with it."""
+        self.ledger.close()
+        self.session.close()
+
+
+@pytest.fixture
+def zookeeper() -> MemoryZooKeeper:
+    return MemoryZooKeeper()
+
+
+@pytest.fixture
+def postgres() -> MemoryPostgres:
+    return MemoryPostgres()
+
+
+def first_plan(leadership: Leadership) -> Plan:
+    """A plan that follows the genesis row."""
+    return replace(plan(1, leadership.last_digest), incarnation=leadership.lead.incarnation)
+
+
+def test_the_steps_have_the_order_that_makes_them_safe(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """R12 before anything, Z1 before R1, R1 before R2, and what decides is read behind the epoch write (Z8)."""
+    driver = Candidacy(zookeeper, postgres)
+
+    driver.lead()
+
+    assert driver.calls == [
+        "ledger.read_fence",
+        "coordinator.read",
+        "candidacy.confirm",
+        "ledger.claim_fence",
+        "coordinator.write_epoch",
+        "coordinator.read",
+    ]
+
+
+def test_a_candidate_that_is_not_first_raises_no_epoch(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """Z1: one that slept, and woke when another had its place, would fence that one for nothing."""
+    leader, sleeper = Candidacy(zookeeper, postgres), Candidacy(zookeeper, postgres)
+    epoch = leader.lead().lead.epoch
+
+    with pytest.raises(LeadLost):
+        sleeper.lead()
+
+    assert postgres.topologies["t"].fence.epoch == epoch
+
+
+def test_the_epoch_is_above_that_of_zookeeper_too(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """R1: after Postgres was restored to an earlier time ZooKeeper's epoch is the higher one."""
+    before = Candidacy(zookeeper, postgres)
+    lead = before.lead().lead
+    before.coordinator.write_epoch(replace(lead, epoch=lead.epoch + 6), "memory")
+    before.die()
+
+    assert Candidacy(zookeeper, postgres).lead().lead.epoch == lead.epoch + 7
+
+
+@pytest.mark.parametrize(
+    ("code", "epoch_seen", "leads"),
+    [(OTHER, 0, False), (OTHER, 1, True), (CODE, 0, True)],
+    ids=["other code, started before", "other code, started after", "same code"],
+)
+def test_a_standby_with_other_code_stands_aside_unless_it_was_started_later(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres, code: bytes, epoch_seen: int, leads: bool
+) -> None:
+    """R12: old code that waited must not take over from the newer one."""
+    leader = Candidacy(zookeeper, postgres)
+    assert leader.lead().lead.epoch == 1
+    leader.die()
+    standby = Candidacy(zookeeper, postgres, code=code, epoch_seen=epoch_seen)
+
+    if leads:
+        assert standby.lead().lead.epoch == 2
+    else:
+        with pytest.raises(Fenced, match="other code"):
+            standby.lead()
+        assert postgres.topologies["t"].fence.epoch == 1
+
+
+def test_another_cluster_with_the_same_incarnation_halts(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """R11: a copy of the database is not the database; nothing is written to ZooKeeper for it."""
+    before = Candidacy(zookeeper, postgres)
+    lead = before.lead().lead
+    before.coordinator.write_epoch(replace(lead, epoch=lead.epoch + 1), "another cluster")
+    before.die()
+    driver = Candidacy(zookeeper, postgres)
+
+    with pytest.raises(Halted, match="another cluster"):
+        driver.lead()
+
+    assert driver.coordinator.read().epoch == lead.epoch + 1
+
+
+def test_another_incarnation_halts_before_the_fence_is_claimed(postgres: MemoryPostgres) -> None:
+    """R11: these stores do not belong together, so neither is written."""
+    before = Candidacy(MemoryZooKeeper(), postgres)
+    lead = before.lead().lead
+    driver = Candidacy(MemoryZooKeeper(), postgres)
+    driver.coordinator.write_epoch(replace(lead, incarnation=str(uuid.uuid4())), "memory")
+
+    with pytest.raises(Halted, match="incarnation"):
+        driver.lead()
+
+    assert postgres.topologies["t"].fence.epoch == lead.epoch
+
+
+def test_what_the_old_leader_wrote_last_is_taken_up(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """Z8: a plan that came in between the first look and the epoch write is there, and is not cut again."""
+    old = Candidacy(zookeeper, postgres)
+    leadership = old.lead()
+    one = first_plan(leadership)
+    new = Candidacy(zookeeper, postgres)
+    zookeeper.expire(old.session)
+    late = TopologyCoordinator(MemorySession(zookeeper), "t")
+    late.write_epoch(replace(leadership.lead, epoch=2), "memory")
+    new.before_claim = lambda: late.record_plans([one])
+
+    found = new.lead()
+
+    assert found.lead.epoch == 3
+    assert [each.txid for each in found.reconciled.plans] == [1]
+
+
+def test_a_wiped_zookeeper_gets_plans_and_attempt_ids_back(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres
+) -> None:
+    """R9, R11: what is uncommitted stands in both stores again before anything else happens, and no attempt id is used twice."""
+    old = Candidacy(zookeeper, postgres)
+    leadership = old.lead()
+    one = first_plan(leadership)
+    old.coordinator.record_plans([one])
+    old.ledger.begin_attempts(leadership.lead, [AttemptStart(attempt=TransactionAttempt(1, 4), alone=False)])
+    old.ledger.end_attempt(
+        leadership.lead, TransactionAttempt(1, 4), "failed", Failure(kind="infrastructure", message="gone")
+    )
+    old.ledger.mirror(leadership.lead, [MirrorEntry(plan=one, inputs={})])
+    old.die()
+    zookeeper.wipe()
+    new = Candidacy(zookeeper, postgres)
+
+    found = new.lead()
+
+    view = new.coordinator.read()
+    assert view.plans == {1: one.bytes}
+    assert view.attempts == {1: 4}
+    assert found.reconciled.next_attempts == {1: 5}
+    assert new.said == []  # nothing is committed yet, so there is nothing to tell
