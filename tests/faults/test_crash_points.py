@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.kit.drivers import World
@@ -16,19 +13,10 @@ HITS = dict.fromkeys((CrashPoint.ATTEMPT_BEGUN, CrashPoint.PROCESSED, CrashPoint
 """In the middle of the run where a point is reached once a batch; elsewhere the first time."""
 
 
-@pytest.fixture
-def world(database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
-    """Six files to count."""
-    folder = tmp_path / "orders"
-    write_orders(folder, FILES)
-    made = World(database, zookeeper_root, folder, tmp_path)
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("point", list(CrashPoint), ids=lambda point: point.value)
 def test_counts_stay_right_when_the_driver_dies_at(point: CrashPoint, world: World) -> None:
     """Counts that stay right under any crash."""
+    write_orders(world.folder, FILES)
     killed = world.start(failpoints=f"{point.value}=exit@{HITS.get(point, 1)}")
     assert killed.wait() == -9, f"the point was not reached; the driver said:\n{killed.output()}"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,14 +18,6 @@ POINTS = [
     (CrashPoint.BEFORE_COMMIT, 5),
     (CrashPoint.COMMITTED, 5),
 ]
-
-
-@pytest.fixture
-def world(database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
-    made = World(database, zookeeper_root, tmp_path / "orders", tmp_path)
-    made.folder.mkdir()
-    yield made
-    made.close()
 
 
 @pytest.mark.slow

@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
 from psycopg2 import sql
 
 from tests.kit.drivers import SESSION_S, DriverProcess, World, wait_until, zookeeper_client
@@ -21,15 +19,6 @@ from txtopo.local.postgres import LocalPostgres
 OTHER_CODE = "0.06"
 """Another value in the spout's description, so that the driver has another code hash."""
 PLANS = "/orders/coordinator/meta"
-
-
-@pytest.fixture
-def world(database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
-    folder = tmp_path / "orders"
-    folder.mkdir()
-    made = World(database, zookeeper_root, folder, tmp_path)
-    yield made
-    made.close()
 
 
 def start_leader(world: World, failpoints: str = "") -> DriverProcess:

@@ -17,14 +17,6 @@ SESSION = "2"
 
 
 @pytest.fixture
-def world(database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
-    made = World(database, zookeeper_root, tmp_path / "orders", tmp_path)
-    made.folder.mkdir()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def fragile(own_postgres: LocalPostgres, own_zookeeper: LocalZooKeeper, tmp_path: Path) -> Iterator[World]:
     """Servers of the test's own, to be crashed."""
     from txtopo.committers.migrating import migrate

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +13,10 @@ from tests.kit.orders import recount, write_orders
 FILES = 5
 
 
-@pytest.fixture
-def world(database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
-    """Five files to count; the test itself looks at Postgres directly, drivers are told which way to take."""
-    folder = tmp_path / "orders"
-    write_orders(folder, FILES)
-    made = World(database, zookeeper_root, folder, tmp_path)
-    yield made
-    made.close()
+@pytest.fixture(autouse=True)
+def five_files(world: World) -> None:
+    """To count; the test itself looks at Postgres directly, drivers are told which way to take."""
+    write_orders(world.folder, FILES)
 
 
 def start_behind(proxy: PostgresProxy, world: World, *, once: bool = True, **settings: Any) -> DriverProcess:

@@ -1,0 +1,252 @@
+"""The runner on memory stores: what is durable before a row is emitted, and how a leadership ends (R3, R7, R9, R15, R16, Z5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from tests.kit.orders import write_orders
+from txtopo.coordinators.batches import TopologyCoordinator
+from txtopo.coordinators.memory import MemorySession
+from txtopo.core.state import Rules, State
+from txtopo.core.values import Failed, Failure, Outcome, TransactionAttempt
+from txtopo.planner import Planner
+from txtopo.ports import Assignment, Executor
+from txtopo.runner import Runner
+from txtopo.spouts.cutting import FileCoordinator
+from txtopo.testing.inprocess import InProcessExecutor
+from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+from txtopo.topology.components import Topology
+
+LONG_S = 300.0
+"""A simulated run that lasts longer has missed what should have ended it."""
+FILES = 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_orders(tmp_path / "orders", FILES, rows=5)
+    return tmp_path / "orders"
+
+
+def making(act: Callable[[Sequence[Assignment]], Sequence[Outcome] | None]) -> Callable[[Topology, bytes], Executor]:
+    """An executor that lets the test act first; the test may give the outcomes itself."""
+
+    class Acting(InProcessExecutor):
+        def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+            outcomes = act(wave)
+            return super().process(wave) if outcomes is None else outcomes
+
+    return Acting
+
+
+def fail_first(wave: Sequence[Assignment]) -> Sequence[Outcome] | None:
+    """Every batch's attempt 0 fails for a reason that passes."""
+    if any(assignment.attempt.attempt for assignment in wave):
+        return None
+    failure = Failure(kind="infrastructure", message="a disk was away")
+    return [Failed(attempt=assignment.attempt, failure=failure) for assignment in wave]
+
+
+def within(stores: SimulatedStores, watch: Callable[[State], None]) -> Callable[[State], None]:
+    """Watch a run, and fail the test instead of waiting for ever."""
+    begin = stores.clock.now
+
+    def watched(state: State) -> None:
+        assert stores.clock.now - begin < LONG_S, "nothing ended this run"
+        watch(state)
+
+    return watched
+
+
+def waiting_driver(folder: Path, stores: SimulatedStores) -> SimulatedDriver:
+    """One that commits what is there and then waits for new files."""
+    return SimulatedDriver(topology=orders_topology(folder), stores=stores, once=False)
+
+
+def test_plan_and_attempt_are_durable_in_both_stores_before_a_row_is_emitted(folder: Path) -> None:
+    """I8, R3: whoever takes over knows of every attempt that ever emitted, and no attempt id is used twice."""
+    stores = SimulatedStores()
+    emitted: list[TransactionAttempt] = []
+
+    def look(wave: Sequence[Assignment]) -> Sequence[Outcome] | None:
+        view = TopologyCoordinator(MemorySession(stores.zookeeper), "orders").read()
+        for assignment in wave:
+            txid, attempt = assignment.attempt.txid, assignment.attempt.attempt
+            assert txid in view.plans
+            assert view.attempts[txid] == attempt
+            assert stores.postgres.topologies["orders"].attempts[(txid, attempt)].state == "begun"
+            emitted.append(assignment.attempt)
+        return fail_first(wave)
+
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores, make_executor=making(look)).run()
+
+    assert end.kind == "finished"
+    assert sorted(emitted) == [TransactionAttempt(txid, attempt) for txid in range(1, FILES + 1) for attempt in (0, 1)]
+    attempts = stores.postgres.topologies["orders"].attempts
+    assert {attempts[(txid, 0)].state for txid in range(1, FILES + 1)} == {"failed"}
+    assert {attempts[(txid, 1)].state for txid in range(1, FILES + 1)} == {"applied"}
+
+
+@pytest.mark.parametrize("store", ["postgres", "zookeeper"])
+def test_nothing_is_emitted_while_a_store_cannot_remember_the_attempt(folder: Path, store: str) -> None:
+    """I8: an attempt that nobody remembers must not run."""
+    stores = SimulatedStores()
+    away_until: list[float] = []
+
+    def look(wave: Sequence[Assignment]) -> Sequence[Outcome] | None:
+        assert not stores.postgres.unavailable and not stores.zookeeper.unavailable, "emitted without a begin"
+        return fail_first(wave)
+
+    def act(state: State) -> None:
+        if not away_until and any(attempt.attempt == 1 for attempt in state.running):
+            away_until.append(stores.clock.now + 3.0)
+        getattr(stores, store).unavailable = bool(away_until) and stores.clock.now < away_until[0]
+
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, make_executor=making(look))
+    driver.watch = within(stores, act)
+
+    assert driver.run().kind == "finished"
+    assert away_until
+    attempts = stores.postgres.topologies["orders"].attempts
+    assert max(attempt for _, attempt in attempts) > 1  # the id that may be remembered somewhere was not used again
+
+
+def test_a_lost_session_ends_the_leadership_of_a_driver_that_has_nothing_to_do(folder: Path) -> None:
+    """Z5: LOST is a step-down, also when no write would find it out; and who lost the lead writes nothing more (R15)."""
+    stores = SimulatedStores()
+    driver = waiting_driver(folder, stores)
+
+    def act(state: State) -> None:
+        if state.last_txid == FILES and driver.session is not None:
+            stores.zookeeper.expire(driver.session)
+
+    driver.watch = within(stores, act)
+    end = driver.run()
+
+    assert (end.kind, "session is lost" in end.reason) == ("lead_lost", True)
+    assert stores.postgres.topologies["orders"].life["state"] == "running"
+
+
+def test_a_suspended_session_is_noticed_and_so_is_its_return(folder: Path) -> None:
+    """Z5: while it is suspended nothing is planned; a return without a loss goes on."""
+    stores = SimulatedStores()
+    driver = waiting_driver(folder, stores)
+    steps: list[str] = []
+
+    def act(state: State) -> None:
+        assert driver.session is not None
+        if state.last_txid == FILES and not steps:
+            steps.append("suspended")
+            stores.zookeeper.suspend(driver.session)
+        elif steps == ["suspended"] and state.suspended_since is not None:
+            steps.append("noticed")
+            stores.zookeeper.resume(driver.session)
+        elif steps == ["suspended", "noticed"] and state.suspended_since is None:
+            steps.append("returned")
+            write_orders(folder, 1, rows=5, first=FILES + 1)
+        elif len(steps) == 3 and state.last_txid == FILES + 1:
+            steps.append("went on")
+            stores.postgres.ask("orders", "stop")
+
+    driver.watch = within(stores, act)
+
+    assert driver.run().kind == "stopped"
+    assert steps == ["suspended", "noticed", "returned", "went on"]
+
+
+def test_a_leader_with_nothing_to_do_notices_that_postgres_is_away_and_gives_up(folder: Path) -> None:
+    """R16: a driver that reaches Postgres may then lead."""
+    stores = SimulatedStores()
+    driver = waiting_driver(folder, stores)
+    since: list[float] = []
+
+    def act(state: State) -> None:
+        if state.last_txid == FILES and not since:
+            since.append(stores.clock.now)
+            stores.postgres.unavailable = True
+
+    driver.watch = within(stores, act)
+    end = driver.run()
+
+    assert (end.kind, "Postgres has been away" in end.reason) == ("lead_lost", True)
+    assert 30 <= stores.clock.now - since[0] < 40
+
+
+def test_a_leader_that_is_replaced_ends_as_fenced(folder: Path) -> None:
+    """R4: another epoch in the fence ends the leadership with the next thing that is written, the heartbeat at the latest."""
+    stores = SimulatedStores()
+    driver = waiting_driver(folder, stores)
+
+    def act(state: State) -> None:
+        rows = stores.postgres.topologies["orders"]
+        if state.last_txid == FILES and rows.fence.epoch == 1:
+            rows.fence = replace(rows.fence, epoch=2)
+
+    driver.watch = within(stores, act)
+
+    assert driver.run().kind == "fenced"
+    assert stores.postgres.topologies["orders"].life["state"] == "running"
+
+
+def test_a_stop_at_once_cancels_what_runs_and_writes_it_down(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: no attempt stays open behind a driver that could still tell; otherwise the next leader takes it for a suspect."""
+    stores = SimulatedStores()
+    runners: list[Runner] = []
+    run = Runner.run
+    monkeypatch.setattr(Runner, "run", lambda self, state: (runners.append(self), run(self, state))[1])
+    cancelled: list[TransactionAttempt] = []
+    monkeypatch.setattr(InProcessExecutor, "cancel", lambda self, attempt: cancelled.append(attempt))
+    began: list[TransactionAttempt] = []
+
+    def act(wave: Sequence[Assignment]) -> Sequence[Outcome] | None:
+        began.append(wave[0].attempt)
+        runners[0].request_stop(at_once=True, reason="interrupted")
+        return None
+
+    end = SimulatedDriver(
+        topology=orders_topology(folder), stores=stores, make_executor=making(act), rules=Rules(workers=1)
+    ).run()
+
+    assert end.kind == "stopped"
+    rows = stores.postgres.topologies["orders"]
+    assert rows.attempts[(began[0].txid, began[0].attempt)].state == "cancelled"
+    assert rows.life["state"] == "stopped"
+    assert rows.fence.last_txid == 0
+
+
+def test_trouble_with_the_source_passes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K8: a share that is away for a moment is infrastructure: it is tried again and never ends the run."""
+    ready = FileCoordinator.is_ready
+    troubles = [OSError("stale file handle"), OSError("stale file handle")]
+
+    def is_ready(self: FileCoordinator) -> bool:
+        if troubles:
+            raise troubles.pop()
+        return ready(self)
+
+    monkeypatch.setattr(FileCoordinator, "is_ready", is_ready)
+    stores = SimulatedStores()
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores)
+    driver.watch = within(stores, lambda state: None)
+
+    assert driver.run().kind == "finished"
+    assert stores.postgres.topologies["orders"].fence.last_txid == FILES
+
+
+def test_a_plan_is_mirrored_before_its_batch_is_committed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R9: with the inputs that it consumes, by the entry that the planner makes."""
+    mirrored: list[int] = []
+    entry = Planner.mirror_entry
+    monkeypatch.setattr(Planner, "mirror_entry", lambda self, plan: (mirrored.append(plan.txid), entry(self, plan))[1])
+    stores = SimulatedStores()
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+
+    rows = stores.postgres.topologies["orders"]
+    assert mirrored == sorted(rows.plans) == [1, 2, 3]
+    assert sorted(txid for _, txid in rows.sources.values()) == [1, 2, 3]
