@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test check clean
+.PHONY: setup demo test check bench simulate clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,15 @@ demo: setup
 # All tests, on real services.
 test: setup
 	@$(BIN)/python -m pytest
+
+# What a batch costs beside bare PySpark, as ratios of one run.
+bench: setup
+	@$(BIN)/python benchmarks/daily_files.py
+
+# A long search: SEEDS simulated histories with faults and deaths; each failure names its seed.
+SEEDS ?= 20000
+simulate: setup
+	@TXTOPO_SIMULATION_SEEDS=$(SEEDS) $(BIN)/python -m pytest --quiet --timeout=0 tests/simulation
 
 # Format, lint, strict types, import arrows, layout.
 check: setup

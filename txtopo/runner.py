@@ -114,6 +114,8 @@ class Runner:
             for action in actions:
                 self._perform(action)
             self._world.watch(state)
+        for attempt in sorted(state.running):
+            self._world.executor.cancel(attempt)  # R15: whatever ended the lead, its jobs end with it
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
             self._last_word(state.ended)  # R16: who gives up because of Postgres does not wait for it once more
         return state.ended

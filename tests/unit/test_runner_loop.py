@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
 from txtopo.core.state import State
+from txtopo.core.values import TransactionAttempt
 from txtopo.errors import TxtopoError
 from txtopo.ports import Assignment, Executor
 from txtopo.testing.inprocess import InProcessExecutor
@@ -153,3 +155,35 @@ def test_assignments_carry_whole_metadata(folder: Path) -> None:
     ).run()
 
     assert [len(assignment.metadata["files"]["files"]) for assignment in seen] == [3]
+
+
+@pytest.mark.parametrize("loss", ["session", "fenced"])
+def test_a_lost_lead_stops_the_jobs_that_run(folder: Path, loss: str) -> None:
+    """R15: step-down stops jobs, whoever ended the lead."""
+    write_orders(folder, 30, rows=1)
+    stores = SimulatedStores()
+    cancelled: list[str] = []
+
+    class Noting(InProcessExecutor):
+        def cancel(self, attempt: TransactionAttempt) -> None:
+            cancelled.append(str(attempt))
+            super().cancel(attempt)
+
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, make_executor=Noting)
+    seen: set[str] = set()
+
+    def lose(state: State) -> None:
+        if state.running and not seen:
+            seen.update(str(attempt) for attempt in state.running)
+            if loss == "session" and driver.session is not None:
+                stores.zookeeper.expire(driver.session)
+            else:
+                stores.postgres.topologies["orders"].fence = replace(
+                    stores.postgres.topologies["orders"].fence, epoch=99
+                )
+
+    driver.watch = lose
+    end = driver.run()
+
+    assert end.kind == ("lead_lost" if loss == "session" else "fenced")
+    assert cancelled
