@@ -50,13 +50,20 @@ def normalise_dsn(dsn: str) -> URL:
     try:
         # libpq reads it, so that whatever psql understands is understood here, and nothing else.
         values: dict[str, str] = psycopg2.extensions.parse_dsn(text)
+        port = values.get("port", "")
+        if not all(number.isdigit() for number in port.split(",") if number):
+            raise ValueError("the port is no number")
     except (psycopg2.Error, ValueError):
+        # Neither the text nor the parser's message is shown: where it cannot be read, nobody knows where the password ends.
         raise ConfigurationError(
-            f"{mask_dsn(dsn)!r} is no Postgres connection string; write postgresql://user:password@host:5432/database or host=… dbname=…"
-        ) from None  # its message may quote the password
-    host, port = values.get("host", ""), values.get("port", "")
-    if "@" in host[1:]:  # the end of a password with an @ in it
-        raise ConfigurationError(f"{mask_dsn(dsn)!r}: write @ in a password as %40")
+            "the DSN is no Postgres connection string; write postgresql://user:password@host:5432/database or host=… dbname=…, "
+            "and in a password / as %2F, @ as %40, : as %3A"
+        ) from None
+    host = values.get("host", "")
+    if "@" in host[1:] or (
+        "/" in host[1:] and not host.startswith("/")
+    ):  # the end of a password with such a sign in it
+        raise ConfigurationError(f"{mask_dsn(dsn)!r}: write @ in a password as %40, / as %2F")
     single = bool(host) and not re.search(r"[,/@:]", host) and (not port or port.isdigit())
     own = {"user", "password", "dbname"} | ({"host", "port"} if single else set())
     return URL.create(

@@ -52,9 +52,9 @@ class TopologyCoordinator:
         self._known: set[int] = set()
         """Txids whose metadata nodes are there, so that cleanup need not list them."""
 
-    def read(self) -> CoordinatorView:
+    def read(self, plans_above: int = 0) -> CoordinatorView:
         """See the port."""
-        return self._reader.read()
+        return self._reader.read(plans_above)
 
     # -------------------------------------------------------------------------------------------------------------------------------- epoch
 

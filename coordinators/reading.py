@@ -18,8 +18,8 @@ class TopologyReader:
         self._topology = topology
         self._paths = TopologyPaths(topology)
 
-    def read(self) -> CoordinatorView:
-        """Everything there is, as `txtopo.ports.Coordinator.read` promises."""
+    def read(self, plans_above: int = 0) -> CoordinatorView:
+        """What there is, as `txtopo.ports.Coordinator.read` promises."""
         epoch = self.epoch()
         if epoch is None:
             return CoordinatorView(incarnation=None, epoch=0, system_identifier=None, mark=0)
@@ -28,7 +28,7 @@ class TopologyReader:
             epoch=epoch.epoch,
             system_identifier=epoch.system_identifier,
             mark=codec.decode_mark(self.required(self._paths.mark), self._paths.mark),
-            plans=self._read_plans(epoch.incarnation),
+            plans=self._read_plans(epoch.incarnation, plans_above),
             attempts=codec.decode_attempts(self.required(self._paths.attempts), self._paths.attempts),
         )
 
@@ -44,9 +44,11 @@ class TopologyReader:
                 )
         return None if found is None else codec.decode_epoch(found[0], self._paths.epoch)
 
-    def _read_plans(self, incarnation: str) -> dict[int, bytes]:
+    def _read_plans(self, incarnation: str, above: int) -> dict[int, bytes]:
         plans: dict[int, bytes] = {}
         for txid in self.txids():
+            if txid <= above:
+                continue
             path = self._paths.plan(txid)
             found = self._session.get(path)
             if found is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -22,10 +23,13 @@ from txtopo.errors import (
     ConfigurationError,
     Fenced,
     Halted,
+    InvariantBroken,
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
+    TxtopoError,
     ZooKeeperUnavailable,
+    told,
 )
 from txtopo.lanes import ThreadLanes
 from txtopo.leading import Identity, Leadership, take_lead
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 
 MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
 ZOOKEEPER_START_S = 15.0
+SCRIPT = "python "
+"""Before the name of an application that was run from its own script and not by `txtopo run`."""
 STANDBY_SAYS_EVERY_S = 30.0
 
 
@@ -78,11 +84,17 @@ def _run_with_early_spark(application: str, settings: Settings) -> int:
 
 
 def run_topology(topology: Topology, **flags: Any) -> int:
-    """`topology.run(...)`: the same from Python; keyword arguments are the flags of `txtopo run`, e.g. once=True, dsn="postgresql://…"."""
+    """`topology.run(...)`: the same from Python; errors are told on stderr as by the command, and their exit code is returned."""
     from txtopo.config import load_settings
 
-    settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
-    return drive(topology, topology.module_file or topology.name, settings, spark_executor)
+    try:
+        settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
+        return drive(topology, f"{SCRIPT}{Path(sys.argv[0]).name or topology.name}", settings, spark_executor)
+    except InvariantBroken:
+        raise
+    except TxtopoError as error:
+        print(told(error), file=sys.stderr, flush=True)
+        return error.exit_code
 
 
 def drive(topology: Topology, application: str, settings: Settings, make_executor: MakeExecutor) -> int:

@@ -91,6 +91,12 @@ class InvariantBroken(TxtopoError):
     """A programmer's mistake inside txtopo: the topology stops rather than go on with wrong data (R18)."""
 
 
+def told(error: TxtopoError) -> str:
+    """The error as an operator reads it: what failed and why, then what to type next."""
+    following = getattr(error, "next_command", None)
+    return f"txtopo: {error}" + (f"\n  next: {following}" if following else "")
+
+
 def invariant(condition: object, message: str) -> None:
     """Stop the topology when `condition` does not hold. Unlike `assert` it stays on under `-O` (R18)."""
     if not condition:

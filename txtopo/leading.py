@@ -14,6 +14,9 @@ from txtopo.errors import Fenced, Halted
 from txtopo.faults import CrashPoint
 from txtopo.ports import Candidacy, Claim, Coordinator, Ledger
 
+_NO_PLANS = (1 << 63) - 1
+"""Above every txid."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
@@ -50,7 +53,7 @@ def take_lead(
     """Claim the fence, write the epoch, compare the stores. Raises Fenced, Halted, LeadLost, StoreUnavailable; safe to run again after any crash."""
     faults.reach(CrashPoint.ELECTED)
     _stand_aside(identity, ledger)
-    before = coordinator.read()
+    before = coordinator.read(plans_above=_NO_PLANS)
     candidacy.confirm()  # a candidate that was asleep must not raise the epoch
     claimed = ledger.claim_fence(  # R1
         Claim(
@@ -63,11 +66,11 @@ def take_lead(
     _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
     coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
     faults.reach(CrashPoint.EPOCH_WRITTEN)
-    after = coordinator.read()
+    after = coordinator.read(plans_above=claimed.last_txid)
     reconciled = reconcile(  # R11
         Stores(
             topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
-            mark=after.mark, coordinator_plans={txid: data for txid, data in after.plans.items() if txid > claimed.last_txid},
+            mark=after.mark, coordinator_plans=after.plans,
             mirrored_plans=claimed.plans, coordinator_attempts=after.attempts, attempts=claimed.attempts,
         )
     )  # fmt: skip

@@ -70,7 +70,7 @@ class Planner:
         if source is None:
             raise Halted("the planner was not opened")
         deadline = self.clock.monotonic() + CUT_S
-        while len(self._unrecorded) < count and source.is_ready():
+        while len(self._unrecorded) < count and self._is_ready(source, first_txid):
             txid = first_txid + len(self._unrecorded)
             try:
                 self._unrecorded.append(self._plan(source, txid))
@@ -87,6 +87,14 @@ class Planner:
         if plans:
             self._record(plans)
         return Cutting(plans=plans, exhausted=self.once and not plans and source.is_exhausted())
+
+    def _is_ready(self, source: SpoutCoordinator, txid: int) -> bool:
+        try:
+            return source.is_ready()
+        except FileNotFoundError as error:
+            if not self.once:
+                raise  # it may come yet
+            raise Halted(f"{self.lead.topology} has no input: {error}", txid=txid, next_command=_TRY_AGAIN) from error
 
     def metadata(self, plan: Plan) -> Mapping[str, Metadata]:
         """The plan's metadata by spout, with pieces from `plan_part` put back."""

@@ -151,8 +151,11 @@ class CoordinatorView:
 class Coordinator(Protocol):
     """Metadata, attempt ids and epoch of one topology in ZooKeeper, written against a CoordinatorSession."""
 
-    def read(self) -> CoordinatorView:
-        """Everything there is. Stale unless `write_epoch` came before on the same session (Z8). Unreadable nodes raise Halted with the path (Z14)."""
+    def read(self, plans_above: int = 0) -> CoordinatorView:
+        """What there is; of the plans only those of txids above `plans_above`, since kept ones may be thousands and each costs a round trip.
+
+        Stale unless `write_epoch` came before on the same session (Z8). Unreadable nodes raise Halted with the path (Z14).
+        """
 
     def write_epoch(self, lead: Lead, system_identifier: str) -> None:
         """Compare-and-set the epoch (R2); the barrier before `read`. Raises Fenced when ZooKeeper has this epoch already or a newer one.

@@ -65,12 +65,10 @@ class Candidacy:
 
     def lead(self) -> Leadership:
         """Take the lead as a driver does."""
-        noting: list[Any] = [
-            Noting(self.election, "candidacy", self.calls),
-            Noting(self.coordinator, "coordinator", self.calls),
-            Noting(self.ledger, "ledger", self.calls, {"claim_fence": self.before_claim}),
-        ]
-        return take_lead(self.identity, *noting, self.said.append)
+        candidacy: Any = Noting(self.election, "candidacy", self.calls)
+        coordinator: Any = Noting(self.coordinator, "coordinator", self.calls)
+        ledger: Any = Noting(self.ledger, "ledger", self.calls, {"claim_fence": self.before_claim})
+        return take_lead(self.identity, candidacy, coordinator, ledger, self.said.append)
 
     def die(self) -> None:
         """The process is gone, its session with it."""

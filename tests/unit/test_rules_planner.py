@@ -92,7 +92,7 @@ def planner(source: Source, stores: Stores, *, once: bool = True, last_metadata:
     both: Any = stores
     spout: Any = source
     return Planner(
-        lead=LEAD, spout=SpoutComponent(name="s", spout=spout), coordinator=both, ledger=both, clock=SimulatedClock(), once=once, say=[].append,
+        lead=LEAD, spout=SpoutComponent(name="s", spout=spout), coordinator=both, ledger=both, clock=SimulatedClock(), once=once, say=lambda message: None,
         last_digest=LAST_DIGEST, last_metadata=last_metadata,
     )  # fmt: skip
 
@@ -191,10 +191,10 @@ def test_what_was_recorded_is_not_recorded_again() -> None:
 def test_good_batches_before_a_bad_one_are_planned_and_the_bad_one_halts_after_them() -> None:
     """Nothing is skipped, and nothing good is held up."""
     stores = Stores()
-    made = opened(Source({"file": "/1"}, BatchDataError("no column pieces")), stores)
+    made = opened(Source({"file": "/1"}, BatchDataError("no column pieces", component="s")), stores)
 
     assert [plan.txid for plan in made.cut(1, 4).plans] == [1]
-    with pytest.raises(Halted, match="batch 2 of t .*no column pieces") as caught:
+    with pytest.raises(Halted, match=r"batch 2 of t .*no column pieces") as caught:
         made.cut(2, 4)
     assert caught.value.txid == 2
     assert len(stores.recorded) == 1

@@ -10,12 +10,15 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
+from txtopo.committers.memory import MemoryLedger
 from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.memory import MemorySession
+from txtopo.core.events import End
+from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
-from txtopo.core.values import Failed, Failure, Outcome, TransactionAttempt
+from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, TransactionAttempt, Unknown
 from txtopo.planner import Planner
-from txtopo.ports import Assignment, Executor
+from txtopo.ports import Assignment, Executor, MirrorEntry
 from txtopo.runner import Runner
 from txtopo.spouts.cutting import FileCoordinator
 from txtopo.testing.inprocess import InProcessExecutor
@@ -198,7 +201,12 @@ def test_a_stop_at_once_cancels_what_runs_and_writes_it_down(folder: Path, monke
     stores = SimulatedStores()
     runners: list[Runner] = []
     run = Runner.run
-    monkeypatch.setattr(Runner, "run", lambda self, state: (runners.append(self), run(self, state))[1])
+
+    def remembered(self: Runner, state: State) -> End:
+        runners.append(self)
+        return run(self, state)
+
+    monkeypatch.setattr(Runner, "run", remembered)
     cancelled: list[TransactionAttempt] = []
     monkeypatch.setattr(InProcessExecutor, "cancel", lambda self, attempt: cancelled.append(attempt))
     began: list[TransactionAttempt] = []
@@ -238,11 +246,44 @@ def test_trouble_with_the_source_passes(folder: Path, monkeypatch: pytest.Monkey
     assert stores.postgres.topologies["orders"].fence.last_txid == FILES
 
 
+def test_the_counter_in_zookeeper_follows_the_commits(folder: Path) -> None:
+    """R8, R11: the mark is what a restored Postgres is found out by."""
+    stores = SimulatedStores()
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+
+    view = TopologyCoordinator(MemorySession(stores.zookeeper), "orders").read()
+    assert (view.mark, dict(view.attempts)) == (FILES, {})
+
+
+def test_a_question_without_an_answer_is_asked_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: unknown stays unknown, and nothing else is committed meanwhile."""
+    stores = SimulatedStores()
+    stores.postgres.fail_next_commit("lost")
+    resolve = MemoryLedger.resolve
+    asked: list[int] = []
+
+    def ask(self: MemoryLedger, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+        asked.append(txid)
+        assert stores.postgres.topologies["orders"].fence.last_txid == 1
+        return Unknown(txid=txid, message="no answer") if len(asked) < 3 else resolve(self, lead, txid, digest)
+
+    monkeypatch.setattr(MemoryLedger, "resolve", ask)
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+    assert asked == [1, 1, 1]
+
+
 def test_a_plan_is_mirrored_before_its_batch_is_committed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R9: with the inputs that it consumes, by the entry that the planner makes."""
     mirrored: list[int] = []
     entry = Planner.mirror_entry
-    monkeypatch.setattr(Planner, "mirror_entry", lambda self, plan: (mirrored.append(plan.txid), entry(self, plan))[1])
+
+    def remembered(self: Planner, plan: Plan) -> MirrorEntry:
+        mirrored.append(plan.txid)
+        return entry(self, plan)
+
+    monkeypatch.setattr(Planner, "mirror_entry", remembered)
     stores = SimulatedStores()
 
     assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"

@@ -187,3 +187,33 @@ def test_a_lost_lead_stops_the_jobs_that_run(folder: Path, loss: str) -> None:
 
     assert end.kind == ("lead_lost" if loss == "session" else "fenced")
     assert cancelled
+
+
+def test_a_run_once_on_a_folder_that_is_not_there_halts_and_says_so(tmp_path: Path) -> None:
+    """A typo in a path must not look like "no files yet"."""
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(tmp_path / "nowhere"), stores=stores).run()
+
+    assert end.kind == "halted"
+    assert str(tmp_path / "nowhere") in end.reason
+
+
+def test_a_folder_that_is_not_there_yet_is_waited_for_aloud(tmp_path: Path) -> None:
+    """Without `once` it may come; the operator is told once."""
+    stores = SimulatedStores()
+    driver = SimulatedDriver(topology=orders_topology(tmp_path / "later"), stores=stores, once=False)
+    steps: list[str] = []
+
+    def act(state: State) -> None:
+        if stores.clock.now > 1060 and not steps:
+            steps.append("made")
+            write_orders(tmp_path / "later", 1, rows=2)
+        if state.last_txid == 1 and len(steps) == 1:
+            steps.append("stop")
+            stores.postgres.ask("orders", "stop")
+
+    driver.watch = act
+
+    assert driver.run().kind == "stopped"
+    assert len([line for line in driver.said if "cannot be read" in line]) == 1

@@ -16,6 +16,12 @@ BatchState = Literal["committed", "quarantined", "planned", "failed"]
 BATCH_STATES: tuple[BatchState, ...] = ("committed", "quarantined", "planned", "failed")
 
 
+def how_to_run(application: str | None) -> str:
+    """The command that runs an application again: `txtopo run APP`, or its own script."""
+    name = application or "APP"
+    return name if name.startswith("python ") else f"txtopo run {name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
     """The driver that last held the lead."""
@@ -72,8 +78,8 @@ class TopologyStatus:
     @property
     def next_commands(self) -> tuple[str, ...]:
         """What to type where a person must look."""
-        run = f"txtopo run {self.application or 'APP'}"
-        if self.state == "HALTED" and self.halted_txid:
+        run = how_to_run(self.application)
+        if self.state == "HALTED" and self.halted_txid and self.halted_txid <= self.planned_txid:
             return (f"txtopo show {self.topology} {self.halted_txid}", run)
         return (run,) if self.is_bad else ()
 
@@ -201,7 +207,7 @@ class BatchDetail:
         """What to type next."""
         listing = f"txtopo batches {self.topology}"
         if self.state == "failed":
-            return (f"txtopo run {self.application or 'APP'}", f"txtopo status {self.topology}")
+            return (how_to_run(self.application), f"txtopo status {self.topology}")
         return (f"txtopo status {self.topology}", listing)
 
 

@@ -54,8 +54,7 @@ def batch_text(batch: BatchDetail) -> str:
 def _status_lines(one: TopologyStatus) -> Iterator[str]:
     yield f"{clean(one.topology)}  {one.state}"
     if one.reason:
-        where = f"batch {one.halted_txid}: " if one.halted_txid else ""
-        yield _fact("reason", f"{where}{one.reason}")
+        yield _fact("reason", one.reason)
     when = f" at {instant(one.last_committed_at)}" if one.last_committed_at else ""
     yield _fact("committed", f"up to txid {count(one.last_txid)}{when}" if one.last_txid else "nothing yet")
     yield _fact(
@@ -193,7 +192,7 @@ def _attempt_cells(row: AttemptRow) -> list[str]:
 
 def _failure(row: AttemptRow) -> list[str]:
     place = (
-        " in " + " at ".join(part for part in (row.component, row.position) if part)
+        " in " + " at ".join(part for part in (row.component, row.position) if part and part not in (row.message or ""))
         if row.component or row.position
         else ""
     )

@@ -30,10 +30,13 @@ def dev() -> None:
 @click.pass_context
 def up(context: click.Context, as_json: bool) -> None:
     """Start what does not run yet; it goes on when this command has ended. Prints the addresses as export lines."""
+    from txtopo.committers.migrating import migrate
     from txtopo.local.services import dev_up
 
     sayer(load(context))("starting Postgres and ZooKeeper …")
-    _print(dev_up(), as_json)
+    state = dev_up()
+    migrate(state.dsn)
+    _print(state, as_json)
 
 
 @dev.command("down", cls=VerbCommand, epilog=example("txtopo dev down", "txtopo dev down --wipe"))

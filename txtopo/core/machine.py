@@ -72,7 +72,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
         case PlansCut():
             return _plans_cut(state, event, moment), []
         case CutFailed():
-            return _cut_failed(state, event, moment), []
+            return _cut_failed(state, event, moment)
         case Mirrored(txid=txid):
             return replace(
                 _postgres_back(state), mirroring=False, mirror_failures=0, mirrored_txid=max(state.mirrored_txid, txid)
@@ -110,12 +110,16 @@ def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
     return replace(state, cutting=False, cut_failures=0, exhausted=event.exhausted, cut_not_before=moment.now + wait)
 
 
-def _cut_failed(state: State, event: CutFailed, moment: Moment) -> State:
+def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
+    told: list[Action] = []
+    if event.store == "source" and state.problem != f"source: {event.message}":
+        told.append(Say(message=f"the source cannot be read: {event.message}; trying again"))
     state = _with_plans(_store_away(state, event.store, event.message, moment), event.plans)
     failures = state.cut_failures + 1
-    return replace(
+    state = replace(
         state, cutting=False, cut_failures=failures, cut_not_before=moment.now + backoff_s(failures, moment.chance)
     )
+    return state, told
 
 
 def _with_plans(state: State, plans: tuple[Plan, ...]) -> State:
@@ -195,7 +199,7 @@ def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
         else f"no verdict from {batch.runs_alone} attempts that ran alone"
     )
     where = f" in {failure.component}" if failure.component else ""
-    at = f" at {failure.position}" if failure.position else ""
+    at = f" at {failure.position}" if failure.position and failure.position not in failure.message else ""
     return Halting(
         txid=batch.plan.txid,
         reason=f"batch {batch.plan.txid} of {topology}: {tries}{where}{at}: {failure.message}",

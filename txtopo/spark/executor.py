@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, TransactionAttempt
-from txtopo.errors import BatchDataError, TopologyError, broken, invariant
+from txtopo.errors import BatchDataError, ConfigurationError, TopologyError, broken, invariant
 from txtopo.ports import Assignment
 from txtopo.spark.aggregate import Counted, result_of
 from txtopo.spark.emitting import ORDER_PROPERTY
@@ -160,10 +160,14 @@ class SparkExecutor:
     def _warm_up(self, compiled: Compiled) -> None:
         """Run the plan over nothing, once a core at the same time: code is generated and Python workers are there before the first batch comes."""
 
+        missing: list[str] = []
+
         def run() -> None:
-            with contextlib.suppress(Exception):  # whatever it is, the first batch meets it too, and can name itself
+            try:
                 for counted in compiled.counted:
                     _collect_batches(counted.frame)
+            except Exception as error:  # most of what it may be the first batch meets too, and can name itself
+                missing.extend(line.strip() for line in str(error).splitlines() if "ModuleNotFoundError" in line)
 
         cores = min(self.spark.sparkContext.defaultParallelism, WARM_UP_JOBS_MAX)
         threads = [threading.Thread(target=run, name=f"warm-up {number}", daemon=True) for number in range(cores)]
@@ -171,6 +175,10 @@ class SparkExecutor:
             thread.start()
         for thread in threads:
             thread.join()
+        if missing:
+            raise ConfigurationError(
+                f"the Python of Spark's workers lacks a module: {missing[0]}; point PYSPARK_PYTHON at one that has txtopo installed"
+            )
 
     def _process(self, assignment: Assignment) -> Outcome:
         attempt = assignment.attempt

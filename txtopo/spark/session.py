@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -122,6 +123,9 @@ def start_session(options: SessionOptions) -> SparkSession:
             for name, value in merged.items():
                 builder = builder.config(name, value)
             spark = builder.getOrCreate()
+            # When the JVM dies the server of accumulators would print a traceback; the death itself is told as an outcome.
+            context: Any = spark.sparkContext
+            context._accumulatorServer.handle_error = _say_nothing
             check_settings(spark)
         except ConfigurationError:
             stop_session()
@@ -133,21 +137,24 @@ def start_session(options: SessionOptions) -> SparkSession:
     return spark
 
 
+def _say_nothing(*_: object) -> None:
+    """Takes the place of a handler that prints."""
+
+
 def check_settings(spark: SparkSession) -> None:
     """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
+    wrong = []
     for name, value in RESULT_SETTINGS.items():
         actual = spark.conf.get(name)
         if actual is None or not _same_setting(name, actual, value):
-            raise ConfigurationError(f"the Spark session has {name}={actual}; txtopo needs {value}")
+            wrong.append(f'.config("{name}", "{value}") (it is {actual}, and results depend on it)')
     context = spark.sparkContext
     if re.fullmatch(r"local(\[[^,\]]*\])?", str(context.master)):
-        raise ConfigurationError(
-            f"the Spark session runs on {context.master}, where no task is tried twice; use {full_master(context.master)}"
-        )
+        wrong.append(f'.master("{full_master(context.master)}") (on {context.master} no task is tried twice)')
     if context.getConf().get("spark.task.reaper.enabled", "false") != "true":
-        raise ConfigurationError(
-            "the Spark session needs spark.task.reaper.enabled=true, so that cancelled tasks end (K1)"
-        )
+        wrong.append('.config("spark.task.reaper.enabled", "true") (so that cancelled tasks end)')
+    if wrong:
+        raise ConfigurationError(f"the Spark session is not fit for txtopo; build it with {', '.join(wrong)}")
 
 
 def jvm_ended() -> bool:

@@ -111,12 +111,24 @@ def _lost_rows(topology: Topology, reports: Sequence[Report], results: Sequence[
         if result.arrived == entered or (promise == "fewer" and result.arrived < entered):
             continue
         expected = "as many" if promise == "same" else "at most as many"
+        bolts = _between(topology, component.input.source)
+        declared = f", since {' and '.join(bolts)}" if bolts else ""
         return Failure(
             kind="data",
-            component=component.name,
-            message=f"{entered} tuples left spout {spout} and {result.arrived} arrived at committer {component.name}; {expected} were expected",
+            component=bolts[0].split(" ")[0] if bolts else component.name,
+            message=f"{entered} tuples left spout {spout} and {result.arrived} arrived at committer {component.name}; {expected} were expected{declared}",
         )
     return None
+
+
+def _between(topology: Topology, source: str) -> list[str]:
+    """The bolts between a spout and a committer with what they declare, the last one first."""
+    bolts = {bolt.name: bolt for bolt in topology.bolts}
+    found = []
+    while source in bolts:
+        found.append(f"{source} declares rows={bolts[source].rows!r}")
+        source = bolts[source].inputs[0].source
+    return found
 
 
 def _path(topology: Topology, source: str) -> tuple[str, str] | None:

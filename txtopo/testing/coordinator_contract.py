@@ -279,6 +279,7 @@ class CoordinatorContract:
         later.checkpoint(4, 3)
 
         assert sorted(later.read().plans) == [3, 4, 5]
+        assert sorted(later.read(plans_above=3).plans) == [4, 5]
 
     def test_mark_never_goes_back(self, world: CoordinatorWorld) -> None:
         """P7: ZooKeeper keeps a high-water mark; a Postgres that lost commits does not lower it."""

@@ -242,7 +242,11 @@ class Topology:
         }
 
     def run(self, **settings: Any) -> int:
-        """Run this topology in the foreground with the same settings as `txtopo run`; returns the exit code."""
+        """Run this topology in the foreground, as `txtopo run` does; returns the exit code, having told errors on stderr.
+
+        Settings are those of `txtopo run` and `txtopo.toml`: once=True, dsn="postgresql://…", zookeeper="host:2181/chroot",
+        master="local[4]", conf={"spark.executor.memory": "4g"}, workers=4, attempts_max=3, message_timeout_s=300, quiet=True, …
+        """
         from importlib import import_module
 
         return int(import_module("txtopo.app").run_topology(self, **settings))

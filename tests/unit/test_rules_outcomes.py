@@ -1,0 +1,88 @@
+"""What an error of the database driver means: surely aborted, or unknown, or the batch's own fault (P1, P2, P10, P14)."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply
+from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, PostgresUnavailable
+
+
+def error(state: str | None, message: str = "no") -> psycopg2.Error:
+    """An error as psycopg2 raises it, with this SQLSTATE."""
+    kind = type("Coded", (psycopg2.OperationalError,), {"pgcode": state})
+    made = kind(message)
+    assert isinstance(made, psycopg2.Error)
+    return made
+
+
+@pytest.mark.parametrize(
+    "state", [None, "08000", "08003", "08006", "40003", "57P01", "57P02", "57P03", "XX000", "XX002"]
+)
+def test_a_commit_that_ended_so_may_have_happened(state: str | None) -> None:
+    """P2: no SQLSTATE means a broken connection; these mean that the server did not say."""
+    found = translate(error(state), "COMMIT", committing=True)
+
+    assert is_unknown(error(state))
+    assert isinstance(found, PostgresUnavailable) and not found.definite
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03", "57014", "53100", "53300"])
+def test_a_commit_that_ended_so_did_not_happen(state: str) -> None:
+    """P10, P11: definite aborts are tried again, without a question."""
+    found = translate(error(state), "COMMIT", committing=True)
+
+    assert not is_unknown(error(state))
+    assert isinstance(found, PostgresUnavailable) and found.definite
+
+
+@pytest.mark.parametrize("state", [None, "08006", "57P01"])
+def test_before_commit_was_sent_a_broken_connection_is_an_abort(state: str | None) -> None:
+    """R7: nothing was asked for that could have happened."""
+    found = translate(error(state), "locking")
+
+    assert isinstance(found, PostgresUnavailable) and found.definite
+
+
+@pytest.mark.parametrize("state", ["21000", "22003", "23505", "23514", "42703", "44000", "P0001"])
+def test_rows_that_the_table_refuses_are_the_fault_of_the_batch(state: str) -> None:
+    """K8: data failures are counted, and stop in the end."""
+    found = translate_apply(error(state), "totals", 7, ledger_held=False)
+
+    assert isinstance(found, BatchDataError)
+    assert found.component == "totals"
+
+
+@pytest.mark.parametrize("state", [None, "40001", "40P01", "55P03", "53100", "57P01"])
+def test_trouble_of_the_server_while_rows_are_applied_is_not(state: str | None) -> None:
+    """K8: infrastructure never counts."""
+    assert isinstance(translate_apply(error(state), "totals", 7, ledger_held=False), PostgresUnavailable)
+
+
+@pytest.mark.parametrize("raised", [ValueError("A string literal cannot contain NUL"), OverflowError("too large")])
+def test_what_the_client_refuses_is_the_fault_of_the_batch(raised: Exception) -> None:
+    """P14: these come from Python and have no SQLSTATE."""
+    assert isinstance(translate_apply(raised, "totals", 7, ledger_held=False), BatchDataError)
+
+
+def test_a_plan_of_an_older_epoch_means_fenced_and_a_misplaced_one_a_halt() -> None:
+    """R2, R9: the database refuses both; only one of them is another driver's doing."""
+    words = "txtopo: plan 3 of epoch {}, but the fence has epoch 2, last 4"
+
+    assert isinstance(translate(error("P0001", words.format(1)), "mirroring"), Fenced)
+    assert isinstance(translate(error("P0001", words.format(2)), "mirroring"), Halted)
+
+
+def test_a_database_that_was_not_migrated_says_so() -> None:
+    """The next command is in the message."""
+    assert isinstance(translate(error("42P01"), "reading"), ConfigurationError)
+    assert isinstance(translate(error("42501"), "reading"), ConfigurationError)
+
+
+def test_no_password_comes_out_in_an_error() -> None:
+    """Secrets: never in logs or errors."""
+    line = one_line(error(None, "could not connect to postgresql://app:hunter2@db:5432/x\nIs it running?"))
+
+    assert "hunter2" not in line
+    assert "app" in line and "\n" not in line
