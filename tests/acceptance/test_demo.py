@@ -85,6 +85,7 @@ def check_report(report: str, machine: Path) -> None:
         rf"^driver 2   epoch 2, committed {FIRST_KILL + 1}-({SECOND_KILL}|2[7-9]|3\d), took over", report, re.MULTILINE
     )
     assert re.search(rf"^driver 3   epoch 3, committed \d+-{FILES}, took over", report, re.MULTILINE)
+    assert f"  MATCH  batches 1 to {FILES}: " in report
     assert "MATCH      all" in report
     assert "differs" not in report
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from txtopo.audit.model import BatchDetail, BatchRow, TopologyStatus
 from txtopo.audit.text import instant
+from txtopo.audit.verdicts import AuditReport
 
 
 def status_json(topologies: Sequence[TopologyStatus]) -> str:
@@ -29,6 +30,11 @@ def batches_json(topology: str, batches: Sequence[BatchRow]) -> str:
 def batch_json(batch: BatchDetail) -> str:
     """Schema `txtopo.batch/1`."""
     return document("txtopo.batch/1", {**plain(batch), "next_commands": plain(batch.next_commands)})
+
+
+def audit_json(report: AuditReport) -> str:
+    """Schema `txtopo.audit/1`; findings in the order of the text, batches by txid."""
+    return document("txtopo.audit/1", {**plain(report), "exit_code": report.exit_code})
 
 
 def document(schema: str, values: Mapping[str, Any]) -> str:

@@ -25,6 +25,11 @@ VERBS: dict[str, Verb] = {
         Verb("status", "Show how topologies fare: state, progress, leader.", "txtopo status flights"),
         Verb("batches", "List the batches of a topology, newest first.", "txtopo batches flights --state failed"),
         Verb("show", "Show everything about one batch.", "txtopo show flights 17"),
+        Verb(
+            "audit",
+            "Recount committed batches from source to target: MATCH, MISMATCH or UNVERIFIED.",
+            "txtopo audit flights 1..200",
+        ),
         Verb("stop", "Ask the leader to end in good order, and wait for it.", "txtopo stop flights --timeout 120"),
         Verb("migrate", "Bring the schema in Postgres up to date.", "txtopo migrate --check"),
         Verb("version", "Show the versions of txtopo and of what it runs on.", "txtopo version --json"),

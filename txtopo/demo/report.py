@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from txtopo.audit.audit_text import headline
+from txtopo.audit.verdicts import AuditReport, Verdict
 from txtopo.demo.recount import Totals
 from txtopo.demo.watching import LedgerRow
 
@@ -41,6 +43,8 @@ class Outcome:
     """Drivers that died on the way."""
     seconds: float
     """Wall time of the demo."""
+    audited: AuditReport | None = None
+    """What `txtopo audit` says of it."""
 
 
 def report(outcome: Outcome) -> str:
@@ -50,7 +54,7 @@ def report(outcome: Outcome) -> str:
 
 def differences(outcome: Outcome) -> list[str]:
     """What is wrong, in sentences; empty when every total agrees and the ledger is right."""
-    return [*_wrong_totals(outcome.totals, outcome.recounted), *_wrong_ledger(outcome)]
+    return [*_wrong_totals(outcome.totals, outcome.recounted), *_wrong_ledger(outcome), *_wrong_audit(outcome)]
 
 
 def _wrong_totals(totals: Totals, recounted: Totals) -> Iterator[str]:
@@ -74,6 +78,12 @@ def _wrong_ledger(outcome: Outcome) -> Iterator[str]:
     read, flights = sum(row.read or 0 for row in ledger), sum(count for count, _ in outcome.recounted.values())
     if read != flights:
         yield f"the ledger says that {read:,} rows were read, the recount {flights:,}"
+
+
+def _wrong_audit(outcome: Outcome) -> Iterator[str]:
+    if outcome.audited is not None and outcome.audited.verdict is not Verdict.MATCH:
+        yield f"the audit says {headline(outcome.audited)}"
+        yield from (f"{one.verdict}: {one.message}" for one in outcome.audited.findings)
 
 
 def _pair(value: tuple[int, int] | None) -> str:
@@ -126,6 +136,8 @@ def _by_epoch(ledger: Sequence[LedgerRow]) -> Mapping[int, list[int]]:
 
 
 def _verdict(outcome: Outcome) -> Iterator[str]:
+    if outcome.audited is not None:
+        yield f"audit      {headline(outcome.audited)}"
     wrong = differences(outcome)
     if not wrong:
         flights, miles = _sum(outcome.totals)

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from txtopo.audit.auditing import Range, audit
+from txtopo.audit.reading import reading
 from txtopo.committers.migrating import migrate
 from txtopo.config import zookeeper_address
 from txtopo.demo.drivers import Driver, Places, end_leftovers
@@ -210,9 +212,12 @@ class Demo:
             raise DemoError("the services do not run")
         self._teller.say("counting all files again with plain csv")
         recounted = recount(self._places.files, self._stop.check)
+        self._teller.say("txtopo audit")
+        with reading(self._dsn) as connection:
+            audited = audit(connection, TOPOLOGY, Range(), recount=True, say=lambda _: self._stop.check())
         return Outcome(
             totals=self._watcher.totals(), recounted=recounted, ledger=self._watcher.ledger(), batches=self._batches,
-            takeovers=self._takeovers, killed=self._killed, seconds=self._teller.elapsed_s,
+            takeovers=self._takeovers, killed=self._killed, seconds=self._teller.elapsed_s, audited=audited,
         )  # fmt: skip
 
 
@@ -239,6 +244,7 @@ def _tell_end(places: Places, teller: Teller, keep: bool) -> None:
         f"export TXTOPO_HOME={places.work}",
         "txtopo dev up",
         f"txtopo batches {TOPOLOGY}",
+        f"txtopo audit {TOPOLOGY}",
         f"txtopo dev down && rm -r {places.work}",
     ):
         teller.say(f"  {line}")

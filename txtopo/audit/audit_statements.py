@@ -1,0 +1,71 @@
+"""The SQL of the audit: SELECTs in the order of the txids, read in step with one another by cursors on the server."""
+
+from __future__ import annotations
+
+SETTINGS = """
+set local statement_timeout = 0;
+set local idle_in_transaction_session_timeout = 0;
+set local search_path = pg_catalog;
+set local timezone = 'UTC';
+set local datestyle = 'ISO, YMD';
+set local bytea_output = 'hex';
+set local enable_sort = off
+"""
+"""No limits of time: files are recounted meanwhile. Text of values as the commits wrote it. Rows come through the keys of their tables."""
+
+SCOPE = """
+select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now,
+       (select max(p.txid) from txtopo.plan p where p.topology = f.topology) as planned_txid,
+       (select max(l.txid) from txtopo.ledger l where l.topology = f.topology) as ledger_txid,
+       (select max(l.txid) from txtopo.ledger l where l.topology = f.topology and l.redo_of is null) as newest_txid,
+       t.description, t.code_hash
+  from (select topology, last_txid, incarnation, epoch from txtopo.fence where topology = :topology
+        union all
+        select l.topology, max(l.txid), null, null from txtopo.ledger l
+         where l.topology = :topology and not exists (select from txtopo.fence f where f.topology = :topology)
+         group by l.topology) f
+  left join txtopo.topology t on t.topology = f.topology
+"""
+"""Without a fence row the ledger alone tells how far it got."""
+
+REDONE = (
+    """select redo_of from txtopo.ledger where topology = :topology and state = 'applied' and redo_of is not null"""
+)
+
+LEDGER = """
+select topology, txid, prev_txid, prev_digest, digest, incarnation::text as incarnation, epoch, attempt, cut, code_hash, state, read, rejected,
+       dead_lettered, committers, reason, redo_of, seal, planned_at, committed_at
+  from txtopo.ledger where topology = :topology and txid between :first - 1 and :last order by txid
+"""
+
+COUNTS = """
+select txid, committer, arrived, counted, results, written, ignored, reversed, digest::text as digest
+  from txtopo.committer_count where topology = :topology and txid between :first and :last order by txid
+"""
+
+EDGES = """
+select txid, edge, sent, received from txtopo.edge_count where topology = :topology and txid between :first and :last order by txid
+"""
+
+PLANS = """
+select txid, cut, digest, bytes, created_at from txtopo.plan where topology = :topology and txid between :first and :last order by txid
+"""
+
+ATTEMPTS = """
+select txid, attempt, epoch, code_hash, state, kind, component, position, message, started_at, ended_at, spans
+  from txtopo.attempt where topology = :topology and txid between :first and :last order by txid
+"""
+
+FILES = """
+select txid, spout, path, fingerprint from txtopo.source_file where topology = :topology and txid between :first and :last order by txid
+"""
+
+PART = """select bytes from txtopo.plan_part where digest = decode(:digest, 'hex')"""
+
+TARGETS = """select committer, target, baseline_digest from txtopo.target where topology = :topology order by committer collate "C" """
+
+COLUMNS = """
+select a.attname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+ where n.nspname = :schema and c.relname = :table order by a.attnum
+"""

@@ -1,0 +1,280 @@
+"""Walks along the ledger and recomputes what ties its rows together: order, epochs, digests, plans, seals, counts, attempts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from txtopo.audit.describing import CommitterTables
+from txtopo.audit.verdicts import Findings
+from txtopo.core import limits
+
+COMMIT_TAKES_AT_MOST = timedelta(milliseconds=limits.STATEMENT_TIMEOUT_MS)
+"""The end of the applied attempt and the time of the commit are written by one statement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What belongs to one ledger row in other tables."""
+
+    counts: Sequence[Any]
+    edges: Sequence[Any]
+    plans: Sequence[Any]
+    attempts: Sequence[Any]
+
+    def plan_of(self, row: Any) -> Any | None:
+        """The plan of the cut that was applied."""
+        return next((plan for plan in self.plans if plan.cut == row.cut), None)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Checks rows in the order of their txids, each against the one before."""
+
+    findings: Findings
+    topology: str
+    incarnation: str | None
+    """Of the fence."""
+    last_txid: int
+    newest_txid: int
+    """The highest txid that redoes nothing; retention keeps its plan."""
+    first: int
+    committers: Mapping[str, CommitterTables]
+    described_code: bytes | None
+    """Code hash of the description that `committers` is from."""
+    _before: Any | None = None
+    _latest: datetime | None = field(default=None)
+
+    def base(self, row: Any | None) -> None:
+        """The row before the range: taken as it is, except for the genesis row."""
+        if row is None:
+            txid = self.first - 1
+            missing = f"batch {txid}" if txid else "the genesis, which batch 1 follows"
+            self.findings.wrong("ledger.gaps", f"the ledger has no row of {missing}", *([txid] if txid else []))
+            return
+        if row.txid == 0:
+            expected = hashlib.sha256(
+                _canonical({"v": 1, "topology": self.topology, "incarnation": row.incarnation, "txid": 0})
+            )
+            self.findings.equal(
+                "ledger.chain",
+                bytes(row.digest) == expected.digest(),
+                "the genesis row does not carry the digest of this topology and incarnation",
+            )
+            self._check_seal(row, (), (), None)
+        self._before, self._latest = row, row.committed_at
+
+    def check(self, row: Any, around: Around) -> None:
+        """One committed batch."""
+        before = self._before
+        follows = before is not None and before.txid == row.txid - 1
+        if not follows:
+            self._gap(before.txid if before is not None else self.first - 1, row.txid)
+        else:
+            self.findings.equal("ledger.gaps", row.prev_txid == row.txid - 1, f"it says that it follows batch {row.prev_txid}", row.txid)  # fmt: skip
+        self._check_order(row, around)
+        self._check_epoch(row, before)
+        self._check_chain(row, before if follows else None)
+        self._check_plan(row, around)
+        if follows:
+            self._check_seal(row, around.counts, around.edges, before)
+        self._check_counts(row, around)
+        self._check_attempts(row, around)
+        self._before = row
+
+    def end(self, last: int) -> None:
+        """Behind the last row of the range."""
+        seen = self._before.txid if self._before is not None else self.first - 1
+        if seen < last:
+            self._gap(seen, last + 1)
+
+    def _gap(self, before: int, after: int) -> None:
+        missing = range(before + 1, after)
+        if not missing:
+            return
+        named = f"batch {missing[0]}" if len(missing) == 1 else f"batches {missing[0]} to {missing[-1]}"
+        self.findings.wrong("ledger.gaps", f"the ledger has no row of {named}", *missing[:100_000])
+
+    def _check_order(self, row: Any, around: Around) -> None:
+        self.findings.equal(
+            "ledger.order",
+            self._latest is None or row.committed_at >= self._latest,
+            f"it was committed at {row.committed_at}, before the batch before it ({self._latest})",
+            row.txid,
+        )
+        self._latest = max(self._latest, row.committed_at) if self._latest else row.committed_at
+        plan = around.plan_of(row)
+        if plan is not None:
+            self.findings.equal(
+                "ledger.order",
+                row.planned_at == plan.created_at and row.planned_at <= row.committed_at,
+                f"planned at {row.planned_at} by the ledger and {plan.created_at} by its plan, committed at {row.committed_at}",
+                row.txid,
+            )
+
+    def _check_epoch(self, row: Any, before: Any | None) -> None:
+        self.findings.equal(
+            "ledger.epochs",
+            before is None or row.epoch >= before.epoch,
+            f"epoch {row.epoch} committed behind epoch {before.epoch if before else 0}",
+            row.txid,
+        )
+        self.findings.equal(
+            "ledger.epochs",
+            self.incarnation is None or row.incarnation == self.incarnation,
+            f"it is of incarnation {row.incarnation}, the fence is of {self.incarnation}",
+            row.txid,
+        )
+
+    def _check_chain(self, row: Any, before: Any | None) -> None:
+        if before is not None:
+            self.findings.equal(
+                "ledger.chain",
+                bytes(row.prev_digest or b"") == bytes(before.digest),
+                f"it follows digest {_hex(row.prev_digest)}, batch {before.txid} has {_hex(before.digest)}",
+                row.txid,
+            )
+
+    def _check_plan(self, row: Any, around: Around) -> None:
+        plan = around.plan_of(row)
+        if plan is None:
+            kept = row.txid > self.last_txid - limits.METADATA_KEPT_TXIDS or row.txid == self.newest_txid
+            if kept:
+                self.findings.wrong("plan.digest", "its plan is gone", row.txid)
+            else:
+                self.findings.by_design("plan.digest", "the plan has expired")
+            return
+        digest = hashlib.sha256(bytes(plan.bytes)).digest()
+        self.findings.equal(
+            "plan.digest",
+            digest == bytes(plan.digest) == bytes(row.digest),
+            f"the plan's bytes have digest {digest.hex()[:16]}, the plan says {_hex(plan.digest)}, the ledger {_hex(row.digest)}",
+            row.txid,
+        )
+        try:
+            said = json.loads(bytes(plan.bytes))
+            about = (said["topology"], said["incarnation"], said["txid"], said["cut"], said["redo_of"])
+            previous = said["previous"]
+        except (ValueError, KeyError, TypeError) as error:
+            self.findings.wrong("plan.digest", f"its plan cannot be read: {error!r}", row.txid)
+            return
+        self.findings.equal(
+            "plan.digest",
+            about == (self.topology, row.incarnation, row.txid, row.cut, row.redo_of),
+            f"its plan is of topology, incarnation, txid, cut and redo {about}",
+            row.txid,
+        )
+        self.findings.equal(
+            "ledger.chain",
+            previous == bytes(row.prev_digest or b"").hex(),
+            f"its plan follows digest {str(previous)[:16]}, its ledger row {_hex(row.prev_digest)}",
+            row.txid,
+        )
+
+    def _check_seal(self, row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None) -> None:
+        seal = seal_of(row, counts, edges, before)
+        self.findings.equal(
+            "ledger.seal",
+            row.seal is not None and bytes(row.seal) == seal,
+            f"its seal is {_hex(row.seal)}, recomputed {seal.hex()[:16]}: the row, its counts or its edges were changed",
+            *([row.txid] if row.txid else []),
+        )
+
+    def _check_counts(self, row: Any, around: Around) -> None:
+        txid, check = row.txid, "ledger.counts"
+        self.findings.equal(
+            check,
+            row.state in ("applied", "quarantined") and row.committers == len(around.counts),
+            f"it is {row.state} with {row.committers} committers, {len(around.counts)} have counted",
+            txid,
+        )
+        for one in around.counts:
+            self.findings.equal(
+                check,
+                one.arrived == one.counted and one.results == one.written + one.ignored,
+                f"committer {one.committer}: {one.arrived} arrived and {one.counted} counted, "
+                f"{one.results} results and {one.written} written + {one.ignored} ignored",
+                txid,
+            )
+        for edge in around.edges:
+            self.findings.equal(
+                check, edge.sent == edge.received, f"edge {edge.edge}: {edge.sent} sent, {edge.received} received", txid
+            )
+        if row.state == "applied" and self.committers:
+            missing = sorted({*self.committers} - {one.committer for one in around.counts})
+            if bytes(row.code_hash) == self.described_code:
+                self.findings.equal(check, not missing, f"committer {', '.join(missing)} has not counted it", txid)
+            self._check_equation(row, around)
+
+    def _check_equation(self, row: Any, around: Around) -> None:
+        check = "ledger.equation"
+        if None in (row.read, row.rejected, row.dead_lettered):
+            self.findings.wrong(check, "an applied batch without numbers", row.txid)
+            return
+        entered = row.read - row.rejected - row.dead_lettered
+        for one in around.counts:
+            committer = self.committers.get(one.committer)
+            if committer is None or committer.way == "any":
+                self.findings.by_design(
+                    check, f"what bolts do to the rows on the way to {one.committer} is not declared"
+                )
+                continue
+            holds = one.arrived <= entered if committer.way == "fewer" else one.arrived == entered
+            if not holds and bytes(row.code_hash) != self.described_code:
+                self.findings.by_design(check, "counted by other code than the one described now")
+                continue
+            self.findings.equal(
+                check,
+                holds,
+                f"{row.read} read - {row.rejected} rejected - {row.dead_lettered} dead-lettered = {entered}, "
+                f"but {one.arrived} arrived at {one.committer}",
+                row.txid,
+            )
+
+    def _check_attempts(self, row: Any, around: Around) -> None:
+        if row.state != "applied":
+            return
+        applied = [one for one in around.attempts if one.state == "applied"]
+        identity = (row.attempt, row.epoch, bytes(row.code_hash))
+        if not self.findings.equal(
+            "ledger.attempts",
+            [(one.attempt, one.epoch, bytes(one.code_hash)) for one in applied] == [identity],
+            f"it says attempt {row.attempt} of epoch {row.epoch} was applied; the attempts say "
+            + (", ".join(f"{one.attempt} of epoch {one.epoch}" for one in applied) or "none"),
+            row.txid,
+        ):
+            return
+        ended = applied[0].ended_at
+        self.findings.equal(
+            "ledger.order",
+            applied[0].started_at <= ended and abs(ended - row.committed_at) <= COMMIT_TAKES_AT_MOST,
+            f"committed at {row.committed_at}, its attempt ran from {applied[0].started_at} to {ended}",
+            row.txid,
+        )
+
+
+def seal_of(row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None) -> bytes:
+    """sha-256 of a ledger row's values, its counts, its edges and the seal before, spelled as the server spells them."""
+    parts = [
+        row.topology, row.txid, row.cut, bytes(row.digest).hex(), row.incarnation, row.epoch, row.attempt,
+        bytes(row.code_hash).hex(), row.state, row.read, row.rejected, row.dead_lettered, row.committers, row.reason, row.redo_of,
+        [
+            [one.committer, one.arrived, one.counted, one.results, one.written, one.ignored, one.reversed, one.digest]
+            for one in sorted(counts, key=lambda one: one.committer.encode())
+        ] or None,
+        [[one.edge, one.sent, one.received] for one in sorted(edges, key=lambda one: one.edge.encode())] or None,
+        None if before is None or before.seal is None else bytes(before.seal).hex(),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _hex(value: Any) -> str:
+    return "nothing" if value is None else bytes(value).hex()[:16]

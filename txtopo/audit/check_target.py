@@ -1,0 +1,108 @@
+"""Compares a target table as a whole, key by key, with the sum over all contributions; the server adds up, nothing is held here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.audit.cursors import stream
+from txtopo.audit.describing import CommitterTables, quoted
+from txtopo.audit.verdicts import TXIDS_MAX, Findings
+
+CHECK = "target.keys"
+KEYS_NAMED_MAX = 10
+"""Keys of a table that are named when they differ; the rest is counted."""
+
+
+def check_target(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
+    """Each key of either side: there once, with the same numbers. A key whose contributions were all taken back need not be there."""
+    (keys,) = next(stream(connection, f"select count(*) from {committer.target_sql} where %(one)s = 1", one=1))
+    wrong = 0
+    named: list[Sequence[Any]] = []
+    for row in stream(connection, _differences(committer), one=1):
+        wrong += 1
+        if len(named) < KEYS_NAMED_MAX:
+            named.append(tuple(row))
+    findings.compared(CHECK, keys)
+    for row in named:
+        key = row[: len(committer.keys)]
+        txids = _contributors(connection, committer, key)
+        findings.wrong(CHECK, f"table {committer.target}, {_difference(committer, row, txids)}", *txids)
+    if wrong > len(named):
+        findings.wrong(CHECK, f"table {committer.target}: {wrong - len(named)} more keys differ")
+
+
+def check_total(findings: Findings, connection: Connection, committer: CommitterTables, counted: int) -> None:
+    """Without contributions: all that the table counts against all that the ledger counted."""
+    sql = f"select coalesce(sum({quoted(committer.count)}), 0)::bigint from {committer.target_sql} where %(one)s = 1"
+    (total,) = next(stream(connection, sql, one=1))
+    findings.equal(
+        CHECK, total == counted, f"table {committer.target} counts {total} rows in all, the ledger {counted}"
+    )
+
+
+def _differences(committer: CommitterTables) -> str:
+    keys = ", ".join(f"k{at}" for at in range(len(committer.keys)))
+    numbers = range(len(committer.numbers))
+
+    def side(alias: str, mark: int) -> str:
+        columns = [f"{alias}.{quoted(name)} as k{at}" for at, name in enumerate(committer.keys)]
+        columns += [f"{alias}.{quoted(name)}::numeric as n{at}" for at, name in enumerate(committer.numbers)]
+        return f"select {', '.join(columns)}, {mark} as target"
+
+    sums = ", ".join(
+        f"sum(n{at}) filter (where target = 1) as t{at}, sum(n{at}) filter (where target = 0) as c{at}"
+        for at in numbers
+    )
+    equal = " and ".join(f"t{at} = c{at}" for at in numbers)
+    gone = " and ".join(f"c{at} = 0" for at in numbers)
+    values = ", ".join([*(f"t{at}" for at in numbers), *(f"c{at}" for at in numbers)])
+    return f"""
+select {keys}, present, {values} from (
+  select {keys}, sum(target) as present, {sums} from (
+    {side("t", 1)} from {committer.target_sql} t union all {side("c", 0)} from {committer.contributions_sql} c) both_sides
+  group by {keys}) compared
+where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is not true"""
+
+
+def _contributors(connection: Connection, committer: CommitterTables, key: Sequence[Any]) -> list[int]:
+    same = " and ".join(f"c.{quoted(name)} is not distinct from %(k{at})s" for at, name in enumerate(committer.keys))
+    sql = (
+        f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid > 0 and %(limit)s > 0"
+        " order by c.txid limit %(limit)s"
+    )
+    values = {f"k{at}": value for at, value in enumerate(key)}
+    return [row[0] for row in connection.exec_driver_sql(sql, {**values, "limit": TXIDS_MAX})]
+
+
+def _difference(committer: CommitterTables, row: Sequence[Any], txids: Sequence[int]) -> str:
+    width, numbers = len(committer.keys), len(committer.numbers)
+    key = ", ".join(f"{name} {shown(value)}" for name, value in zip(committer.keys, row, strict=False))
+    present, there, right = row[width], row[width + 1 : width + 1 + numbers], row[width + 1 + numbers :]
+    if not present:
+        has = "the table has no such row"
+    elif present > 1:
+        has = f"the table has {present} such rows"
+    else:
+        has = f"the table has {_numbers(committer, there)}"
+    ought = (
+        "no batch contributed to it" if right[0] is None else f"contributions add up to {_numbers(committer, right)}"
+    )
+    more = " and more" if len(txids) == TXIDS_MAX else ""
+    by = f" (batches {', '.join(map(str, txids))}{more})" if txids else ""
+    return f"key {key}: {has}, {ought}{by}"
+
+
+def _numbers(committer: CommitterTables, values: Sequence[Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in zip(committer.numbers, values, strict=True))
+
+
+def shown(value: Any) -> str:
+    """A key's value in a message."""
+    if value is None:
+        return "NULL"
+    return (
+        repr(bytes(value)) if isinstance(value, memoryview) else repr(value) if isinstance(value, str) else str(value)
+    )

@@ -1,0 +1,105 @@
+"""What the stored description of a topology tells an audit: tables, keys and sums of its committers, and the way of the rows to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Way = Literal["direct", "same", "fewer", "any"]
+"""How rows come from the spout to a committer: straight, through bolts that keep their number, that may drop some, or that may do anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitterTables:
+    """One counting committer."""
+
+    name: str
+    target: str
+    """Schema and name of its table."""
+    keys: tuple[str, ...]
+    count: str
+    sums: Mapping[str, str]
+    """Input field -> column."""
+    contributions: bool
+    spout: str | None
+    """The spout that it reads in the end; None where there are several."""
+    way: Way
+
+    def ordered(self, columns: Sequence[str]) -> CommitterTables:
+        """The same with its sums in the order of these columns: objects in the stored description have none, and rows are hashed in theirs."""
+        places = {name: at for at, name in enumerate(columns)}
+        sums = sorted(self.sums.items(), key=lambda item: places.get(item[1], len(places)))
+        return replace(self, sums=dict(sums))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the target, in the order in which its rows are hashed."""
+        return (*self.keys, *self.numbers)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The count first, then the sums."""
+        return (self.count, *self.sums.values())
+
+    @property
+    def target_sql(self) -> str:
+        """The target table, quoted."""
+        return _qualified(self.target)
+
+    @property
+    def contributions_sql(self) -> str:
+        """The contribution table, quoted."""
+        return _qualified(f"{self.target}_contribution")
+
+
+def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
+    """The counting committers of a topology, by name. Raises ValueError for what is not described as expected."""
+    found = {}
+    try:
+        for name, one in description["committers"].items():
+            if one["kind"] != "count":
+                raise ValueError(f"committer {name} is of kind {one['kind']!r}")
+            spout, way = _way(description, one["input"])
+            found[name] = CommitterTables(
+                name=name,
+                target=one["table"],
+                keys=tuple(one["keys"]),
+                count=one["count"],
+                sums=dict(one["sums"]),
+                contributions=bool(one["contributions"]),
+                spout=spout,
+                way=way,
+            )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def quoted(name: str) -> str:
+    """An identifier in quotes, for statements with psycopg2's placeholders (a percent sign doubled)."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def listed(names: Sequence[str], alias: str) -> str:
+    """Columns of a table, quoted."""
+    return ", ".join(f"{alias}.{quoted(name)}" for name in names)
+
+
+def _qualified(table: str) -> str:
+    schema, _, name = table.partition(".")
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def _way(description: Mapping[str, Any], source: str) -> tuple[str | None, Way]:
+    way: Way = "direct"
+    while source not in description["spouts"]:
+        bolt = description["bolts"][source]
+        if len(bolt["inputs"]) != 1:
+            return None, "any"
+        if "any" in (way, bolt["rows"]) or bolt["rows"] not in ("same", "fewer"):
+            way = "any"
+        else:
+            way = "fewer" if "fewer" in (way, bolt["rows"]) else "same"
+        source = bolt["inputs"][0]
+    return source, way

@@ -1,0 +1,166 @@
+"""Reads the records of a CSV file with code of the audit's own: RFC 4180, plain Python, nothing shared with the spouts.
+
+A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it are one; what follows the
+closing quote up to the delimiter belongs to the value. A quote anywhere else is a character like any other. Lines end with LF, CRLF or CR.
+Blank lines are no records. A byte order mark at the start of the file is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+CHUNK_BYTES = 1024 * 1024
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+"""A longer record is not read on."""
+_MARK = b"\xef\xbb\xbf"
+_NOT_QUOTED: frozenset[int] = frozenset()
+
+
+class TooLongError(ValueError):
+    """A record is longer than RECORD_BYTES_MAX."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRecord:
+    """One record."""
+
+    line: int
+    """1-based physical line where it starts."""
+    fields: list[bytes]
+    quoted: frozenset[int]
+    """Indexes of the fields that stood in quotes."""
+    closed: bool = True
+    """False: a quoted value is never closed; only the line where it starts is taken, and reading goes on behind it."""
+
+
+@dataclass(slots=True)
+class HashedFile:
+    """Hands out a file's lines while it hashes and counts every byte of it."""
+
+    file: BinaryIO
+    size: int = 0
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    @property
+    def sha256(self) -> str:
+        """Of what was read so far, in hex."""
+        return self._digest.hexdigest()
+
+    def lines(self) -> Iterator[bytes]:
+        """Physical lines with their ends, a byte order mark left out."""
+        rest = b""
+        while chunk := self._read():
+            if self.size == len(chunk):
+                while len(chunk) < len(_MARK) and (more := self._read()):
+                    chunk += more
+                chunk = chunk.removeprefix(_MARK)
+            lines = (rest + chunk).splitlines(keepends=True)
+            # What has no LF at its end may go on in the next chunk; a CR may be the first half of CRLF.
+            rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+            if len(rest) > RECORD_BYTES_MAX:
+                raise TooLongError(f"a line is longer than {RECORD_BYTES_MAX} bytes")
+            yield from lines
+        if rest:
+            yield from rest.splitlines(keepends=True)
+
+    def skip(self) -> None:
+        """Read to the end, so that size and hash are of the whole file."""
+        while self._read():
+            pass
+
+    def _read(self) -> bytes:
+        chunk = self.file.read(CHUNK_BYTES)
+        self._digest.update(chunk)
+        self.size += len(chunk)
+        return chunk
+
+
+def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord]:
+    """The records in these lines, the header among them. Raises TooLongError."""
+    number = 0
+    again: list[bytes] = []  # lines behind one whose quote is never closed, the next one last
+    while True:
+        line = again.pop() if again else next(lines, b"")
+        if not line:
+            return
+        number += 1
+        body = _without_end(line)
+        if not body:
+            continue
+        if b'"' not in line:
+            yield CsvRecord(number, body.split(delimiter), _NOT_QUOTED)
+            continue
+        record = _OpenRecord(delimiter)
+        taken = [line]
+        size = len(line)
+        while not record.take(taken[-1]):
+            following = again.pop() if again else next(lines, b"")
+            if not following:
+                break
+            size += len(following)
+            if size > RECORD_BYTES_MAX:
+                raise TooLongError(f"the record at line {number} is longer than {RECORD_BYTES_MAX} bytes")
+            taken.append(following)
+        if record.is_open:
+            again.extend(reversed(taken[1:]))
+            yield CsvRecord(number, [body], _NOT_QUOTED, closed=False)
+            continue
+        yield CsvRecord(number, record.fields, frozenset(record.quoted))
+        number += len(taken) - 1
+
+
+class _OpenRecord:
+    """A record with quotes in it, taken line by line."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._parts: list[bytes] = []
+        self.fields: list[bytes] = []
+        self.quoted: set[int] = set()
+        self.is_open = False
+        """Inside a quoted value?"""
+
+    def take(self, line: bytes) -> bool:
+        """Go on by a line; True when the record is complete with it."""
+        end = len(_without_end(line))
+        position = 0
+        if not self.is_open:
+            position = self._start(line, 0)
+        while True:
+            if self.is_open:
+                quote = line.find(b'"', position)
+                if quote < 0:
+                    self._parts.append(line[position:])
+                    return False
+                self._parts.append(line[position:quote])
+                position = quote + 1
+                if line[position : position + 1] == b'"':
+                    self._parts.append(b'"')
+                    position += 1
+                else:
+                    self.is_open = False
+                continue
+            stop = line.find(self._delimiter, position, end)
+            self._parts.append(line[position : end if stop < 0 else stop])
+            self.fields.append(b"".join(self._parts))
+            self._parts = []
+            if stop < 0:
+                return True
+            position = self._start(line, stop + 1)
+
+    def _start(self, line: bytes, position: int) -> int:
+        """Begin a field; returns where its value starts."""
+        if line[position : position + 1] != b'"':
+            return position
+        self.quoted.add(len(self.fields))
+        self.is_open = True
+        return position + 1
+
+
+def _without_end(line: bytes) -> bytes:
+    if line.endswith(b"\r\n"):
+        return line[:-2]
+    return line[:-1] if line.endswith((b"\n", b"\r")) else line
