@@ -280,6 +280,51 @@ def test_edits_that_fit_each_other_are_found_in_the_source(orders: Audited) -> N
     assert {(one["check"], *one["txids"]) for one in findings(report)} == {("source.keys", 3)}
     assert "key shop 'shop 1', article 'a1'" in findings(report)[0]["message"]
 
+    orders.plant("update txtopo.topology set code_hash = sha256('other')")
+
+    code, report = orders.audit()
+    assert (code, report["verdict"]) == (3, "UNVERIFIED")
+    assert [(one["check"], one["txids"]) for one in report["findings"]] == [("source.keys", [3])]
+
+
+@pytest.mark.parametrize(
+    "fault", ["", "delete from txtopo.plan_part", "update txtopo.plan_part set bytes = '{}', digest = sha256('{}')"]
+)
+def test_a_file_list_in_a_piece_of_its_own_is_read_and_checked(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Promise: metadata too long for a plan is part of its chain."""
+    monkeypatch.setenv("TXTOPO_DSN", database)
+    write_orders(tmp_path / "in", 3)
+    run_batches(database, orders_topology(tmp_path / "in", files_per_batch=3), in_pieces=True)
+    if fault:
+        behind_the_back(database, fault)
+
+    code, report = Audited(database, tmp_path, capsys).audit()
+
+    assert (code, {(one["check"], *one["txids"]) for one in report["findings"]}) == (
+        (1, {("plan.digest", 1)}) if fault else (0, set())
+    )
+    assert report["batches"][0]["recounted"] == (None if fault else 60)
+
+
+def test_an_expired_plan_is_listed_and_changes_no_exit_code(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: retention removes plans behind the last ten; the audit lists them."""
+    monkeypatch.setenv("TXTOPO_DSN", database)
+    write_orders(tmp_path / "in", 12, rows=2)
+    run_batches(database, orders_topology(tmp_path / "in"))
+    behind_the_back(database, "delete from txtopo.plan where txid <= 2")
+
+    code, report = Audited(database, tmp_path, capsys).audit()
+
+    assert (code, report["findings"]) == (0, [])
+    assert {(one["check"], one["batches"]) for one in report["by_design"]} == {
+        ("plan.digest", 2),
+        ("source.content", 2),
+    }
+
 
 def test_failed_attempts_are_listed_with_their_errors(
     database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

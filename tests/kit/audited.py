@@ -12,7 +12,7 @@ from psycopg2.extras import execute_values
 
 from txtopo.committers.commit import commit_batch
 from txtopo.committers.ledger import PostgresLedger
-from txtopo.core.plan import Plan, genesis_digest
+from txtopo.core.plan import Plan, canonical, genesis_digest
 from txtopo.core.values import Committed, Failure, Processed, TransactionAttempt
 from txtopo.ports import Assignment, AttemptStart, Claim, MirrorEntry
 from txtopo.testing.inprocess import InProcessExecutor
@@ -21,8 +21,10 @@ from txtopo.topology.components import SpoutContext, Topology
 CODE = b"c" * 32
 
 
-def run_batches(dsn: str, topology: Topology, *, code_hash: bytes = CODE, fail_first: bool = False) -> int:
-    """Plan, process and commit whatever the spout gives, batch by batch; returns how far it got. `fail_first`: each first attempt fails."""
+def run_batches(
+    dsn: str, topology: Topology, *, code_hash: bytes = CODE, fail_first: bool = False, in_pieces: bool = False
+) -> int:
+    """Plan, process and commit whatever the spout gives, batch by batch; returns how far it got. `fail_first`: each first attempt fails. `in_pieces`: file lists lie in plan_part."""
     with closing(PostgresLedger(dsn, topology.name)) as ledger:
         fence = ledger.read_fence()
         claimed = ledger.claim_fence(
@@ -59,12 +61,17 @@ def run_batches(dsn: str, topology: Topology, *, code_hash: bytes = CODE, fail_f
                 continue
             txid += 1
             metadata = {component.name: coordinator.initialize_transaction(txid, None)}
+            stored = (
+                {name: {"$part": ledger.store_part(canonical(value))} for name, value in metadata.items()}
+                if in_pieces
+                else metadata
+            )
             plan = Plan(
                 topology=topology.name,
                 incarnation=lead.incarnation,
                 txid=txid,
                 previous_digest=digest,
-                metadata=metadata,
+                metadata=stored,
             )
             digest = plan.digest
             inputs = {component.name: component.spout.inputs(metadata[component.name])}

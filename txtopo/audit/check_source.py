@@ -157,7 +157,11 @@ class Source:
         stored = self._contributions(committer, row.txid)
         differing = same_totals(counted, stored)
         if differing and bytes(row.code_hash) != self.described_code:
-            self.findings.by_design(KEYS, "counted by other code than the one described now, with another result")
+            self.findings.unknown(
+                KEYS,
+                f"committer {committer.name}: {len(differing)} keys differ from its files, but it was counted by other code than the one described now",
+                row.txid,
+            )
             return
         self.findings.compared(KEYS, len(counted))
         for key in differing[:KEYS_NAMED_MAX]:

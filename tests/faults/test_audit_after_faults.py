@@ -1,0 +1,31 @@
+"""After drivers that died the audit finds nothing wrong, and its own recount agrees: what recovery left is right to the last seal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.kit.drivers import World
+from tests.kit.orders import write_orders
+from txtopo.cli import main
+from txtopo.faults import CrashPoint
+
+FILES = 8
+
+
+def test_the_audit_matches_after_three_drivers_of_which_two_died(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: audit on a real run without a planted fault gives MATCH and 0, however often it was interrupted."""
+    write_orders(world.folder, FILES)
+    for point in (CrashPoint.APPLIED, CrashPoint.COMMITTED):
+        assert world.start(failpoints=f"{point.value}=exit@3").wait() == -9
+    assert world.start().wait() == 0
+
+    code = main(("audit", "orders", "--dsn", world.dsn, "--json"))
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["findings"] == []
+    assert (code, [one["recounted"] for one in report["batches"]]) == (0, [20] * FILES)
+    assert len({one["epoch"] for one in report["batches"]}) == 3
