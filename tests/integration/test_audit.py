@@ -207,6 +207,22 @@ def test_a_difference_names_key_and_contributing_batches(orders: Audited) -> Non
     assert f"(batches {', '.join(map(str, txids))})" in text
 
 
+def test_every_batch_that_contributed_to_a_wrong_key_is_mismatch_however_many(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: ten are named, the rest is counted, and no batch behind a wrong number passes for right."""
+    monkeypatch.setenv("TXTOPO_DSN", database)
+    fill(database, orders_topology(tmp_path), batches=30, keys=2)
+    behind_the_back(database, "update order_totals set rows = rows + 1 where shop = 'shop 1'")
+    audited = Audited(database, tmp_path, capsys)
+
+    code, report = audited.audit("--no-recount")
+
+    assert (code, {one["verdict"] for one in report["batches"]}) == (1, {"MISMATCH"})
+    assert report["findings"][0]["txids"] == list(range(1, 11))
+    assert "9, 10 and 20 more)" in report["findings"][0]["message"]
+
+
 def test_a_source_altered_after_its_commit_is_1(orders: Audited) -> None:
     """Promise: content changed gives MISMATCH naming file and both fingerprints."""
     before = orders.file(3).read_bytes()

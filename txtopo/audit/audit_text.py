@@ -51,8 +51,8 @@ def _findings(report: AuditReport) -> list[str]:
 
 
 def _finding(one: Finding) -> str:
-    batches = ", ".join(map(str, one.txids))
-    where = f"batch {batches}: " if len(one.txids) == 1 else f"batches {batches}: " if batches else ""
+    # Where several batches are concerned, the message says which.
+    where = f"batch {one.txids[0]}: " if len(one.txids) == 1 else ""
     return f"{one.verdict}  {where}{clean(one.message)}  [{one.check}]"
 
 
@@ -119,6 +119,6 @@ def _failures(report: AuditReport) -> Iterator[str]:
 
 
 def _next(report: AuditReport) -> Iterator[str]:
-    named = next((one.txids[0] for one in report.findings if one.txids), None)
-    if named is not None:
+    named = next((one.txids[0] for one in sorted(report.findings, key=lambda one: len(one.txids)) if one.txids), None)
+    if named:
         yield f"next       txtopo show {report.topology} {named}"

@@ -69,12 +69,9 @@ where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is
 
 def _contributors(connection: Connection, committer: CommitterTables, key: Sequence[Any]) -> list[int]:
     same = " and ".join(f"c.{quoted(name)} is not distinct from %(k{at})s" for at, name in enumerate(committer.keys))
-    sql = (
-        f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid > 0 and %(limit)s > 0"
-        " order by c.txid limit %(limit)s"
-    )
+    sql = f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid > %(genesis)s order by c.txid"
     values = {f"k{at}": value for at, value in enumerate(key)}
-    return [row[0] for row in connection.exec_driver_sql(sql, {**values, "limit": TXIDS_MAX})]
+    return [row[0] for row in connection.exec_driver_sql(sql, {**values, "genesis": 0})]
 
 
 def _difference(committer: CommitterTables, row: Sequence[Any], txids: Sequence[int]) -> str:
@@ -90,8 +87,8 @@ def _difference(committer: CommitterTables, row: Sequence[Any], txids: Sequence[
     ought = (
         "no batch contributed to it" if right[0] is None else f"contributions add up to {_numbers(committer, right)}"
     )
-    more = " and more" if len(txids) == TXIDS_MAX else ""
-    by = f" (batches {', '.join(map(str, txids))}{more})" if txids else ""
+    more = f" and {len(txids) - TXIDS_MAX} more" if len(txids) > TXIDS_MAX else ""
+    by = f" (batches {', '.join(map(str, txids[:TXIDS_MAX]))}{more})" if txids else ""
     return f"key {key}: {has}, {ought}{by}"
 
 

@@ -55,7 +55,7 @@ class Finding:
     verdict: Verdict
     message: str
     txids: tuple[int, ...] = ()
-    """The batches concerned, lowest first, at most TXIDS_MAX; empty where no batch can be named."""
+    """The batches concerned, lowest first, at most TXIDS_MAX; empty where no batch can be named. Of a key that differs: all that contributed to it."""
 
 
 TXIDS_MAX = 10
