@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.kit.fix_postgres import execute_as_superuser
 from txtopo import faults
+from txtopo.committers import applying
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.session import PostgresLedgerSession
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
@@ -267,6 +268,19 @@ class TestAttempts:
         )
 
         assert world.query("select txid, attempt from txtopo.attempt order by 1") == [(1, 0), (2, 0)]
+
+
+class TestPieces:
+    def test_rows_applied_in_several_statements_have_the_digest_of_all(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """I6, P4: what is recorded is the sum over all pieces, not the last one's."""
+        world.driver.commit(world.driver.ready(1))
+        monkeypatch.setattr(applying, "ROWS_PER_STATEMENT", 1)
+        world.driver.commit(world.driver.ready(2))
+
+        first, second = world.query("select counted, written, digest from txtopo.committer_count order by txid")
+        assert first == second
 
 
 class TestEdges:

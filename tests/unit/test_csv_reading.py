@@ -156,6 +156,27 @@ def test_other_spellings_of_null_are_declared(tmp_path: Path) -> None:
     assert "line 2" in str(fault(tmp_path, content, "a int")) or fault(tmp_path, content, "a int").position
 
 
+@pytest.mark.parametrize(
+    ("field_type", "text"),
+    [
+        ("int", "0x1F"),
+        ("int", "0xFFFFFFFF"),
+        ("bigint", "0X10"),
+        ("decimal(5,2)", "02e-95"),
+        ("decimal(5,2)", "100e+-2"),
+        ("int", "1 0"),
+    ],
+)
+def test_numbers_in_other_notations_are_never_read_as_other_numbers(tmp_path: Path, field_type: str, text: str) -> None:
+    """The parser behind this one takes them for 31, -1, 0.00: rows right, or refused with file and line."""
+    assert str(fault(tmp_path, f"a\n1\n{text}\n".encode(), f"a {field_type}").position).endswith(":3")
+
+
+def test_a_file_that_holds_0x_in_a_text_reads_its_numbers_all_the_same(tmp_path: Path) -> None:
+    """The careful way gives what the fast way gives."""
+    assert read(tmp_path, b"a,b\n0x1F, 7\nx,-3\ny,\n", "a string, b int") == [("0x1F", 7), ("x", -3), ("y", None)]
+
+
 def test_another_delimiter(tmp_path: Path) -> None:
     assert read(tmp_path, b'a;b\n1,5;"x;y"\n', "b string, a string", delimiter=";") == [("x;y", "1,5")]
     assert read(tmp_path, b"a|b\n1|2\n", "b int, a int", delimiter="|") == [(2, 1)]

@@ -68,6 +68,7 @@ def emit_pieces(
                 planned,
                 metadata["format"]["delimiter"],
                 may_hold_nul=file["nul"],
+                may_hold_hexadecimal=file["hexadecimal"],
                 null_values=tuple(metadata["format"]["null_values"]),
             )
             for batch in _Piece(descriptor, file, decoder, start, end).batches():

@@ -3,23 +3,26 @@
 Accepted spellings: an empty unquoted field (or another of `null_values`, unquoted) is NULL in every type, a quoted empty one is the empty string (and no number). Integers: digits with an
 optional minus, within range (`+1` and `1.0` are none). Decimals: exact, also `1e2`; more places than declared are refused, never rounded. float and
 double: decimal, exponent, `nan`, `inf`. boolean: `true`, `false`, also with a capital or in capitals. date: `2013-01-31`. timestamp: ISO 8601, blank or `T`
-between date and time, at most microseconds; with an offset it is converted, without one it is UTC. timestamp_ntz: the same without any offset. Numbers,
-booleans and dates may have blanks around them. string: UTF-8 without the NUL character (Postgres cannot keep it). binary: the field's bytes as they are.
+between date and time, at most microseconds; with an offset it is converted, without one it is UTC. timestamp_ntz: the same without any offset. Numbers
+and dates may have blanks around them. string: UTF-8 without the NUL character (Postgres cannot keep it). binary: the field's bytes as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from txtopo.core.fields import Field, Fields
+from txtopo.core.fields import INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.spouts.csv_dialect import column_indexes
 
+_INTEGER = r"^-?[0-9]+$"
+_DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?$"
 _ZONED = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 
 
@@ -37,6 +40,7 @@ class Decoder:
         delimiter: str,
         *,
         may_hold_nul: bool,
+        may_hold_hexadecimal: bool = False,
         null_values: tuple[str, ...] = ("",),
     ) -> None:
         self.header = header
@@ -44,6 +48,7 @@ class Decoder:
         self.delimiter = delimiter
         self.null_values = null_values
         self._may_hold_nul = may_hold_nul
+        self._may_hold_hexadecimal = may_hold_hexadecimal
         self._indexes = column_indexes(header, fields.names)
         self._schema = arrow_schema(fields)
 
@@ -54,6 +59,7 @@ class Decoder:
             Fields((field,)),
             self.delimiter,
             may_hold_nul=self._may_hold_nul,
+            may_hold_hexadecimal=self._may_hold_hexadecimal,
             null_values=self.null_values,
         )
 
@@ -83,7 +89,7 @@ class Decoder:
                 delimiter=self.delimiter, newlines_in_values=newlines, invalid_row_handler=on_invalid_row
             ),
             convert_options=csv.ConvertOptions(
-                column_types=dict(zip(wanted, map(_parsed_type, self.fields.items), strict=True)),
+                column_types=dict(zip(wanted, map(self._parsed_type, self.fields.items), strict=True)),
                 include_columns=wanted,
                 null_values=list(self.null_values),
                 strings_can_be_null=True,
@@ -112,15 +118,26 @@ class Decoder:
                 raise BadValueError(f"column {field.name!r} is NULL, declared NOT NULL")
             if field.type.kind == "string" and self._may_hold_nul and pc.any(pc.match_substring(column, "\0")).as_py():
                 raise BadValueError(f"column {field.name!r} holds the NUL character")
-            if field.type.kind == "decimal":
-                # The parser itself accepts 1000 for decimal(5,2) and stores six digits.
-                column.validate(full=True)
-            columns.append(_instants(column) if field.type.kind == "timestamp" else column)
+            columns.append(self._converted(field, column))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
+    def _parsed_type(self, field: Field) -> pa.DataType:
+        """What the CSV parser makes of a column; texts are converted afterwards, where the parser itself would read other values than stand there."""
+        as_text = field.type.kind in ("timestamp", "decimal") or self._is_checked_integer(field)
+        return pa.string() if as_text else arrow_type(field.type)
 
-def _parsed_type(field: Field) -> pa.DataType:
-    return pa.string() if field.type.kind == "timestamp" else arrow_type(field.type)
+    def _is_checked_integer(self, field: Field) -> bool:
+        return self._may_hold_hexadecimal and field.type.kind in INTEGER_KINDS
+
+    def _converted(self, field: Field, column: pa.Array) -> pa.Array:
+        if field.type.kind == "timestamp":
+            return _instants(column)
+        if field.type.kind == "decimal":
+            return _decimals(column, field)
+        if self._is_checked_integer(field):
+            # The parser reads 0x1F as 31, and 0xFFFFFFFF as -1.
+            return pc.cast(_matching(column, _INTEGER, field), arrow_type(field.type))
+        return column
 
 
 def _instants(texts: pa.Array) -> pa.Array:
@@ -131,3 +148,23 @@ def _instants(texts: pa.Array) -> pa.Array:
     date_only = pc.equal(pc.utf8_length(texts), 10)
     suffix = pc.if_else(zoned, "", pc.if_else(date_only, "T00:00:00Z", "Z"))
     return pc.cast(pc.binary_join_element_wise(texts, suffix, ""), pa.timestamp("us", tz="UTC"))
+
+
+def _decimals(texts: pa.Array, field: Field) -> pa.Array:
+    """Exact decimals: the parser itself accepts 1000 for decimal(5,2), and takes 02e-95 for 0.00."""
+    trimmed = _matching(texts, _DECIMAL, field)
+    values = pc.cast(trimmed, arrow_type(field.type))
+    with_exponent = pc.match_substring(trimmed, "e", ignore_case=True)
+    if pc.any(with_exponent).as_py():
+        pairs = zip(trimmed.filter(with_exponent).to_pylist(), values.filter(with_exponent).to_pylist(), strict=True)
+        if any(Decimal(text) != value for text, value in pairs):
+            raise BadValueError(f"column {field.name!r} holds a number that does not fit {field.type}")
+    return values
+
+
+def _matching(texts: pa.Array, pattern: str, field: Field) -> pa.Array:
+    """Without blanks around them; raises where one does not match."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    if not pc.all(pc.match_substring_regex(trimmed, pattern), min_count=0).as_py():
+        raise BadValueError(f"column {field.name!r} holds what is no {field.type}")
+    return trimmed

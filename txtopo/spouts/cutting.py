@@ -128,6 +128,7 @@ class FileCoordinator:
             "sha256": content.sha256,
             "quotes": content.quotes,
             "nul": content.nul,
+            "hexadecimal": content.hexadecimal,
             "header": None,
             "data": header.end if header else 0,
         }

@@ -38,6 +38,8 @@ class Content:
     """A quote character stands somewhere: line ends may lie inside values, so the file is not cut into parts."""
     nul: bool
     """A NUL byte stands somewhere."""
+    hexadecimal: bool
+    """`0x` or `0X` stands somewhere, which the parser would take for the start of a number."""
 
 
 class NoRegularFileError(OSError):
@@ -60,13 +62,16 @@ def read_content(descriptor: int) -> Content:
     """Hash the whole file once, in chunks."""
     digest = hashlib.sha256()
     size = 0
-    quotes = nul = False
+    quotes = nul = hexadecimal = False
+    last = b""
     while chunk := os.pread(descriptor, CHUNK_BYTES, size):
         digest.update(chunk)
         size += len(chunk)
         quotes = quotes or b'"' in chunk
         nul = nul or b"\0" in chunk
-    return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul)
+        hexadecimal = hexadecimal or b"0x" in chunk or b"0X" in chunk or (last + chunk[:1]) in (b"0x", b"0X")
+        last = chunk[-1:]
+    return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul, hexadecimal=hexadecimal)
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:
