@@ -1,4 +1,4 @@
-"""Commit one batch, in its turn and once: PROTOCOL's commit, written against the ports only, so that it is the same on every ledger."""
+"""Commit one batch, in its turn and once: the protocol's commit, written against the ports only, so that it is the same on every ledger."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class LedgerTotals:
 
 
 class LedgerSession(Protocol):
-    """One database transaction that commits one batch: one method a statement, in this order (PROTOCOL 3.2). One thread uses it, once.
+    """One database transaction that commits one batch: one method a statement, in this order (docs/protocol.md). One thread uses it, once.
 
     Any method may raise PostgresUnavailable: `definite` False only from `commit`. An implementation may hold a statement back and send
     it with the next one to save a round trip; `finish` leaves nothing held back.

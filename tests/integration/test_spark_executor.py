@@ -317,7 +317,7 @@ def test_two_committers_read_the_same_batch_and_reports_agree(started: Callable[
 def test_a_part_read_twice_with_different_outcomes_fails_the_attempt(
     started: Callable[..., SparkExecutor], tmp_path: Path
 ) -> None:
-    """A rerun that says something else fails the attempt (PROTOCOL 3.4)."""
+    """A rerun that says something else fails the attempt (docs/protocol.md)."""
     builder = TopologyBuilder("fan")
     builder.set_spout("source", ListSpout())
     for name in ("first", "second"):

@@ -77,3 +77,17 @@ def test_the_product_has_no_assert_statement(room: str) -> None:
     ]
 
     assert found == []
+
+
+def test_every_rule_and_hazard_named_in_the_code_is_on_the_page_of_the_protocol() -> None:
+    """A reader finds what R9 or Z5 means without leaving the repository."""
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"\b[RIZPK]\d{1,2}\b", page))
+    named: set[str] = set()
+    for room in ("txtopo", "coordinators", "committers", "migrations"):
+        for path in sorted((ROOT / room).rglob("*.py")) + sorted((ROOT / room).rglob("*.sql")):
+            comments = re.findall(r'#.*|--.*|"""(?:.|\n)*?"""', path.read_text(encoding="utf-8"))
+            named |= {name for text in comments for name in re.findall(r"\b[RIZPK][1-9]\d?\b", text)}
+
+    assert named - known == set()
+    assert len(named) > 30

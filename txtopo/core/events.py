@@ -211,7 +211,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Commit one batch in its turn (PROTOCOL 3.2). Its plan must be durable in both stores."""
+    """Commit one batch in its turn (docs/protocol.md). Its plan must be durable in both stores."""
 
     plan: Plan
     processed: Processed

@@ -1,4 +1,4 @@
-"""Every bound in one place, with its unit in the name. Settings may lower or raise those that ARCHITECTURE lists; the rest are fixed."""
+"""Every bound in one place, with its unit in the name. Settings may lower or raise those that `txtopo.config` lists; the rest are fixed."""
 
 from __future__ import annotations
 

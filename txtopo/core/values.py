@@ -123,7 +123,7 @@ Outcome = Processed | Failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterCount:
-    """The numbers of one committer in one batch (PROTOCOL 3.4): each from its own source."""
+    """The numbers of one committer in one batch (docs/protocol.md): each from its own source."""
 
     committer: str
     arrived: int

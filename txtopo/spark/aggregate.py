@@ -34,7 +34,7 @@ class Counted:
 def count_frame(component: CommitterComponent, frame: DataFrame) -> Counted:
     """Plan the aggregation over the committer's input stream."""
     aggregation = component.bolt.aggregation()
-    # Every tuple is counted twice: in its group, and in the one row of the total. So `arrived` has a place of its own (PROTOCOL 3.4)
+    # Every tuple is counted twice: in its group, and in the one row of the total. So `arrived` has a place of its own (docs/protocol.md)
     # in the same job. It is a Generate node, not grouping sets, since those lose the single partition and would add an exchange.
     doubled = frame.withColumn(_TOTAL, F.explode(F.array(F.lit(False), F.lit(True))))
     own = ~F.col(_TOTAL)

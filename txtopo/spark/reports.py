@@ -1,4 +1,4 @@
-"""What tasks report about the parts they read, kept by key so that a rerun changes nothing (PROTOCOL 3.4, K4)."""
+"""What tasks report about the parts they read, kept by key so that a rerun changes nothing (docs/protocol.md, K4)."""
 
 from __future__ import annotations
 
