@@ -54,7 +54,8 @@ def batch_text(batch: BatchDetail) -> str:
 def _status_lines(one: TopologyStatus) -> Iterator[str]:
     yield f"{clean(one.topology)}  {one.state}"
     if one.reason:
-        yield _fact("reason", one.reason)
+        named = one.halted_txid is None or f"batch {one.halted_txid}" in one.reason
+        yield _fact("reason", one.reason if named else f"batch {one.halted_txid}: {one.reason}")
     when = f" at {instant(one.last_committed_at)}" if one.last_committed_at else ""
     yield _fact("committed", f"up to txid {count(one.last_txid)}{when}" if one.last_txid else "nothing yet")
     yield _fact(
