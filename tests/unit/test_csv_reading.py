@@ -172,6 +172,12 @@ def test_numbers_in_other_notations_are_never_read_as_other_numbers(tmp_path: Pa
     assert str(fault(tmp_path, f"a\n1\n{text}\n".encode(), f"a {field_type}").position).endswith(":3")
 
 
+def test_the_value_that_is_no_number_is_named(tmp_path: Path) -> None:
+    """File, line, column and value."""
+    assert "'0x1F'" in str(fault(tmp_path, b"a\n0x1F\n", "a int"))
+    assert "'1,5'" in str(fault(tmp_path, b'a\n"1,5"\n', "a decimal(5,2)"))
+
+
 def test_a_file_that_holds_0x_in_a_text_reads_its_numbers_all_the_same(tmp_path: Path) -> None:
     """The careful way gives what the fast way gives."""
     assert read(tmp_path, b"a,b\n0x1F, 7\nx,-3\ny,\n", "a string, b int") == [("0x1F", 7), ("x", -3), ("y", None)]

@@ -21,6 +21,7 @@ from txtopo.core.fields import INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.spouts.csv_dialect import column_indexes
 
+_SHOWN_MAX = 80
 _INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?$"
 _ZONED = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
@@ -165,6 +166,8 @@ def _decimals(texts: pa.Array, field: Field) -> pa.Array:
 def _matching(texts: pa.Array, pattern: str, field: Field) -> pa.Array:
     """Without blanks around them; raises where one does not match."""
     trimmed = pc.utf8_trim_whitespace(texts)
-    if not pc.all(pc.match_substring_regex(trimmed, pattern), min_count=0).as_py():
-        raise BadValueError(f"column {field.name!r} holds what is no {field.type}")
+    matches = pc.match_substring_regex(trimmed, pattern)
+    if not pc.all(matches, min_count=0).as_py():
+        wrong = trimmed.filter(pc.invert(matches))[0].as_py()
+        raise BadValueError(f"column {field.name!r} holds {wrong[:_SHOWN_MAX]!r}, which is no {field.type}")
     return trimmed

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 CHUNK_BYTES = 1024 * 1024
+_HEXADECIMAL = re.compile(rb"(?:^|[^0-9A-Za-z])0[xX]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Content:
     nul: bool
     """A NUL byte stands somewhere."""
     hexadecimal: bool
-    """`0x` or `0X` stands somewhere, which the parser would take for the start of a number."""
+    """`0x` or `0X` stands where a value may start, which the parser would take for the start of a number."""
 
 
 class NoRegularFileError(OSError):
@@ -69,9 +71,14 @@ def read_content(descriptor: int) -> Content:
         size += len(chunk)
         quotes = quotes or b'"' in chunk
         nul = nul or b"\0" in chunk
-        hexadecimal = hexadecimal or b"0x" in chunk or b"0X" in chunk or (last + chunk[:1]) in (b"0x", b"0X")
+        hexadecimal = hexadecimal or _may_hold_hexadecimal(chunk) or (last + chunk[:1]) in (b"0x", b"0X")
         last = chunk[-1:]
     return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul, hexadecimal=hexadecimal)
+
+
+def _may_hold_hexadecimal(chunk: bytes) -> bool:
+    """Cheap first; a tail number such as N930XJ is none."""
+    return (b"0x" in chunk or b"0X" in chunk) and _HEXADECIMAL.search(chunk) is not None
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:
