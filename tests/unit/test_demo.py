@@ -338,3 +338,14 @@ def test_a_number_of_files_that_makes_no_story_is_refused(number: str, capsys: p
 
     assert "--files" in capsys.readouterr().err
     assert command.name == "demo"
+
+
+def test_the_readmes_command_writes_daily_files(tmp_path: Path) -> None:
+    """`python -m txtopo.demo.flights FOLDER DAYS`: input for the example of the README."""
+    assert flights_module.main([str(tmp_path / "flights"), "2"]) == 0
+
+    assert sorted(path.name for path in (tmp_path / "flights").iterdir()) == [
+        "flights_2013-01-01.csv",
+        "flights_2013-01-02.csv",
+    ]
+    assert flights_module.main([]) == 2

