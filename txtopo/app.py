@@ -85,7 +85,7 @@ def _run_with_early_spark(application: str, settings: Settings) -> int:
 
 def run_topology(topology: Topology, **flags: Any) -> int:
     """`topology.run(...)`: the same from Python; errors are told on stderr as by the command, and their exit code is returned."""
-    from txtopo.config import load_settings
+    from txtopo.config import load_settings, masked
 
     try:
         settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
@@ -93,7 +93,7 @@ def run_topology(topology: Topology, **flags: Any) -> int:
     except InvariantBroken:
         raise
     except TxtopoError as error:
-        print(told(error), file=sys.stderr, flush=True)
+        print(masked(told(error)), file=sys.stderr, flush=True)
         return error.exit_code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from txtopo import faults
 from txtopo.core import limits
 from txtopo.core.plan import Metadata, Plan, canonical
 from txtopo.core.values import Lead
-from txtopo.errors import BatchDataError, Halted, ZooKeeperUnavailable
+from txtopo.errors import BatchDataError, Halted
 from txtopo.faults import CrashPoint
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
 from txtopo.topology.components import SpoutComponent, SpoutContext, SpoutCoordinator
@@ -130,11 +131,8 @@ class Planner:
 
     def _record(self, plans: tuple[Plan, ...]) -> None:
         faults.reach(CrashPoint.BEFORE_METADATA, plans[0].txid)
-        try:
-            self.coordinator.record_plans(plans)
-        except ZooKeeperUnavailable:
-            # Z6: they may be there all the same. The very same bytes are written again by the next cut.
-            raise
+        # Z6: where this raises they may be there all the same. The very same bytes are written again by the next cut.
+        self.coordinator.record_plans(plans)
         faults.reach(CrashPoint.METADATA_WRITTEN, plans[-1].txid)
         self._cut_last = plans[-1]
         self._unrecorded.clear()
@@ -142,7 +140,7 @@ class Planner:
     def _whole(self, metadata: Metadata) -> Metadata:
         if PART_KEY not in metadata:
             return metadata
-        return read_metadata(self.ledger.read_part(str(metadata[PART_KEY])))
+        return _read_metadata(self.ledger.read_part(str(metadata[PART_KEY])))
 
 
 _TRY_AGAIN = "mend the file or the declared fields, then start `txtopo run` again"
@@ -159,14 +157,8 @@ def _part(metadata: Metadata, txid: int, topology: str) -> bytes:
     return data
 
 
-def read_metadata(data: bytes) -> Metadata:
-    """Decode a piece of metadata from `plan_part`."""
-    import json
-
+def _read_metadata(data: bytes) -> Metadata:
     value = json.loads(data)
     if not isinstance(value, dict):
         raise Halted("a piece in table txtopo.plan_part holds no metadata")
     return value
-
-
-__all__ = ["PART_KEY", "Cutting", "Planner", "read_metadata"]

@@ -1,0 +1,64 @@
+"""Applications: scripts get exit codes and told errors, modules that need Spark to be imported are recognised."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from txtopo.application import load_application
+from txtopo.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_script_gets_the_exit_code_and_no_password_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`topology.run()` returns the exit code, having told errors on stderr."""
+    dsn = "postgresql://ann:Geheim1@127.0.0.1:1/nowhere"
+
+    code = orders_topology(tmp_path).run(dsn=dsn, zookeeper="127.0.0.1:1/txtopo", once=True)
+
+    said = capsys.readouterr().err
+    assert code == 3
+    assert said.startswith("txtopo: postgres")
+    assert "Geheim1" not in said
+
+
+def test_an_unknown_setting_of_a_script_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, with a suggestion."""
+    assert orders_topology(tmp_path).run(atempts_max=1) == 2
+    assert "attempts_max" in capsys.readouterr().err
+
+
+def test_a_module_that_needs_spark_to_be_imported_is_recognised(tmp_path: Path) -> None:
+    """With `@udf("string")` at its top it fails without a session, and can be imported again once there is one."""
+    (tmp_path / "early.py").write_text(
+        'from pyspark.sql import functions as F\n\n@F.udf("string")\ndef clean(x):\n    return x\n'
+    )
+    program = (
+        "import sys\nfrom txtopo.application import load_application, needs_spark\nfrom txtopo.errors import ConfigurationError\n"
+        "try:\n    load_application(sys.argv[1])\nexcept ConfigurationError as error:\n    print(needs_spark(error), 'early' in sys.modules)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "early.py")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "True False\n"
+
+
+def test_a_module_without_a_topology_says_what_it_has(tmp_path: Path) -> None:
+    """What was looked for and what was found."""
+    (tmp_path / "empty_one.py").write_text("x = 1\n")
+
+    with pytest.raises(ConfigurationError, match="'topology' is not there"):
+        load_application(str(tmp_path / "empty_one.py"))
