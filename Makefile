@@ -28,6 +28,7 @@ test: setup
 # What a batch costs beside bare PySpark, as ratios of one run.
 bench: setup
 	@$(BIN)/python benchmarks/daily_files.py
+	@$(BIN)/python benchmarks/rejected_rows.py
 
 # A long search: SEEDS simulated histories with faults and deaths; each failure names its seed.
 SEEDS ?= 20000

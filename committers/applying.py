@@ -113,7 +113,7 @@ class Applier:
         self._part = f"{work}\nselect counted, written, digest from n"
         self._last = f"""{work}
 insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, ignored, reversed, digest)
-select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.counted + %(counted_before)s, %(results)s, n.written + %(written_before)s, 0, 0, n.digest + %(digest_before)s::numeric from n
+select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.counted + %(counted_before)s, %(results)s, n.written + %(written_before)s, 0, %(reversed)s, n.digest + %(digest_before)s::numeric from n
 returning counted, written, digest"""
 
     def apply(
@@ -123,8 +123,12 @@ returning counted, written, digest"""
         txid: int,
         result: CommitterResult,
         held: tuple[str, dict[str, Any]] | None,
+        taken_back: int = 0,
     ) -> CommitterCount:
-        """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip."""
+        """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip.
+
+        `taken_back` are the contribution rows of the batch redone that were reversed before.
+        """
         counted, written, digest = 0, 0, 0
         chunks = list(self._chunks(result))
         for index, chunk in enumerate(chunks):
@@ -136,6 +140,7 @@ returning counted, written, digest"""
                 "counted_before": counted,
                 "written_before": written,
                 "digest_before": digest,
+                "reversed": taken_back,
             }
             values = {
                 "topology": topology,
@@ -156,6 +161,7 @@ returning counted, written, digest"""
             counted=counted,
             results=result.row_count,
             written=written,
+            reversed=taken_back,
             digest=digest,
         )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from txtopo.committers.actions import request_of
 from txtopo.committers.outcomes import LOCK_NOT_AVAILABLE, sqlstate, translate
 from txtopo.committers.rules import check_incarnation, check_mirrored, last_metadata
 from txtopo.committers.transactions import Database, begin, commit, run
@@ -66,7 +68,10 @@ def _claim(connection: Connection, claim: Claim) -> Claimed:
         epoch=lead.epoch,
         planned_txid=claimed.last_txid + len(claimed.plans),
     )
-    return claimed
+    # Only now: orders to stop, meant for the leader before, have been refused.
+    return replace(
+        claimed, requests=[request_of(row) for row in run(connection, "list_requests", topology=lead.topology)]
+    )
 
 
 def _lead(fence: Fence | None, claim: Claim) -> Lead:

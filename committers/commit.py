@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from txtopo.committers.rules import compare_lead, describe_counts, other_batch
 from txtopo.core.plan import Plan
 from txtopo.core.values import (
     Aborted,
+    ActionRecord,
     AlreadyCommitted,
     CommitOutcome,
     Committed,
@@ -16,6 +17,8 @@ from txtopo.core.values import (
     Failure,
     Lead,
     Processed,
+    Quarantine,
+    Redone,
     Unknown,
 )
 from txtopo.errors import BatchDataError, Halted, PostgresUnavailable
@@ -27,26 +30,78 @@ from txtopo.topology.components import CommitterComponent
 def commit_batch(
     ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, committers: Sequence[CommitterComponent]
 ) -> CommitOutcome:
-    """One try at making a batch visible.
+    """One try at making a batch visible. A redo of what is redone already is quarantined instead, which is a commit too.
 
     Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind. Unknown: call
     `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
     """
-    txid = plan.txid
-    try:
+
+    def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
+        redone = _read_redone(session, plan)
+        if redone is not None and redone.by is not None:
+            reason = f"already redone as batch {redone.by}"
+            _log_redo(session, plan, redone, {"state": "quarantined", "reason": reason})
+            session.finish_quarantined(reason)
+            return ()
+        counts = tuple(
+            _apply(session, committer, _result_of(processed, committer), plan.txid) for committer in committers
+        )
+        session.append_edges(processed.edges)
+        session.append_rejected(processed.rejected_rows)
+        if redone is not None:
+            counted = {count.committer: count.counted for count in counts}
+            _log_redo(session, plan, redone, {"state": "applied", "counted": counted})
+        session.finish(_totals(processed, counts))
+        return counts
+
+    def check() -> None:
         _check_processed(lead, plan, processed, committers)
+
+    return _in_turn(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
+
+
+def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarantine) -> CommitOutcome:
+    """One try at giving a batch its place in the order without any effect (R14); returns and raises as `commit_batch`."""
+
+    def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
+        session.append_action(
+            ActionRecord(
+                command="on_poison" if quarantine.request_id is None else "skip",
+                txid=plan.txid,
+                request_id=quarantine.request_id,
+                reason=quarantine.reason,
+                before={"batch": plan.txid, "state": "failed", "attempt": quarantine.attempt.attempt},
+                after={"batch": plan.txid, "state": "quarantined", "reason": quarantine.reason},
+            )
+        )
+        session.finish_quarantined(quarantine.reason)
+        return ()
+
+    def check() -> None:
+        _check_attempt(plan, quarantine.attempt.txid, str(quarantine.attempt))
+
+    return _in_turn(ledger, lead, LedgerEntry(plan=plan, attempt=quarantine.attempt), check, write)
+
+
+def _in_turn(
+    ledger: Ledger,
+    lead: Lead,
+    entry: LedgerEntry,
+    check: Callable[[], None],
+    write: Callable[[LedgerSession], tuple[CommitterCount, ...]],
+) -> CommitOutcome:
+    """The one database transaction of a batch: lock, compare, ledger row, `write`, COMMIT; errors of the batch and of Postgres as outcomes."""
+    txid = entry.plan.txid
+    try:
+        check()
         with ledger.session(lead) as session:
             last_txid = _lock_fence(session, lead, txid)
             if last_txid >= txid:
-                return _compare_digest(session, plan)
+                return _compare_digest(session, entry.plan)
             _check_turn(last_txid, txid)
-            session.append_ledger(LedgerEntry(plan=plan, attempt=processed.attempt))
+            session.append_ledger(entry)
             reach(CrashPoint.LEDGER_APPENDED, txid)
-            counts = tuple(
-                _apply(session, committer, _result_of(processed, committer), txid) for committer in committers
-            )
-            session.append_edges(processed.edges)
-            session.finish(_totals(processed, counts))
+            counts = write(session)
             reach(CrashPoint.BEFORE_COMMIT, txid)
             session.commit()
         reach(CrashPoint.COMMITTED, txid)
@@ -71,8 +126,7 @@ def _check_processed(lead: Lead, plan: Plan, processed: Processed, committers: S
             "an executor has another version of the topology",
             component="executor",
         )
-    if processed.attempt.txid != plan.txid:
-        raise Halted(f"attempt {processed.attempt} is not of batch {plan.txid}", txid=plan.txid)
+    _check_attempt(plan, processed.attempt.txid, str(processed.attempt))
     handed, expected = (
         sorted(result.committer for result in processed.results),
         sorted(committer.name for committer in committers),
@@ -88,11 +142,22 @@ def _check_processed(lead: Lead, plan: Plan, processed: Processed, committers: S
             f"attempt {processed.attempt} read {processed.read} records, rejected {processed.rejected} and took out {processed.dead_lettered}",
             component="executor",
         )
+    if processed.rejected != len(processed.rejected_rows):
+        # I6: a record that is counted as rejected is kept, or nobody can ever tell what it was.
+        raise BatchDataError(
+            f"attempt {processed.attempt} rejected {processed.rejected} records, but handed over {len(processed.rejected_rows)} of them",
+            component="executor",
+        )
     for edge in processed.edges:
         if edge.sent != edge.received:
             raise BatchDataError(
                 f"edge {edge.edge}: {edge.sent} tuples sent, {edge.received} received", component=edge.edge
             )
+
+
+def _check_attempt(plan: Plan, txid: int, attempt: str) -> None:
+    if txid != plan.txid:
+        raise Halted(f"attempt {attempt} is not of batch {plan.txid}", txid=plan.txid)
 
 
 def _lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
@@ -115,6 +180,33 @@ def _check_turn(last_txid: int, txid: int) -> None:
     """R6: only the next txid applies."""
     if last_txid < txid - 1:
         raise Halted(f"gap: batch {txid} is to be committed, but the last one committed is {last_txid}", txid=txid)
+
+
+def _read_redone(session: LedgerSession, plan: Plan) -> Redone | None:
+    """What the batch redoes, read under the fence lock, so that no other redo of it can come in between; None: it redoes nothing."""
+    if plan.redo_of is None:
+        return None
+    redone = session.read_redone(plan.redo_of)
+    if redone is None:
+        raise Halted(
+            f"batch {plan.txid} redoes batch {plan.redo_of}, but the ledger has no batch {plan.redo_of}", txid=plan.txid
+        )
+    return redone
+
+
+def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[str, object]) -> None:
+    """The order's row in the action log: with the change or not at all."""
+    if plan.request_id is None:
+        return
+    session.append_action(
+        ActionRecord(
+            command="redrive" if redone.state == "quarantined" else "recompute",
+            txid=plan.txid,
+            request_id=plan.request_id,
+            before={"batch": plan.redo_of, "state": redone.state},
+            after={"batch": plan.txid, **after},
+        )
+    )
 
 
 def _result_of(processed: Processed, committer: CommitterComponent) -> CommitterResult:

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from txtopo.committers.actions import append_action, request_of
 from txtopo.committers.applying import Applier
 from txtopo.committers.claiming import claim_fence
 from txtopo.committers.mirroring import mirror_plans
 from txtopo.committers.outcomes import translating
 from txtopo.committers.resolving import resolve_commit
-from txtopo.committers.rules import checked_part
+from txtopo.committers.rules import check_mirrored, checked_part, expired_plan
 from txtopo.committers.session import PostgresLedgerSession
 from txtopo.committers.targets import prepare_target
+from txtopo.committers.texts import storable, storable_json, storable_or_none
 from txtopo.committers.transactions import Database, fence_of, run
 from txtopo.core.limits import PLAN_PART_BYTES_MAX
-from txtopo.core.values import CommitOutcome, Failure, Fence, Lead, TransactionAttempt
+from txtopo.core.values import (
+    ActionRecord,
+    CommitOutcome,
+    Failure,
+    Fence,
+    Lead,
+    LedgerBatch,
+    Request,
+    TransactionAttempt,
+)
 from txtopo.errors import invariant
 from txtopo.faults import CrashPoint, reach
-from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry, Request
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.topology.components import CommitterComponent
 
 ATTEMPT_STATES = ("failed", "cancelled")
+LIFE_STATES = ("running", "stalled")
 END_STATES = ("stopped", "finished", "halted")
 ANSWERS = ("done", "refused")
 
@@ -108,10 +120,10 @@ class PostgresLedger:
                 attempt=attempt.attempt,
                 state=state,
                 kind=failure.kind if failure else None,
-                component=_text(failure.component if failure else None),
-                position=_text(failure.position if failure else None),
-                message=_text(failure.message if failure else None),
-                detail=_text(failure.detail if failure else None),
+                component=storable_or_none(failure.component if failure else None),
+                position=storable_or_none(failure.position if failure else None),
+                message=storable_or_none(failure.message if failure else None),
+                detail=storable_or_none(failure.detail if failure else None),
             )
 
     @contextmanager
@@ -123,37 +135,68 @@ class PostgresLedger:
         with translating(f"resolving batch {txid}"):
             return resolve_commit(self._database, lead, txid, digest)
 
-    def heartbeat(self, lead: Lead, state: str, problem: str | None, planned_txid: int) -> Sequence[Request]:
+    def heartbeat(
+        self,
+        lead: Lead,
+        state: str,
+        problem: str | None,
+        planned_txid: int,
+        waiting: Mapping[str, Any] | None = None,
+    ) -> Sequence[Request]:
+        invariant(state in LIFE_STATES, f"a leader cannot be {state}")
         with self._database.fenced(lead, "writing the heartbeat") as connection:
             rows = run(
                 connection,
                 "write_heartbeat",
                 topology=lead.topology,
                 state=state,
-                problem=_text(problem),
+                problem=storable_or_none(problem),
                 planned_txid=planned_txid,
+                waiting=storable_json(waiting or {}),
             ).all()
-        return [
-            Request(request_id=request_id, kind=kind, arguments=json.loads(arguments))
-            for request_id, kind, arguments in rows
-        ]
+        return [request_of(row) for row in rows]
 
-    def answer_request(self, lead: Lead, request_id: int, state: str, answer: str) -> None:
+    def answer_request(
+        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    ) -> None:
         invariant(state in ANSWERS, f"a request cannot end as {state}")
         with self._database.fenced(lead, "answering a request") as connection:
-            run(
+            closed = run(
                 connection,
                 "answer_request",
                 topology=lead.topology,
                 request_id=request_id,
                 state=state,
-                answer=_text(answer),
+                answer=storable(answer),
+            ).rowcount
+            if closed and action is not None:
+                append_action(connection, lead.topology, action)
+
+    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
+        with self._database.fenced(lead, "noting the progress of a request") as connection:
+            run(
+                connection,
+                "note_progress",
+                topology=lead.topology,
+                request_id=request_id,
+                progress=storable_json(progress),
             )
+
+    def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
+        with self._database.transaction("reading what redoes a batch") as connection:
+            rows = run(connection, "list_redo_chain", topology=self._topology, txid=txid).all()
+        chain: list[LedgerBatch] = []
+        for number, state, redo_of, digest, data in rows:
+            if data is None:
+                raise expired_plan(number)
+            check_mirrored(number, number, bytes(digest), bytes(data))
+            chain.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
+        return chain
 
     def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
         invariant(state in END_STATES, f"a leader cannot end as {state}")
         with self._database.fenced(lead, "recording the end") as connection:
-            run(connection, "note_end", topology=lead.topology, state=state, reason=_text(reason), txid=txid)
+            run(connection, "note_end", topology=lead.topology, state=state, reason=storable_or_none(reason), txid=txid)
 
     def close(self) -> None:
         self._database.close()
@@ -163,10 +206,3 @@ class PostgresLedger:
         if found is None or found.component != committer:
             found = self._appliers[committer.name] = Applier(committer)
         return found
-
-
-def _text(value: str | None) -> str | None:
-    # P14: whatever a bolt's error says, the record of it must not fail. NUL and lone surrogates have no place in Postgres.
-    if value is None:
-        return None
-    return value.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")

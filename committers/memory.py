@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from txtopo.committers.applying import shape_of
 from txtopo.committers.counting import CountCommitter
-from txtopo.committers.ledger import ANSWERS, ATTEMPT_STATES, END_STATES
+from txtopo.committers.ledger import ANSWERS, ATTEMPT_STATES, END_STATES, LIFE_STATES
 from txtopo.committers.memory_session import MemoryLedgerSession
-from txtopo.committers.memory_store import AttemptRow, LedgerRow, MemoryPostgres, TopologyRows
+from txtopo.committers.memory_store import AttemptRow, LedgerRow, MemoryPostgres, RequestRow, TopologyRows
 from txtopo.committers.rules import (
     check_incarnation,
     check_mirrored,
@@ -19,15 +21,26 @@ from txtopo.committers.rules import (
     checked_part,
     compare_lead,
     consumed_twice,
+    expired_plan,
     last_metadata,
     outcome_of,
 )
 from txtopo.core.limits import PLAN_PART_BYTES_MAX
 from txtopo.core.plan import genesis_digest
-from txtopo.core.values import AttemptRecord, CommitOutcome, Failure, Fence, Lead, TransactionAttempt
+from txtopo.core.values import (
+    ActionRecord,
+    AttemptRecord,
+    CommitOutcome,
+    Failure,
+    Fence,
+    Lead,
+    LedgerBatch,
+    Request,
+    TransactionAttempt,
+)
 from txtopo.errors import Halted, PostgresUnavailable, invariant
 from txtopo.faults import CrashPoint, reach
-from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry, Request
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.topology.components import CommitterComponent
 
 __all__ = ["MemoryLedger", "MemoryPostgres"]
@@ -64,6 +77,9 @@ class MemoryLedger:
                 genesis = LedgerRow(digest=genesis_digest(claim.topology, fence.incarnation), epoch=fence.epoch)
                 rows = TopologyRows(fence=fence, ledger={0: genesis})
             claimed = _claimed(claim.topology, rows, fence)
+            for topology, request in self._store.requests.values():
+                if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
+                    request.state, request.answer = "refused", "the leader that it was meant for is gone"
             if rows.holder is not None:
                 # P6: an older leader's database transaction is ended; here at once, on Postgres after the lock timeout.
                 self._store.release(rows, rows.holder)
@@ -77,11 +93,8 @@ class MemoryLedger:
                 "epoch": fence.epoch,
                 "planned_txid": claimed.last_txid + len(claimed.plans),
             }
-            for topology, request in self._store.requests.values():
-                if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
-                    request.state, request.answer = "refused", "the leader that it was meant for is gone"
             self._store.topologies[claim.topology] = rows
-            return claimed
+            return replace(claimed, requests=self._store.open_requests(claim.topology))
 
     def read_fence(self) -> Fence | None:
         with self._transaction():
@@ -190,21 +203,40 @@ class MemoryLedger:
             row = rows.ledger.get(txid)
             return outcome_of(txid, digest, None if row is None else row.digest)
 
-    def heartbeat(self, lead: Lead, state: str, problem: str | None, planned_txid: int) -> Sequence[Request]:
+    def heartbeat(
+        self,
+        lead: Lead,
+        state: str,
+        problem: str | None,
+        planned_txid: int,
+        waiting: Mapping[str, Any] | None = None,
+    ) -> Sequence[Request]:
+        invariant(state in LIFE_STATES, f"a leader cannot be {state}")
         with self._fenced(lead) as rows:
-            rows.life.update(state=state, problem=problem, planned_txid=planned_txid)
-            return [
-                Request(request_id=request_id, kind=row.kind, arguments=row.arguments)
-                for request_id, (topology, row) in self._store.requests.items()
-                if topology == lead.topology and row.state == "open"
-            ]
+            rows.life.update(state=state, problem=problem, planned_txid=planned_txid, waiting=dict(waiting or {}))
+            return self._store.open_requests(lead.topology)
 
-    def answer_request(self, lead: Lead, request_id: int, state: str, answer: str) -> None:
+    def answer_request(
+        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    ) -> None:
         invariant(state in ANSWERS, f"a request cannot end as {state}")
         with self._fenced(lead):
-            topology, row = self._store.requests.get(request_id, (None, None))
-            if row is not None and topology == lead.topology and row.state == "open":
+            row = self._open_request(lead, request_id)
+            if row is not None:
+                logged = [] if action is None else [self._store.action_row(lead.topology, action)]
                 row.state, row.answer = state, answer
+                self._store.actions.extend(logged)
+
+    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
+        with self._fenced(lead):
+            row = self._open_request(lead, request_id)
+            if row is not None:
+                row.progress = dict(progress)
+
+    def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            return [] if rows is None else _redo_chain(rows, txid)
 
     def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
         invariant(state in END_STATES, f"a leader cannot end as {state}")
@@ -216,6 +248,10 @@ class MemoryLedger:
         for session in self._sessions:
             session.end()
         self._sessions.clear()
+
+    def _open_request(self, lead: Lead, request_id: int) -> RequestRow | None:
+        topology, row = self._store.requests.get(request_id, (None, None))
+        return row if row is not None and topology == lead.topology and row.state == "open" else None
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -262,6 +298,19 @@ class MemoryLedger:
         store.targets[table] = (lead.topology, name)
         if shape.contribution_table is not None:
             store.contributions[table] = [(0, None, *key, *numbers) for key, numbers in rows.items()]
+
+
+def _redo_chain(rows: TopologyRows, txid: int) -> list[LedgerBatch]:
+    chain: list[LedgerBatch] = []
+    members = {txid}
+    for number, row in sorted(rows.ledger.items()):
+        if row.state == "genesis" or not (number == txid or row.redo_of in members):
+            continue
+        members.add(number)
+        if number not in rows.plans:
+            raise expired_plan(number)
+        chain.append(LedgerBatch(txid=number, state=row.state, redo_of=row.redo_of, plan=rows.plans[number][1]))
+    return chain
 
 
 def _claimed(topology: str, rows: TopologyRows, fence: Fence) -> Claimed:

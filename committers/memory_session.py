@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from decimal import Decimal
-from typing import Any
+from dataclasses import replace
 
-from txtopo.committers.applying import Shape, shape_of
-from txtopo.committers.memory_store import Key, LedgerRow, MemoryPostgres, Numbers, TopologyRows
-from txtopo.committers.rules import describe_counts
-from txtopo.core.values import CommitterCount, CommitterResult, EdgeCount, Fence, Lead
+from txtopo.committers.memory_applying import MemoryDraft
+from txtopo.committers.memory_store import ActionRow, LedgerRow, MemoryPostgres, RejectedRecord, TopologyRows
+from txtopo.core.values import (
+    ActionRecord,
+    CommitterCount,
+    CommitterResult,
+    EdgeCount,
+    Fence,
+    Lead,
+    Redone,
+    RejectedRow,
+)
 from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, broken, invariant
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.components import CommitterComponent
-
-BIGINT_MAX = 2**63 - 1
 
 
 class MemoryLedgerSession:
@@ -26,11 +30,14 @@ class MemoryLedgerSession:
         self._lead = lead
         self._rows: TopologyRows | None = None
         self._entry: LedgerEntry | None = None
+        self._draft = MemoryDraft(store)
         self._counts: list[CommitterCount] = []
         self._edges: tuple[EdgeCount, ...] = ()
+        self._rejected: list[RejectedRow] = []
+        self._actions: list[ActionRow] = []
         self._totals: LedgerTotals | None = None
-        self._tables: dict[str, dict[Key, Numbers]] = {}
-        self._contributions: dict[str, list[tuple[Any, ...]]] = {}
+        self._reason: str | None = None
+        """Why the batch is quarantined; None: it is not."""
         self._is_ended = False
 
     def lock_fence(self) -> Fence:
@@ -56,44 +63,50 @@ class MemoryLedgerSession:
         self._entry = entry
 
     def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
-        self._locked()
-        shape, txid = shape_of(committer), self._appended().plan.txid
-        name = f"{shape.schema}.{shape.table}"
-        stored = self._store.tables.get(name)
-        if stored is None or list(result.rows.column_names) != [column.name for column in shape.columns]:
-            raise _misfit(committer, f"there is no table {name} with these columns")
-        draft = self._tables.setdefault(name, {})
-        counted, digest, seen = 0, 0, set[Key]()
-        for row in _rows_of(result):
-            _check_row(committer, shape, row)
-            key, numbers = row[: len(shape.keys)], row[len(shape.keys) :]
-            if key in seen:
-                raise _misfit(committer, f"key {key} comes twice")
-            seen.add(key)
-            old = draft.get(key) or stored.get(key) or (0,) * len(numbers)
-            draft[key] = tuple(was + more for was, more in zip(old, numbers, strict=True))
-            _check_row(committer, shape, (*key, *draft[key]))
-            counted += numbers[0]
-            digest += _hash(row)
-            if shape.contribution_table is not None:
-                self._contributions.setdefault(name, []).append((txid, None, *row))
-        if result.arrived != counted or result.row_count != len(seen):
-            numbers_text = describe_counts(result.arrived, counted, result.row_count, len(seen), 0)
-            raise BatchDataError(f"committer {committer.name}: {numbers_text}", component=committer.name)
-        count = CommitterCount(
-            committer=committer.name,
-            arrived=result.arrived,
-            counted=counted,
-            results=result.row_count,
-            written=len(seen),
-            digest=digest,
-        )
+        rows, plan, taken_back = self._locked(), self._appended().plan, 0
+        if plan.redo_of is not None:
+            redone = self.read_redone(plan.redo_of)
+            if redone is None or redone.by is not None:
+                raise Halted(f"the ledger refuses batch {plan.txid}: it redoes batch {plan.redo_of}", txid=plan.txid)
+            if redone.state == "applied":
+                counts = {count.committer: count for count in rows.ledger[plan.redo_of].counts}
+                expected = counts[committer.name].results if committer.name in counts else None
+                taken_back = self._draft.take_back(committer, plan.txid, plan.redo_of, expected)
+        count = self._draft.apply(committer, plan.txid, result, taken_back)
         self._counts.append(count)
         return count
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         self._locked()
         self._edges = tuple(edges)
+
+    def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
+        self._locked()
+        self._appended()
+        known = {(row.spout, row.path, row.line) for row in self._rejected}
+        for row in rows:
+            if (
+                (row.spout, row.path, row.line) in known
+                or row.line < 1
+                or not row.reason
+                or row.raw_bytes < len(row.raw)
+            ):
+                message = f"spout {row.spout}: its rejected records cannot be kept: {row.path}:{row.line}"
+                raise BatchDataError(message, component=row.spout)
+            known.add((row.spout, row.path, row.line))
+            self._rejected.append(row)
+
+    def append_action(self, action: ActionRecord) -> None:
+        self._locked()
+        self._actions.append(self._store.action_row(self._lead.topology, action))
+
+    def read_redone(self, txid: int) -> Redone | None:
+        ledger = self._locked().ledger
+        row = ledger.get(txid)
+        if row is None or row.state == "genesis":
+            return None
+        applied = (number for number, one in ledger.items() if one.redo_of == txid and one.state == "applied")
+        return Redone(state=row.state, by=next(applied, None))
 
     def finish(self, totals: LedgerTotals) -> None:
         rows, entry = self._locked(), self._appended()
@@ -105,6 +118,15 @@ class MemoryLedgerSession:
         if totals.rejected + totals.dead_lettered > totals.read or totals.committers < 1:
             raise Halted(f"the ledger refuses batch {entry.plan.txid}: its totals do not agree", txid=entry.plan.txid)
         self._totals = totals
+
+    def finish_quarantined(self, reason: str) -> None:
+        rows, txid = self._locked(), self._appended().plan.txid
+        if self._counts or self._edges or self._rejected:
+            broken(f"something of batch {txid} was applied, so it cannot be quarantined")
+        invariant(rows.fence.last_txid == txid - 1, f"the fence did not stand at {txid - 1}")
+        if not reason:
+            raise Halted(f"the ledger refuses batch {txid}: a quarantine without a reason", txid=txid)
+        self._reason = reason
 
     def commit(self) -> None:
         rows, entry = self._locked(committing=True), self._appended()
@@ -124,9 +146,14 @@ class MemoryLedgerSession:
             self._store.release(self._rows, self)
 
     def _check_complete(self, rows: TopologyRows, entry: LedgerEntry) -> None:
-        plan, fence, lead = entry.plan, rows.fence, self._lead
-        if self._totals is None or self._totals.committers != len(self._counts):
+        plan, fence, lead, totals = entry.plan, rows.fence, self._lead, self._totals
+        complete = totals is not None and totals.committers == len(self._counts)
+        if not complete and self._reason is None:
             raise Halted(f"the ledger refuses: COMMIT before batch {plan.txid} was complete", txid=plan.txid)
+        if totals is not None and totals.rejected != len(self._rejected):
+            raise Halted(
+                f"the ledger refuses: batch {plan.txid} does not have each of its rejected records", txid=plan.txid
+            )
         mine = (lead.epoch, lead.incarnation, lead.code_hash)
         if (fence.epoch, fence.incarnation, fence.code_hash) != mine or plan.incarnation != lead.incarnation:
             raise Halted(f"the ledger refuses: batch {plan.txid} does not match the fence", txid=plan.txid)
@@ -134,32 +161,30 @@ class MemoryLedgerSession:
             raise Halted(f"the ledger refuses: batch {plan.txid} has no mirrored plan with its digest", txid=plan.txid)
 
     def _put_in_place(self, rows: TopologyRows, entry: LedgerEntry) -> None:
-        plan, totals = entry.plan, self._totals or broken("finish comes before commit")
-        for name, draft in self._tables.items():
-            self._store.tables[name] = {**self._store.tables[name], **draft}
-        for name, contributions in self._contributions.items():
-            self._store.contributions[name] = [*self._store.contributions.get(name, []), *contributions]
-        rows.ledger[plan.txid] = LedgerRow(
-            digest=plan.digest,
-            epoch=self._lead.epoch,
-            attempt=entry.attempt.attempt,
-            redo_of=plan.redo_of,
-            read=totals.read,
-            rejected=totals.rejected,
-            dead_lettered=totals.dead_lettered,
-            counts=tuple(self._counts),
-            edges=self._edges,
-        )
-        fence = rows.fence
-        rows.fence = Fence(
-            incarnation=fence.incarnation,
-            owner_nonce=fence.owner_nonce,
-            epoch=fence.epoch,
-            code_hash=fence.code_hash,
-            last_txid=plan.txid,
-        )
-        attempt = rows.attempts[(plan.txid, entry.attempt.attempt)]
-        attempt.state, attempt.spans = "applied", dict(totals.spans)
+        plan, totals = entry.plan, self._totals
+        row = LedgerRow(digest=plan.digest, epoch=self._lead.epoch, attempt=entry.attempt.attempt, redo_of=plan.redo_of)
+        attempt = rows.attempts.get((plan.txid, entry.attempt.attempt))
+        if totals is None:
+            rows.ledger[plan.txid] = replace(row, state="quarantined", reason=self._reason)
+            if attempt is not None and attempt.state == "begun":
+                attempt.state = "cancelled"
+        else:
+            self._draft.put_in_place()
+            rows.ledger[plan.txid] = replace(
+                row,
+                state="applied",
+                read=totals.read,
+                rejected=totals.rejected,
+                dead_lettered=totals.dead_lettered,
+                counts=tuple(self._counts),
+                edges=self._edges,
+            )
+            ended = attempt or broken("finish has looked for the attempt")
+            ended.state, ended.spans = "applied", dict(totals.spans)
+        topology = self._lead.topology
+        self._store.rejected += [RejectedRecord(topology=topology, txid=plan.txid, row=one) for one in self._rejected]
+        self._store.actions += self._actions
+        rows.fence = replace(rows.fence, last_txid=plan.txid)
 
     def _locked(self, *, committing: bool = False) -> TopologyRows:
         """The topology's rows, if this session still lives and holds the lock."""
@@ -171,30 +196,3 @@ class MemoryLedgerSession:
 
     def _appended(self) -> LedgerEntry:
         return self._entry or broken("the ledger row comes before what it counts")
-
-
-def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
-
-
-def _check_row(committer: CommitterComponent, shape: Shape, row: tuple[Any, ...]) -> None:
-    """What Postgres would refuse (P14)."""
-    for value in row[: len(shape.keys)]:
-        if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
-            raise _misfit(committer, "a text holds NUL or a lone surrogate")
-    count, *sums = row[len(shape.keys) :]
-    if count is None or None in sums:
-        raise _misfit(committer, "a count or sum is NULL")
-    if not -BIGINT_MAX - 1 <= count <= BIGINT_MAX:
-        raise _misfit(committer, "bigint out of range")
-
-
-def _misfit(committer: CommitterComponent, reason: str) -> BatchDataError:
-    return BatchDataError(
-        f"committer {committer.name}: its rows do not fit the table: {reason}", component=committer.name
-    )
-
-
-def _hash(row: tuple[Any, ...]) -> int:
-    text = repr([str(value) if isinstance(value, Decimal) else value for value in row])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)

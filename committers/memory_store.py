@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from txtopo.committers.applying import Column
-from txtopo.core.values import CommitterCount, EdgeCount, Failure, Fence
-from txtopo.errors import PostgresUnavailable
+from txtopo.core.values import (
+    ActionRecord,
+    CommitterCount,
+    EdgeCount,
+    Failure,
+    Fence,
+    RejectedRow,
+    Request,
+    RequestKind,
+)
+from txtopo.errors import PostgresUnavailable, broken
 
 Key = tuple[Any, ...]
 Numbers = tuple[Any, ...]
@@ -24,10 +33,12 @@ class LedgerRow:
     digest: bytes
     epoch: int
     attempt: int = 0
+    state: Literal["genesis", "applied", "quarantined"] = "genesis"
+    reason: str | None = None
     redo_of: int | None = None
-    read: int = 0
-    rejected: int = 0
-    dead_lettered: int = 0
+    read: int | None = None
+    rejected: int | None = None
+    dead_lettered: int | None = None
     counts: tuple[CommitterCount, ...] = ()
     edges: tuple[EdgeCount, ...] = ()
 
@@ -47,10 +58,31 @@ class AttemptRow:
 class RequestRow:
     """An operator's order."""
 
-    kind: str
-    arguments: Mapping[str, Any]
+    kind: RequestKind
+    txids: tuple[int, ...] = ()
+    reason: str | None = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
     state: str = "open"
     answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecord:
+    """A rejected record of a committed batch."""
+
+    topology: str
+    txid: int
+    row: RejectedRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRow:
+    """A row of the action log."""
+
+    topology: str
+    actor: str
+    reason: str | None
+    action: ActionRecord
 
 
 @dataclass(slots=True)
@@ -85,6 +117,8 @@ class MemoryPostgres:
         self.parts: dict[str, bytes] = {}
         self.requests: dict[int, tuple[str, RequestRow]] = {}
         """(topology, order) by id."""
+        self.rejected: list[RejectedRecord] = []
+        self.actions: list[ActionRow] = []
         self.unavailable = False
         """True: every call fails and every open session dies, as when the server is down."""
         self._next_commit: Literal["lost", "aborted"] | None = None
@@ -100,12 +134,36 @@ class MemoryPostgres:
         how, self._next_commit = self._next_commit, None
         return how
 
-    def ask(self, topology: str, kind: str, arguments: Mapping[str, Any] | None = None) -> int:
+    def ask(self, topology: str, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """Leave an order for the leader, as the command line does; returns its id."""
         with self.transaction():
             request_id = len(self.requests) + 1
-            self.requests[request_id] = (topology, RequestRow(kind, dict(arguments or {})))
+            self.requests[request_id] = (topology, RequestRow(kind, tuple(txids), reason))
             return request_id
+
+    def open_requests(self, topology: str) -> list[Request]:
+        """Orders that nobody has answered, oldest first."""
+        return [
+            Request(
+                request_id=request_id,
+                kind=row.kind,
+                txids=row.txids,
+                reason=row.reason,
+                progress=row.progress,
+                acted=any(one.topology == topology and one.action.request_id == request_id for one in self.actions),
+            )
+            for request_id, (asked, row) in self.requests.items()
+            if asked == topology and row.state == "open"
+        ]
+
+    def action_row(self, topology: str, action: ActionRecord) -> ActionRow:
+        """The row of the log: actor and reason are those of the order where the action names one."""
+        if action.request_id is None:
+            return ActionRow(topology=topology, actor="leader", reason=action.reason, action=action)
+        asked, order = self.requests.get(action.request_id, (None, None))
+        if order is None or asked != topology:
+            broken(f"{action.command} names order {action.request_id}, which topology {topology} never got")
+        return ActionRow(topology=topology, actor="operator", reason=order.reason or action.reason, action=action)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -91,6 +91,14 @@ def translate_apply(error: Exception, committer: str, txid: int, *, ledger_held:
     return translate(error, f"applying committer {committer} of batch {txid}")
 
 
+def translate_rejected(error: Exception, spout: str, txid: int) -> TxtopoError:
+    """The typed error for what went wrong while rejected records were kept."""
+    state = sqlstate(error)
+    if state is not None and re.match(r"^2[123]", state):
+        return BatchDataError(f"spout {spout}: its rejected records cannot be kept: {one_line(error)}", component=spout)
+    return translate(error, f"keeping the rejected records of batch {txid}")
+
+
 @contextmanager
 def translating(doing: str) -> Iterator[None]:
     """Turn errors of the driver into errors of txtopo; nothing was committed when one is raised in here."""

@@ -101,6 +101,11 @@ def consumed_twice(path: str, before: int, txid: int) -> Halted:
     return Halted(f"{path} is planned into batch {txid}, but batch {before} consumed it already", txid=txid)
 
 
+def expired_plan(txid: int) -> Halted:
+    """A batch that somebody wants to redo, but retention has removed how it was cut."""
+    return Halted(f"the plan of batch {txid} was removed by retention, so the batch cannot be redone", txid=txid)
+
+
 def checked_part(digest: str, data: bytes | None) -> bytes:
     """A piece of metadata that is what its digest says. Raises Halted."""
     if data is None:

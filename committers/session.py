@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg2
@@ -11,14 +11,31 @@ from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from txtopo.committers.actions import append_action
 from txtopo.committers.applying import Applier
-from txtopo.committers.outcomes import table_of, translate, translate_apply, translating
+from txtopo.committers.outcomes import table_of, translate, translate_apply, translate_rejected, translating
+from txtopo.committers.reversing import keeps_none, take_back
 from txtopo.committers.statements import statement
+from txtopo.committers.texts import storable
 from txtopo.committers.transactions import Database, backend_pid, begin, commit, run, status, tag
-from txtopo.core.values import CommitterCount, CommitterResult, EdgeCount, Fence, Lead
-from txtopo.errors import Fenced, Halted, PostgresUnavailable, broken, invariant
+from txtopo.core.values import (
+    ActionRecord,
+    CommitterCount,
+    CommitterResult,
+    EdgeCount,
+    Fence,
+    Lead,
+    Redone,
+    RejectedRow,
+)
+from txtopo.errors import Fenced, Halted, PostgresUnavailable, TxtopoError, broken, invariant
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.components import CommitterComponent
+
+REJECTED_PER_STATEMENT = 10_000
+"""Rejected records of one statement; more come in several."""
+REJECTED_BYTES_PER_STATEMENT = 16 * 1024 * 1024
+"""Bytes of them."""
 
 
 class PostgresLedgerSession:
@@ -33,6 +50,7 @@ class PostgresLedgerSession:
         self._applier = applier
         self._entry: LedgerEntry | None = None
         self._held: tuple[str, dict[str, Any]] | None = None
+        self._redone: Redone | None = None
         self._xid: str | None = None
 
     def lock_fence(self) -> Fence:
@@ -67,12 +85,24 @@ class PostgresLedgerSession:
         self._held = (statement("append_ledger"), values)
 
     def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
-        entry = self._appended()
+        plan = self._appended().plan
+        keeps = self._applier(committer).shape.contributions is not None
+        redoes_applied = plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied"
+        if redoes_applied and not keeps:
+            raise keeps_none(committer.name, plan.redo_of or 0)
         held = self._take_held()
+        ledger_held = held is not None
         try:
-            return self._applier(committer).apply(self._connection, entry.plan.topology, entry.plan.txid, result, held)
+            taken_back = 0
+            if redoes_applied:
+                values = {"topology": plan.topology, "txid": plan.txid, "redo_of": plan.redo_of}
+                shape = self._applier(committer).shape
+                taken_back, held = take_back(self._connection, committer, shape, values, held), None
+            return self._applier(committer).apply(
+                self._connection, plan.topology, plan.txid, result, held, taken_back=taken_back
+            )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
-            raise translate_apply(error, committer.name, entry.plan.txid, ledger_held=held is not None) from error
+            raise translate_apply(error, committer.name, plan.txid, ledger_held=ledger_held) from error
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         if not edges:
@@ -89,6 +119,37 @@ class PostgresLedgerSession:
                 sent=[edge.sent for edge in edges],
                 received=[edge.received for edge in edges],
             )
+
+    def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
+        txid = self._appended().plan.txid
+        for chunk in rejected_chunks(rows):
+            try:
+                self._send_held()
+                run(
+                    self._connection,
+                    "append_rejected",
+                    topology=self._lead.topology,
+                    txid=txid,
+                    spouts=[row.spout for row in chunk],
+                    # P14: where a record stands and why it was rejected must not be lost to a byte that Postgres cannot hold.
+                    paths=[storable(row.path) for row in chunk],
+                    lines=[row.line for row in chunk],
+                    reasons=[storable(row.reason) for row in chunk],
+                    raws=[row.raw for row in chunk],
+                    sizes=[row.raw_bytes for row in chunk],
+                )
+            except (SQLAlchemyError, psycopg2.Error) as error:
+                raise translate_rejected(error, chunk[0].spout, txid) from error
+
+    def append_action(self, action: ActionRecord) -> None:
+        with translating(f"writing the action log: {action.command}"):
+            append_action(self._connection, self._lead.topology, action)
+
+    def read_redone(self, txid: int) -> Redone | None:
+        with translating(f"reading what redoes batch {txid}"):
+            row = run(self._connection, "read_redone", topology=self._lead.topology, redone_txid=txid).one_or_none()
+        self._redone = None if row is None else Redone(state=row[0], by=row[1])
+        return self._redone
 
     def finish(self, totals: LedgerTotals) -> None:
         entry = self._appended()
@@ -108,18 +169,21 @@ class PostgresLedgerSession:
                 spans=json.dumps(dict(totals.spans)),
             ).one()
         except (SQLAlchemyError, psycopg2.Error) as error:
-            if table_of(error) == ("txtopo", "ledger"):
-                raise Halted(f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid) from error
-            raise translate(error, f"finishing batch {txid}") from error
+            raise self._translate_finish(error, txid) from error
         rows, fences, attempts, xid = row
-        if xid != self._xid or status(self._connection) != TRANSACTION_STATUS_INTRANS:
-            # P1, P9: a failed database transaction commits nothing, another one holds no lock.
-            raise PostgresUnavailable(
-                f"finishing batch {txid}: this is not the database transaction that locked the fence"
-            )
-        invariant(rows == 1, f"ledger row {txid} was not being applied")
-        invariant(fences == 1, f"the fence did not stand at {txid - 1} although it was locked there")  # R6
+        self._check_finished(txid, rows, fences, xid)
         invariant(attempts == 1, f"attempt {entry.attempt} was never begun or has ended")
+
+    def finish_quarantined(self, reason: str) -> None:
+        txid = self._appended().plan.txid
+        # Whatever was counted would stay: a quarantined batch has no effect (R14).
+        _, values = self._take_held() or broken(f"something of batch {txid} was applied, so it cannot be quarantined")
+        try:
+            row = run(self._connection, "quarantine_batch", **values, reason=storable(reason)).one()
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_finish(error, txid) from error
+        rows, fences, xid = row
+        self._check_finished(txid, rows, fences, xid)
 
     def commit(self) -> None:
         doing = f"COMMIT of batch {self._appended().plan.txid}"
@@ -135,6 +199,27 @@ class PostgresLedgerSession:
     def _appended(self) -> LedgerEntry:
         return self._entry or broken("the ledger row comes before what it counts")
 
+    def _state_redone(self, txid: int) -> str:
+        redone = self._redone or self.read_redone(txid)
+        if redone is None:
+            raise Halted(f"batch {txid} is to be redone, but it is not in the ledger", txid=txid)
+        return redone.state
+
+    def _check_finished(self, txid: int, rows: int, fences: int, xid: str) -> None:
+        if xid != self._xid or status(self._connection) != TRANSACTION_STATUS_INTRANS:
+            # P1, P9: a failed database transaction commits nothing, another one holds no lock.
+            raise PostgresUnavailable(
+                f"finishing batch {txid}: this is not the database transaction that locked the fence"
+            )
+        invariant(rows == 1, f"ledger row {txid} was not being applied")
+        invariant(fences == 1, f"the fence did not stand at {txid - 1} although it was locked there")  # R6
+
+    @staticmethod
+    def _translate_finish(error: Exception, txid: int) -> TxtopoError:
+        if table_of(error) == ("txtopo", "ledger"):
+            return Halted(f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid)
+        return translate(error, f"finishing batch {txid}")
+
     def _take_held(self) -> tuple[str, dict[str, Any]] | None:
         held, self._held = self._held, None
         return held
@@ -143,3 +228,17 @@ class PostgresLedgerSession:
         held = self._take_held()
         if held is not None:
             self._connection.exec_driver_sql(*held)
+
+
+def rejected_chunks(rows: Sequence[RejectedRow]) -> Iterator[Sequence[RejectedRow]]:
+    """Pieces that a statement can carry: bounded in rows and in bytes, never empty."""
+    start, size = 0, 0
+    for index, row in enumerate(rows):
+        if index > start and (
+            index - start >= REJECTED_PER_STATEMENT or size + len(row.raw) > REJECTED_BYTES_PER_STATEMENT
+        ):
+            yield rows[start:index]
+            start, size = index, 0
+        size += len(row.raw)
+    if start < len(rows):
+        yield rows[start:]

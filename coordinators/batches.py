@@ -164,6 +164,40 @@ class TopologyCoordinator:
                 self._write([SetNode(self._paths.attempts, codec.encode_attempts(merged))])
                 self._attempts = merged
 
+    def drop_plans(self, plans: Mapping[int, bytes]) -> None:
+        """See the port."""
+        with self._lock:
+            self._require_lead()
+            if not plans:
+                return
+            for _ in range(_TRIES_MAX):
+                there = self._to_drop(plans)
+                parts = self._bounded(there, [])
+                if len(parts) > 1:
+                    raise Halted(f"{len(there)} plans of {self._topology} do not fit one change in ZooKeeper (Z9)")
+                try:
+                    if there:
+                        self._write([DeleteNode(self._paths.plan(txid)) for txid in there])
+                except NodeMissing:
+                    continue  # An earlier reply was lost.
+                self._known.difference_update(plans)
+                return
+            raise LeadLost(f"metadata below {self._paths.plans} goes away under this driver")
+
+    def _to_drop(self, plans: Mapping[int, bytes]) -> list[int]:
+        """Those of the suffix that are still there, each with the bytes expected: nothing else is ever dropped (R3)."""
+        beyond = [txid for txid in self._reader.txids() if txid > max(plans)]
+        if beyond:
+            raise LeadLost(f"{self._paths.plan(beyond[0])} follows the plans that were to be dropped")
+        there = []
+        for txid in sorted(plans):
+            found = self._session.get(self._paths.plan(txid))
+            if found is not None and found[0] != plans[txid]:
+                raise LeadLost(f"{self._paths.plan(txid)} holds another plan than the one that was to be dropped")
+            if found is not None:
+                there.append(txid)
+        return there
+
     def checkpoint(self, last_txid: int, keep_from: int) -> None:
         """See the port."""
         with self._lock:

@@ -61,24 +61,27 @@ class SystemClock:
         time.sleep(seconds)
 
 
-def run_application(application: str, settings: Settings) -> int:
-    """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code."""
+def run_application(application: str, settings: Settings, *, cut: bool = True) -> int:
+    """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code.
+
+    Without `cut` no new input is planned: the run ends once what is planned is committed and every open order is carried out.
+    """
     try:
         topology = load_application(application)
     except ConfigurationError as error:
         if not needs_spark(error):
             raise
-        return _run_with_early_spark(application, settings)
-    return drive(topology, application, settings, spark_executor)
+        return _run_with_early_spark(application, settings, cut)
+    return drive(topology, application, settings, spark_executor, cut=cut)
 
 
-def _run_with_early_spark(application: str, settings: Settings) -> int:
+def _run_with_early_spark(application: str, settings: Settings, cut: bool) -> int:
     """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started first."""
     from txtopo.spark.session import start_session, stop_session
 
-    start_session(_session_options(settings, "txtopo"))
+    start_session(session_options(settings, "txtopo"))
     try:
-        return drive(load_application(application), application, settings, spark_executor)
+        return drive(load_application(application), application, settings, spark_executor, cut=cut)
     finally:
         stop_session()
 
@@ -97,7 +100,9 @@ def run_topology(topology: Topology, **flags: Any) -> int:
         return error.exit_code
 
 
-def drive(topology: Topology, application: str, settings: Settings, make_executor: MakeExecutor) -> int:
+def drive(
+    topology: Topology, application: str, settings: Settings, make_executor: MakeExecutor, *, cut: bool = True
+) -> int:
     """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what must be told."""
     armed = faults.arm_from_environment()
     reporter = Reporter(topology.name, quiet=settings.quiet)
@@ -106,7 +111,7 @@ def drive(topology: Topology, application: str, settings: Settings, make_executo
     settings = connect_strings(settings, reporter)
     digest = code_hash(topology, settings.py_files, result_settings())
     with StopSignals() as signals:
-        driver = Driver(topology, application, settings, digest, reporter, signals)
+        driver = Driver(topology, application, settings, digest, reporter, signals, cut)
         if make_executor is spark_executor:
             reporter.note(f"starting Spark ({settings.master or 'on this machine'})")
         executor = make_executor(topology, digest, settings)
@@ -158,10 +163,11 @@ def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Exe
     session = running_session()
     if session is not None:  # the application's own, which stays its own to stop
         return SparkExecutor(topology, digest, session=session, py_files=settings.py_files)
-    return SparkExecutor(topology, digest, options=_session_options(settings, f"txtopo {topology.name}"))
+    return SparkExecutor(topology, digest, options=session_options(settings, f"txtopo {topology.name}"))
 
 
-def _session_options(settings: Settings, name: str) -> SessionOptions:
+def session_options(settings: Settings, name: str) -> SessionOptions:
+    """How Spark is to be started for these settings."""
     from txtopo.local.java import java_environment
     from txtopo.spark.session import SessionOptions
 
@@ -194,6 +200,8 @@ class Driver:
     code_hash: bytes
     reporter: Reporter
     signals: StopSignals
+    cut: bool = True
+    """Is new input planned?"""
     last_txid: int = 0
     _epoch: int = 0
     """Highest epoch that this process held."""
@@ -210,6 +218,9 @@ class Driver:
                 if self._epoch == 0 and isinstance(error, StoreUnavailable):
                     raise
                 end = End(kind="lead_lost", reason=str(error))
+            if end.kind == "replan" and not self.signals.received:
+                self.reporter.note(f"{end.reason}; taking the lead anew")
+                continue
             if end.kind != "lead_lost" or self.signals.received:
                 return end
             self._trouble += 1
@@ -253,6 +264,7 @@ class Driver:
         planner = Planner(
             lead=leadership.lead, spout=self.topology.spouts[0], coordinator=coordinator, ledger=ledger, clock=SystemClock(),
             once=self.settings.once, say=self.reporter.say, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
+            committers=self.topology.committers,
         )  # fmt: skip
         lanes = ThreadLanes(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)
         clock = SystemClock()
@@ -269,10 +281,10 @@ class Driver:
             )  # fmt: skip
             state = first_state(
                 rules_of(self.settings, session.session_s), self.topology.name, leadership.last_txid, now=clock.monotonic(), plans=reconciled.plans,
-                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects,
+                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
             )  # fmt: skip
             with self.signals.call(lambda: runner.request_stop(at_once=True, reason="interrupted")):
-                return runner.run(state)
+                return runner.run(state, leadership.requests)
         finally:
             lanes.close()
             planner.close()
@@ -333,7 +345,7 @@ class Driver:
 def rules_of(settings: Settings, session_s: float) -> Rules:
     """The machine's part of the settings."""
     return Rules(
-        spout_pending_max=settings.spout_pending_max, workers=settings.workers, attempts_max=settings.attempts_max,
+        spout_pending_max=settings.spout_pending_max, workers=settings.workers, attempts_max=settings.attempts_max, on_poison=settings.on_poison,
         message_timeout_s=settings.message_timeout_s, session_s=session_s, postgres_away_max_s=settings.postgres_away_max_s,
         spout_poll_s=settings.spout_poll_s, results_bytes_max=settings.results_bytes_max, checkpoint_every_s=settings.checkpoint_every_s,
     )  # fmt: skip

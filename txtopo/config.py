@@ -9,9 +9,10 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from txtopo.core import limits
+from txtopo.core.state import PoisonPolicy
 from txtopo.errors import ConfigurationError
 
 CONFIG_FILE = "txtopo.toml"
@@ -28,7 +29,7 @@ class _Key:
     """How a setting is written: its type, its bounds, its other names, its environment variable."""
 
     kind: str
-    """text, address, number, seconds, bytes, flag, folder, names or pairs."""
+    """text, address, choice, number, seconds, bytes, flag, folder, names or pairs."""
     low: float | None = None
     high: float | None = None
     also: tuple[str, ...] = ()
@@ -37,6 +38,8 @@ class _Key:
     """Environment variable where it is not TXTOPO_ and the name."""
     option: str | None = None
     """Flag of the command line where it is not the name."""
+    choices: tuple[str, ...] = ()
+    """What a choice may be."""
 
 
 def _key(kind: str, low: float | None = None, high: float | None = None, **names: Any) -> dict[str, _Key]:
@@ -68,7 +71,9 @@ class Settings:
     )
     """Txids planned and not yet committed."""
     attempts_max: int = field(default=limits.ATTEMPTS_MAX, metadata=_key("number", 1, 1_000))
-    """Data failures of a batch before the topology halts."""
+    """Data failures of a batch before `on_poison` decides."""
+    on_poison: PoisonPolicy = field(default="halt", metadata=_key("choice", choices=get_args(PoisonPolicy)))
+    """What becomes of a batch whose attempts are used up: the topology halts, or the batch is quarantined and the order goes on."""
     message_timeout_s: float = field(
         default=limits.MESSAGE_TIMEOUT_S,
         metadata=_key("seconds", 1, 86_400, also=("topology.message.timeout.secs",), option="message-timeout"),
@@ -81,7 +86,7 @@ class Settings:
     spout_poll_s: float = field(default=limits.SPOUT_POLL_S, metadata=_key("seconds", 0.01, 3_600))
     """Seconds between two looks for new input."""
     results_bytes_max: int = field(default=limits.RESULTS_BYTES_MAX, metadata=_key("bytes", 1024 * 1024, 64 * 1024**3))
-    """Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
+    """Bytes of all uncommitted results in the driver above which only the batch whose turn it is is processed."""
     checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
     """Seconds by which ZooKeeper's counter may lag the ledger."""
     log_folder: Path | None = field(default=None, metadata=_key("folder"))
@@ -335,6 +340,8 @@ def _convert(key: _Key, raw: object, base: Path) -> object:
             return base / Path(_text(str(raw) if isinstance(raw, Path) else raw)).expanduser()
         case "address":
             return zookeeper_address(_text(raw))
+        case "choice":
+            return _choice(key, _text(raw))
         case _:
             return _text(raw)
 
@@ -385,6 +392,12 @@ def _text(raw: object) -> str:
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be text that is not empty")
     return raw.strip()
+
+
+def _choice(key: _Key, text: str) -> str:
+    if text not in key.choices:
+        raise ValueError(f"must be {' or '.join(key.choices)}, not {text!r}{_did_you_mean(text, key.choices)}")
+    return text
 
 
 def _texts(raw: object) -> list[str]:

@@ -48,6 +48,12 @@ class ZooKeeperUnavailable(StoreUnavailable):
         super().__init__("zookeeper", message)
 
 
+class ExecutorLost(TxtopoError):
+    """Spark is gone for good in this process (K11); a new process may take over."""
+
+    exit_code = 3
+
+
 class Fenced(TxtopoError):
     """Another driver has the lead: a newer epoch stands in the fence (R4) or in ZooKeeper (R2). This driver must stop writing."""
 

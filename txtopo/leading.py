@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo import faults
-from txtopo.core.plan import Metadata
+from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
-from txtopo.core.values import Lead
+from txtopo.core.values import ActionRecord, Lead, Request
 from txtopo.errors import Fenced, Halted
 from txtopo.faults import CrashPoint
-from txtopo.ports import Candidacy, Claim, Coordinator, Ledger
+from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
 
 _NO_PLANS = (1 << 63) - 1
 """Above every txid."""
@@ -45,6 +45,8 @@ class Leadership:
     last_metadata: Metadata | None
     reconciled: Reconciled
     system_identifier: str
+    requests: Sequence[Request] = ()
+    """Operators' orders that are still to be carried out, oldest first."""
 
 
 def take_lead(
@@ -66,7 +68,7 @@ def take_lead(
     _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
     coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
     faults.reach(CrashPoint.EPOCH_WRITTEN)
-    after = coordinator.read(plans_above=claimed.last_txid)
+    after = _carry_out_replans(claimed, coordinator.read(plans_above=claimed.last_txid), coordinator, ledger, say)
     reconciled = reconcile(  # R11
         Stores(
             topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
@@ -78,13 +80,49 @@ def take_lead(
         say("ZooKeeper knows nothing of this topology: restoring it from Postgres")
     for plan in reconciled.restore:
         coordinator.restore_plan(plan)  # R9
-    used = {txid: attempt - 1 for txid, attempt in reconciled.next_attempts.items() if attempt > 0}
+    planned = {plan.txid for plan in reconciled.plans}
+    used = {txid: attempt - 1 for txid, attempt in reconciled.next_attempts.items() if attempt > 0 and txid in planned}
     if any(after.attempts.get(txid, -1) < attempt for txid, attempt in used.items()):
         coordinator.record_attempts(used)
     return Leadership(
         lead=claimed.lead, last_txid=claimed.last_txid, last_digest=claimed.last_digest, last_metadata=claimed.last_metadata,
         reconciled=reconciled, system_identifier=claimed.system_identifier,
+        requests=tuple(request for request in claimed.requests if request.kind != "replan"),
     )  # fmt: skip
+
+
+def _carry_out_replans(
+    claimed: Claimed, view: CoordinatorView, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
+) -> CoordinatorView:
+    """R3's one exception: under the new epoch, drop the suffix of plans that were never mirrored, if an operator ordered it.
+
+    What is dropped is noted first, so that a leader that dies in between has it dropped once and never drops what was planned since.
+    """
+    mirrored_txid = claimed.last_txid + len(claimed.plans)
+    for request in claimed.requests:
+        if request.kind != "replan":
+            continue
+        plans = {txid: data for txid, data in view.plans.items() if txid > mirrored_txid}
+        digests = {str(txid): read_plan(data, f"plan {txid}").digest.hex() for txid, data in sorted(plans.items())}
+        if request.progress and request.progress != {"dropped": digests}:
+            plans, digests = {}, dict(request.progress.get("dropped", {}))
+        elif not request.progress:
+            ledger.note_progress(claimed.lead, request.request_id, {"dropped": digests})
+        coordinator.drop_plans(plans)
+        view = replace(view, plans={txid: data for txid, data in view.plans.items() if txid not in plans})
+        answer = _replanned(digests)
+        action = ActionRecord(
+            command="replan", request_id=request.request_id, before={"plans": digests}, after={"plans": {}}
+        )
+        ledger.answer_request(claimed.lead, request.request_id, "done", answer, action if digests else None)
+        say(answer)
+    return view
+
+
+def _replanned(digests: Mapping[str, str]) -> str:
+    if not digests:
+        return "no plan was dropped: all that are planned are mirrored already; skip such a batch, then redrive it"
+    return f"plans of batches {', '.join(digests)} dropped: their inputs are planned anew"
 
 
 def _stand_aside(identity: Identity, ledger: Ledger) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txtopo import faults
 from txtopo.core import limits
+from txtopo.core.events import CutRedo, PlansCut, RedoCut
 from txtopo.core.plan import Metadata, Plan, canonical
-from txtopo.core.values import Lead
+from txtopo.core.redo import choose_redo, plan_of
+from txtopo.core.values import Lead, LedgerBatch
 from txtopo.errors import BatchDataError, Halted
 from txtopo.faults import CrashPoint
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
-from txtopo.topology.components import SpoutComponent, SpoutContext, SpoutCoordinator
+from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext, SpoutCoordinator
 
 CUT_S = 0.25
 """A cut ends after about this many seconds, so that the first batches need not wait for the fingerprints of all."""
@@ -44,10 +46,15 @@ class Planner:
     """Digest that the first new plan chains to when nothing uncommitted is before it."""
     last_metadata: Metadata | None
     """Metadata of the highest committed txid that redoes nothing."""
+    committers: Sequence[CommitterComponent] = ()
+    """Asked whether they can take back what a batch contributed."""
     _source: SpoutCoordinator | None = None
     _unrecorded: list[Plan] = field(default_factory=list)
     """Cut, but ZooKeeper has not confirmed them: recorded again, never cut again."""
     _cut_last: Plan | None = None
+    """The highest uncommitted plan: the next one chains to it."""
+    _last_input: Metadata | None = None
+    """Metadata of the highest uncommitted plan that redoes nothing: `previous` of the next cut (R12)."""
 
     def open(self, uncommitted: Sequence[Plan]) -> None:
         """Open the coordinator half of the spout. What any batch ever consumed is never input again (`source_file` plus plans > last)."""
@@ -59,7 +66,8 @@ class Planner:
             topology=self.lead.topology, spout=self.spout.name, consumed=consumed, once=self.once, monotonic=self.clock.monotonic, say=self.say,
         )  # fmt: skip
         self._source = self.spout.spout.open_coordinator(context)
-        self._cut_last = uncommitted[-1] if uncommitted else None
+        for plan in uncommitted:
+            self._remember(plan)
 
     def cut(self, first_txid: int, count: int) -> Cutting:
         """Plan up to `count` batches from `first_txid` on, stopping at the first that is not ready, and record them in ZooKeeper.
@@ -67,9 +75,7 @@ class Planner:
         Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (the source): the same call later goes on where it stopped.
         Raises Halted where the input cannot be a batch. Returns no plan when there is nothing new.
         """
-        source = self._source
-        if source is None:
-            raise Halted("the planner was not opened")
+        source = self._opened()
         deadline = self.clock.monotonic() + CUT_S
         while len(self._unrecorded) < count and self._is_ready(source, first_txid):
             txid = first_txid + len(self._unrecorded)
@@ -88,6 +94,48 @@ class Planner:
         if plans:
             self._record(plans)
         return Cutting(plans=plans, exhausted=self.once and not plans and source.is_exhausted())
+
+    def redo(self, action: CutRedo) -> RedoCut | PlansCut:
+        """Plan one redo as a new txid at the end of the order, or find that there is nothing to plan.
+
+        Plans of a cut that ZooKeeper has not confirmed come first: then they are what is returned. Raises like `cut`.
+        """
+        if self._unrecorded:
+            return PlansCut(plans=self.cut(action.first_txid, 0).plans, exhausted=False)
+        redo = action.redo
+        try:
+            chain = self.ledger.redo_chain(redo.txid)
+        except Halted as error:  # e.g. its plan has expired: the order cannot be carried out, all else can go on
+            return RedoCut(redo=redo, refused=str(error))
+        choice = choose_redo(redo, chain, action.open_redos)
+        if choice.base is None:
+            return RedoCut(redo=redo, by=choice.by, refused=choice.refused)
+        if choice.base.state == "applied" and (keeper := self._without_contributions()) is not None:
+            return RedoCut(
+                redo=redo, refused=f"batch {redo.txid} cannot be recomputed: committer {keeper} keeps no contributions"
+            )
+        try:
+            plan = self._plan_redo(action, choice.base)
+        except BatchDataError as error:
+            return RedoCut(redo=redo, refused=f"batch {redo.txid} cannot be planned again: {error}")
+        self._unrecorded.append(plan)
+        self._record((plan,))
+        return RedoCut(redo=redo, plan=plan)
+
+    def _plan_redo(self, action: CutRedo, base: LedgerBatch) -> Plan:
+        """The inputs of the batch as they are now, under a new txid. The source is not moved."""
+        metadata = self._opened().initialize_redo(self.metadata(plan_of(base))[self.spout.name])
+        return self._compose(action.first_txid, metadata, redo_of=base.txid, request_id=action.redo.request_id)
+
+    def _without_contributions(self) -> str | None:
+        """A committer that cannot take back what it counted, by name."""
+        names = (item.name for item in self.committers if not getattr(item.bolt, "contributions", False))
+        return next(names, None)
+
+    def _opened(self) -> SpoutCoordinator:
+        if self._source is None:
+            raise Halted("the planner was not opened")
+        return self._source
 
     def _is_ready(self, source: SpoutCoordinator, txid: int) -> bool:
         try:
@@ -112,30 +160,40 @@ class Planner:
             self._source.close()
 
     def _plan(self, source: SpoutCoordinator, txid: int) -> Plan:
-        before = self._unrecorded[-1] if self._unrecorded else self._cut_last
-        previous = ((self.last_metadata if before is None else before.metadata) or {}).get(self.spout.name)
+        inputs = [plan.metadata for plan in self._unrecorded if plan.redo_of is None]
+        before = inputs[-1] if inputs else (self._last_input or self.last_metadata or {})
+        previous = before.get(self.spout.name)
         metadata = source.initialize_transaction(txid, None if previous is None else self._whole(previous))
-        digest = self.last_digest if before is None else before.digest
-        plan = self._compose(txid, digest, metadata)
-        if len(plan.bytes) > limits.METADATA_BYTES_MAX:
-            # In Postgres before the znode that points to it, so that the pointer never dangles.
-            plan = self._compose(
-                txid, digest, {PART_KEY: self.ledger.store_part(_part(metadata, txid, self.lead.topology))}
-            )
-        return plan
+        return self._compose(txid, metadata)
 
-    def _compose(self, txid: int, digest: bytes, metadata: Metadata) -> Plan:
-        return Plan(
-            topology=self.lead.topology, incarnation=self.lead.incarnation, txid=txid, previous_digest=digest, metadata={self.spout.name: metadata}
+    def _compose(
+        self, txid: int, metadata: Metadata, *, redo_of: int | None = None, request_id: int | None = None
+    ) -> Plan:
+        """The plan; metadata that is too long for a znode is kept in Postgres, before the znode that points to it: the pointer never dangles."""
+        before = self._unrecorded[-1] if self._unrecorded else self._cut_last
+        plan = Plan(
+            topology=self.lead.topology, incarnation=self.lead.incarnation, txid=txid,
+            previous_digest=self.last_digest if before is None else before.digest, metadata={self.spout.name: metadata},
+            kind="cut" if redo_of is None else "redo", redo_of=redo_of, request_id=request_id,
         )  # fmt: skip
+        if len(plan.bytes) <= limits.METADATA_BYTES_MAX:
+            return plan
+        part = self.ledger.store_part(_part(metadata, txid, self.lead.topology))
+        return replace(plan, metadata={self.spout.name: {PART_KEY: part}})
 
     def _record(self, plans: tuple[Plan, ...]) -> None:
         faults.reach(CrashPoint.BEFORE_METADATA, plans[0].txid)
         # Z6: where this raises they may be there all the same. The very same bytes are written again by the next cut.
         self.coordinator.record_plans(plans)
         faults.reach(CrashPoint.METADATA_WRITTEN, plans[-1].txid)
-        self._cut_last = plans[-1]
+        for plan in plans:
+            self._remember(plan)
         self._unrecorded.clear()
+
+    def _remember(self, plan: Plan) -> None:
+        self._cut_last = plan
+        if plan.redo_of is None:
+            self._last_input = plan.metadata
 
     def _whole(self, metadata: Metadata) -> Metadata:
         if PART_KEY not in metadata:

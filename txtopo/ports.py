@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from txtopo.core.plan import Metadata, Plan
 from txtopo.core.values import (
+    ActionRecord,
     AttemptRecord,
     CommitOutcome,
     CommitterCount,
@@ -23,8 +24,12 @@ from txtopo.core.values import (
     Failure,
     Fence,
     Lead,
+    LedgerBatch,
     Outcome,
     Processed,
+    Redone,
+    RejectedRow,
+    Request,
     TransactionAttempt,
 )
 from txtopo.topology.components import CommitterComponent, Input
@@ -176,6 +181,13 @@ class Coordinator(Protocol):
     def record_attempts(self, attempts: Mapping[int, int]) -> None:
         """Remember the highest attempt id of each uncommitted txid, so that ids never go back. Attempt 0 needs no call."""
 
+    def drop_plans(self, plans: Mapping[int, bytes]) -> None:
+        """R3's one exception, by an operator (`replan`): delete the metadata of these txids, the whole suffix in one multi under R2.
+
+        The bytes are those found; raises LeadLost, having changed nothing, where a node has others or more follow behind them.
+        Attempt ids are kept: they never go back. Nodes that are gone already: nothing. Raises Halted where one multi cannot hold them.
+        """
+
     def checkpoint(self, last_txid: int, keep_from: int) -> None:
         """Advance the mark to `last_txid` and delete metadata of txids below `keep_from` (R8). Idempotent; a node that is gone is done."""
 
@@ -235,6 +247,8 @@ class Claimed:
     """Attempts of txids above last."""
     system_identifier: str
     """Of the Postgres cluster."""
+    requests: Sequence[Request] = ()
+    """Orders that are still open, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,11 +306,22 @@ class LedgerSession(Protocol):
     def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
         """Apply one committer's rows and record its count; numbers and digest come from the apply statement itself (P4).
 
-        Raises BatchDataError naming the committer where the rows do not fit the table (overflow, NUL).
+        The apply of a redo first takes back the contributions of the batch that it redoes, in statements of their own: negated, with `reverses`,
+        counted as `reversed`; target rows whose count becomes 0 go. The other numbers speak of the apply alone.
+        Raises BatchDataError naming the committer where the rows do not fit the table (overflow, NUL), or where the rows to be taken back are not there.
         """
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         """Record the counts of tuple edges; nothing to do for none."""
+
+    def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
+        """Keep the rejected records of the batch; nothing to do for none. Text that Postgres cannot hold is made readable, `raw` is kept as it is."""
+
+    def append_action(self, action: ActionRecord) -> None:
+        """Write a row of the action log, with actor, host and reason of the order where it names one, else of this leader."""
+
+    def read_redone(self, txid: int) -> Redone | None:
+        """State of the batch that the one at hand redoes, and which applied batch redoes it already; None: it is not in the ledger."""
 
     def finish(self, totals: LedgerTotals) -> None:
         """Make the ledger row final, advance the fence by exactly one, mark the attempt applied.
@@ -304,18 +329,14 @@ class LedgerSession(Protocol):
         Checks that the database transaction is healthy and still the one that was begun (P1, P9); else raises PostgresUnavailable.
         """
 
+    def finish_quarantined(self, reason: str) -> None:
+        """Make the ledger row final without effect (R14): state `quarantined`, no committers, nothing read; advance the fence by exactly one.
+
+        Checks like `finish`. The attempt row, if there is one, stays as it ended; one that is still `begun` becomes `cancelled`.
+        """
+
     def commit(self) -> None:
         """COMMIT. Returns only if the server confirmed it. A refusal is PostgresUnavailable(definite=True), silence definite=False (R7)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """An operator's order to the leader, a row of `txtopo.request`."""
-
-    request_id: int
-    kind: str
-    """`stop`."""
-    arguments: Mapping[str, Any]
 
 
 class Ledger(Protocol):
@@ -363,11 +384,29 @@ class Ledger(Protocol):
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         """R7: new connection, lock the fence row, look for the ledger row. Returns Committed or Aborted; raises Fenced, Halted (other digest)."""
 
-    def heartbeat(self, lead: Lead, state: str, problem: str | None, planned_txid: int) -> Sequence[Request]:
-        """Say that the leader lives, what it waits for and how far it planned; returns open requests (fenced)."""
+    def heartbeat(
+        self,
+        lead: Lead,
+        state: str,
+        problem: str | None,
+        planned_txid: int,
+        waiting: Mapping[str, Any] | None = None,
+    ) -> Sequence[Request]:
+        """Say that the leader is `running` or `stalled`, why, how far it planned and which batch it waits for; returns open requests (fenced)."""
 
-    def answer_request(self, lead: Lead, request_id: int, state: str, answer: str) -> None:
-        """Close a request: `done` or `refused` (fenced)."""
+    def answer_request(
+        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    ) -> None:
+        """Close a request: `done` or `refused`, with a row of the action log where something was changed (fenced). Closed already: nothing."""
+
+    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
+        """Remember with an open request what is about to be done about it (fenced)."""
+
+    def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
+        """The batch and every batch in the ledger that redoes it, or redoes one of those, in txid order; empty where it is not in the ledger.
+
+        A plan that retention has removed raises Halted.
+        """
 
     def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
         """The last word of a leader: `stopped`, `finished` or `halted` with the reason (fenced)."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from txtopo import faults
-from txtopo.committers.commit import commit_batch
+from txtopo.committers.commit import commit_batch, quarantine_batch
 from txtopo.core.events import (
     Action,
+    Answer,
     AttemptEnded,
     AttemptNotBegun,
     Cancel,
@@ -19,8 +20,10 @@ from txtopo.core.events import (
     CheckpointFailed,
     Commit,
     CommitEnded,
+    CommitQuarantine,
     Cut,
     CutFailed,
+    CutRedo,
     End,
     Event,
     HaltRequired,
@@ -34,6 +37,7 @@ from txtopo.core.events import (
     PostgresSilent,
     Process,
     RecordEnd,
+    RequestsSeen,
     Resolve,
     ResolveFailed,
     Say,
@@ -42,17 +46,18 @@ from txtopo.core.events import (
     Tick,
     ZooKeeperSeen,
 )
+from txtopo.core.health import Health, health_of
 from txtopo.core.limits import HEARTBEAT_EVERY_S
 from txtopo.core.machine import step
 from txtopo.core.state import State
-from txtopo.core.values import Lead, TransactionAttempt, Unknown
+from txtopo.core.values import Lead, Request, TransactionAttempt, Unknown
 from txtopo.errors import (
+    ExecutorLost,
     Fenced,
     Halted,
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
-    TxtopoError,
     ZooKeeperUnavailable,
 )
 from txtopo.faults import CrashPoint
@@ -101,13 +106,21 @@ class Runner:
         self._next_progress = 0.0
         self._progress: Mapping[TransactionAttempt, int] = {}
         self._stop_request: int | None = None
+        self._told: set[int] = set()
+        """Orders that the machine has been told of."""
 
     def request_stop(self, *, at_once: bool, reason: str) -> None:
         """End the run: after the batches in processing, or at once after an open commit."""
         self._inbox.put(StopRequested(at_once=at_once, reason=reason))
 
-    def run(self, state: State) -> End:
-        """Step until the end; the caller then closes everything (R15). Raises what is neither expected trouble nor an end."""
+    def run(self, state: State, requests: Sequence[Request] = ()) -> End:
+        """Step until the end; the caller then closes everything (R15). Raises what is neither expected trouble nor an end.
+
+        `requests` are the orders found open at takeover: taken in before anything is processed, so that a batch to be skipped never runs.
+        """
+        if requests:
+            self._take_orders(requests)
+            self._next_look = self._world.clock.monotonic() + TICK_S
         while state.ended is None:
             event = self._next_event(state)
             state, actions = step(state, event, Moment(self._world.clock.monotonic(), self._world.chance.random()))
@@ -148,9 +161,9 @@ class Runner:
             self._next_heartbeat = now + HEARTBEAT_EVERY_S
             if self._heartbeat_since is not None:
                 return self._unanswered(now - self._heartbeat_since)
-            problem, planned = state.problem, state.next_txid - 1
+            health, planned = health_of(state, now), state.next_txid - 1
             self._heartbeat_since = now
-            self._submit(Lane.BOOKS, lambda: self._heartbeat(problem, planned))
+            self._submit(Lane.BOOKS, lambda: self._heartbeat(health, planned))
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_EVERY_S
             self._progress = {attempt: self._world.executor.progress(attempt) for attempt in state.running}
@@ -168,12 +181,18 @@ class Runner:
         match action:
             case Cut():
                 self._submit(Lane.PLAN, lambda: self._cut(action))
+            case CutRedo():
+                self._submit(Lane.PLAN, lambda: self._cut_redo(action))
             case Process():
                 self._submit(Lane.WORK, lambda: self._process(action))
             case Mirror():
                 self._submit(Lane.MIRROR, lambda: self._mirror(action))
             case Commit():
                 self._submit(Lane.COMMIT, lambda: self._commit(action))
+            case CommitQuarantine():
+                self._submit(Lane.COMMIT, lambda: self._commit_quarantine(action))
+            case Answer():
+                self._submit(Lane.BOOKS, lambda: self._answer(action))
             case Resolve():
                 self._submit(Lane.COMMIT, lambda: self._resolve(action))
             case Checkpoint():
@@ -213,15 +232,15 @@ class Runner:
     def _cut(self, action: Cut) -> Event:
         try:
             cutting = self._world.planner.cut(action.first_txid, action.count)
-        except OSError as error:
-            return CutFailed(plans=(), store="source", message=str(error))
-        except StoreUnavailable as error:
-            return CutFailed(
-                plans=(),
-                store="postgres" if isinstance(error, PostgresUnavailable) else "zookeeper",
-                message=str(error),
-            )
+        except (OSError, StoreUnavailable) as error:
+            return _cut_failed(error)
         return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted)
+
+    def _cut_redo(self, action: CutRedo) -> Event:
+        try:
+            return self._world.planner.redo(action)
+        except (OSError, StoreUnavailable) as error:
+            return _cut_failed(error)
 
     def _process(self, action: Process) -> Event | None:
         """Begin the attempts in both stores, then process them. Each outcome is an event of its own."""
@@ -247,7 +266,7 @@ class Runner:
         for outcome in outcomes:
             self._inbox.put(AttemptEnded(outcome=outcome))
         if world.executor.broken is not None:
-            raise TxtopoError(
+            raise ExecutorLost(
                 f"{world.executor.broken}; start `txtopo run` again"
             )  # K11: never a second Spark in the same epoch
         return None
@@ -268,6 +287,20 @@ class Runner:
         world = self._world
         outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology.committers)
         return CommitEnded(outcome=outcome)
+
+    def _commit_quarantine(self, action: CommitQuarantine) -> Event:
+        world = self._world
+        return CommitEnded(outcome=quarantine_batch(world.ledger, world.lead, action.plan, action.quarantine))  # R14
+
+    def _answer(self, action: Answer) -> Event | None:
+        try:
+            self._world.ledger.answer_request(
+                self._world.lead, action.request_id, action.state, action.answer, action.action
+            )
+        except PostgresUnavailable as error:
+            self._told.discard(action.request_id)  # it stays open, is heard of again, and found carried out
+            return PostgresSilent(message=str(error))
+        return None
 
     def _resolve(self, action: Resolve) -> Event:
         try:
@@ -295,28 +328,45 @@ class Runner:
             return PostgresSilent(message=str(error))
         return None
 
-    def _heartbeat(self, problem: str | None, planned_txid: int) -> Event:
+    def _heartbeat(self, health: Health, planned_txid: int) -> Event:
         try:
-            requests = self._world.ledger.heartbeat(self._world.lead, "running", problem, planned_txid)
+            requests = self._world.ledger.heartbeat(
+                self._world.lead, health.state, health.problem, planned_txid, health.waiting
+            )
         except PostgresUnavailable as error:
             return PostgresSilent(message=str(error))
         finally:
             self._heartbeat_since = None
-        for request in requests:
-            if request.kind == "stop" and self._stop_request is None:
+        self._take_orders(requests)
+        return PostgresAnswered()
+
+    def _take_orders(self, requests: Sequence[Request]) -> None:
+        """Each order is handed on once; a stop ends the run as a signal does."""
+        new = tuple(request for request in requests if request.request_id not in self._told)
+        self._told.update(request.request_id for request in new)
+        for request in new:
+            if request.kind == "stop":
                 self._stop_request = request.request_id
                 self.request_stop(at_once=False, reason=f"stop was requested (request {request.request_id})")
-        return PostgresAnswered()
+        if new:
+            self._inbox.put(RequestsSeen(requests=new))
 
     def _last_word(self, end: End) -> None:
         """Tell Postgres how the run ended, as far as it still may be told."""
         world = self._world
         world.lanes.finish(Lane.BOOKS)
-        if end.kind in ("fenced", "lead_lost"):
-            return
+        if end.kind in ("fenced", "lead_lost", "replan"):
+            return  # nothing to say, or not the end: the lead is taken again at once
         try:
             if self._stop_request is not None:
                 world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
             world.ledger.note_end(world.lead, end.kind, end.reason, end.txid)
         except (StoreUnavailable, Fenced) as error:
             world.say(f"the end of the run could not be noted: {error}")
+
+
+def _cut_failed(error: OSError | StoreUnavailable) -> CutFailed:
+    store: Store = "source"
+    if isinstance(error, StoreUnavailable):
+        store = "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
+    return CutFailed(plans=(), store=store, message=str(error))

@@ -19,7 +19,7 @@ from txtopo.demo.flights import find_flights, write_days
 
 Totals = dict[tuple[str, str], tuple[int, int]]
 BAD_LINE = 4
-"""Line of the bad file that does not parse; the header is line 1."""
+"""The first line of the bad file that does not parse; the header is line 1."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -116,15 +116,15 @@ def test_the_example_counts_every_flight_once_and_only_once(place: Place) -> Non
     assert place.everything() == before
 
 
-def test_a_line_that_does_not_parse_halts_and_its_mended_file_is_refused(place: Place) -> None:
-    """Promise: a line that does not parse fails the batch with file and line and the next command; a planned file that changed is not read."""
+def test_lines_that_do_not_parse_halt_and_their_mended_file_is_refused(place: Place) -> None:
+    """Promise: more rejected rows than allowed fail the batch with file, line and the next command; a planned file that changed is not read."""
     write_days(find_flights(), place.files, 3)
     good, bad, _ = sorted(place.files.iterdir())
     lines = bad.read_text(encoding="utf-8").splitlines(keepends=True)
-    fields = lines[BAD_LINE - 1].split(",")
     distance = lines[0].split(",").index("distance")
-    broken = ",".join([*fields[:distance], "far", *fields[distance + 1 :]])
-    bad.write_text("".join([*lines[: BAD_LINE - 1], broken, *lines[BAD_LINE:]]), encoding="utf-8")
+    broken = [line.split(",") for line in lines[BAD_LINE - 1 :]]
+    spoiled = [",".join([*fields[:distance], "far", *fields[distance + 1 :]]) for fields in broken]
+    bad.write_text("".join([*lines[: BAD_LINE - 1], *spoiled]), encoding="utf-8")
 
     halted = place.run()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg2
@@ -10,7 +11,7 @@ import pytest
 
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.memory import MemoryLedger, MemoryPostgres
-from txtopo.core.values import Committed, Unknown
+from txtopo.core.values import Committed, RequestKind, Unknown
 from txtopo.errors import PostgresUnavailable
 from txtopo.ports import Ledger
 from txtopo.testing.ledger_contract import LedgerContract
@@ -42,9 +43,43 @@ class MemoryWorld:
         """Rows that no topology has counted."""
         self.store.tables["public.flights_count"] = dict(rows)
 
-    def ask_to_stop(self) -> int:
+    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """An operator's order."""
-        return self.store.ask(TOPOLOGY, "stop", {"now": True})
+        return self.store.ask(TOPOLOGY, kind, txids, reason)
+
+    def order(self, request_id: int) -> Row:
+        """State, answer and progress."""
+        row = self.store.requests[request_id][1]
+        return row.state, row.answer, dict(row.progress)
+
+    def actions(self) -> list[Row]:
+        """The action log."""
+        return [
+            (row.actor, one.command, row.reason, one.request_id, one.txid, dict(one.before), dict(one.after))
+            for row in self.store.actions
+            for one in [row.action]
+        ]
+
+    def rejected(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = [one.row for one in self.store.rejected if (one.topology, one.txid) == (TOPOLOGY, txid)]
+        return [(row.spout, row.path, row.line, row.reason, row.raw, row.raw_bytes) for row in rows]
+
+    def ledger_row(self, txid: int) -> Row | None:
+        """As committed."""
+        row = self.store.topologies[TOPOLOGY].ledger.get(txid)
+        return None if row is None else (row.state, row.reason, row.redo_of, row.rejected)
+
+    def reversed(self, txid: int) -> dict[str, int]:
+        """As committed."""
+        return {count.committer: count.reversed for count in self.store.topologies[TOPOLOGY].ledger[txid].counts}
+
+    def change_by_hand(self, table: str, key: Row, numbers: Row | None) -> None:
+        """Behind the ledger's back."""
+        rows = self.store.tables[f"public.{table}"]
+        del rows[key]
+        if numbers is not None:
+            rows[key] = numbers
 
     def attempt_state(self, txid: int, attempt: int) -> str | None:
         """As remembered."""
@@ -94,13 +129,52 @@ class PostgresWorld:
         for key, numbers in rows.items():
             self.query("insert into flights_count values (%s, %s, %s, %s)", *key, *numbers)
 
-    def ask_to_stop(self) -> int:
+    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """An operator's order."""
+        arguments = {"now": True} if kind == "stop" else {"txids": list(txids)}
         [(request_id,)] = self.query(
-            "insert into txtopo.request (topology, kind, arguments) values (%s, 'stop', '{\"now\": true}') returning request_id",
-            TOPOLOGY,
-        )
+            "insert into txtopo.request (topology, kind, arguments, reason, actor, host) values (%s, %s, %s, %s, 'operator', 'there') returning request_id",
+            TOPOLOGY, kind, json.dumps(arguments), reason,
+        )  # fmt: skip
         return int(request_id)
+
+    def order(self, request_id: int) -> Row:
+        """State, answer and progress."""
+        [row] = self.query("select state, answer, progress from txtopo.request where request_id = %s", request_id)
+        return row
+
+    def actions(self) -> list[Row]:
+        """The action log."""
+        return self.query(
+            "select actor, command, reason, request_id, txid, before, after from txtopo.action order by action_id"
+        )
+
+    def rejected(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = self.query(
+            "select spout, path, line, reason, raw, raw_bytes from txtopo.rejected_row where txid = %s order by line",
+            txid,
+        )
+        return [(*row[:4], bytes(row[4]), row[5]) for row in rows]
+
+    def ledger_row(self, txid: int) -> Row | None:
+        """As committed."""
+        found = self.query(
+            "select state, reason, redo_of, rejected from txtopo.ledger where topology = %s and txid = %s",
+            TOPOLOGY,
+            txid,
+        )
+        return found[0] if found else None
+
+    def reversed(self, txid: int) -> dict[str, int]:
+        """As committed."""
+        return dict(self.query("select committer, reversed from txtopo.committer_count where txid = %s", txid))
+
+    def change_by_hand(self, table: str, key: Row, numbers: Row | None) -> None:
+        """Behind the ledger's back."""
+        self.query(f"delete from {table} where (carrier, origin) = (%s, %s)", *key)
+        if numbers is not None:
+            self.query(f"insert into {table} values (%s, %s, %s, %s)", *key, *numbers)
 
     def attempt_state(self, txid: int, attempt: int) -> str | None:
         """As remembered."""

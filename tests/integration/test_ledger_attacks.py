@@ -75,6 +75,7 @@ class Attacker:
             self.execute(
                 "insert into txtopo.committer_count values ('t', %s, 'c', %s, %s, %s, %s, %s, 0, 77)", (n, *counts)
             )
+        self.reject(n, other.get("rejected_rows", other.get("rejected", 0)))
         self.execute(
             "update txtopo.ledger set state = %s, read = %s, rejected = %s, dead_lettered = 0, reason = %s, committers = %s, committed_at = clock_timestamp() "
             "where topology = 't' and txid = %s",
@@ -84,6 +85,25 @@ class Attacker:
             ),
         )  # fmt: skip
         self.execute("update txtopo.fence set last_txid = %s where topology = 't' and last_txid = %s", (n, n - 1))
+
+    def reject(self, n: int, rows: int, **other: Any) -> Any:
+        """Keep rejected records of batch n; `other` says what is false about them."""
+        for line in range(2, 2 + rows):
+            self.execute(
+                "insert into txtopo.rejected_row values ('t', %s, 's', '/a', %s, %s, 'raw', %s)",
+                (n, other.get("line", line), other.get("reason", "bad"), other.get("raw_bytes", 3)),
+            )
+
+    def order(self, kind: str = "retry", arguments: str = "{}") -> Any:
+        """Leave an order."""
+        self.execute("insert into txtopo.request (topology, kind, arguments) values ('t', %s, %s)", (kind, arguments))
+
+    def act(self, order: int | None = None) -> Any:
+        """Write a row of the action log."""
+        self.execute(
+            "insert into txtopo.action (topology, actor, host, command, request_id, before, after) values ('t', 'a', 'h', 'skip', %s, '{}', '{}')",
+            (order,),
+        )
 
     def commit(self, n: int, *, mirrored: bool = True, **other: Any) -> Any:
         """All of an honest commit but COMMIT."""
@@ -282,6 +302,37 @@ LATER: dict[str, tuple[str, Attack]] = {
         ),
     ),
     "ledger truncated": ("P0001", lambda w: w.execute("truncate txtopo.ledger cascade")),
+    "rejected record without its batch": ("P0001", lambda w: w.reject(5, 1)),
+    "rejected record after the fact": ("P0001", lambda w: w.reject(4, 1)),
+    "rejected record edited": ("P0001", lambda w: w.execute("update txtopo.rejected_row set reason = 'other'")),
+    "rejected record deleted": ("P0001", lambda w: w.execute("delete from txtopo.rejected_row where line = 2")),
+    "rejected records truncated": ("P0001", lambda w: w.execute("truncate txtopo.rejected_row")),
+    "fewer rejected records than said": ("P0001", lambda w: w.commit(5, rejected=2, rejected_rows=1)),
+    "more rejected records than said": ("P0001", lambda w: w.commit(5, rejected=2, rejected_rows=3)),
+    "rejected records of a quarantined batch": (
+        "P0001",
+        lambda w: w.commit(5, state="quarantined", reason="x", counts=None, rejected=None, rejected_rows=1),
+    ),
+    "rejected record twice": (
+        "23505",
+        lambda w: (w.mirror(5), w.open_batch(5), w.reject(5, 2, line=2)),
+    ),
+    "rejected record on no line": ("23514", lambda w: (w.mirror(5), w.open_batch(5), w.reject(5, 1, line=0))),
+    "rejected record without a reason": ("23514", lambda w: (w.mirror(5), w.open_batch(5), w.reject(5, 1, reason=""))),
+    "rejected record longer than it was": (
+        "23514",
+        lambda w: (w.mirror(5), w.open_batch(5), w.reject(5, 1, raw_bytes=2)),
+    ),
+    "action edited": ("P0001", lambda w: (w.act(), w.execute("update txtopo.action set actor = 'b'"))),
+    "action deleted": ("P0001", lambda w: (w.act(), w.execute("delete from txtopo.action"))),
+    "action log truncated": ("P0001", lambda w: w.execute("truncate txtopo.action")),
+    "action of no order": ("23503", lambda w: w.act(order=99)),
+    "order of an unknown kind": ("23514", lambda w: w.order("destroy")),
+    "order about no batch": ("23514", lambda w: w.order(arguments='{"txids": [0]}')),
+    "order about half a batch": ("23514", lambda w: w.order(arguments='{"txids": [1.5]}')),
+    "order about words": ("23514", lambda w: w.order(arguments='{"txids": ["1"]}')),
+    "order about one number": ("23514", lambda w: w.order(arguments='{"txids": 1}')),
+    "order without a form": ("23514", lambda w: w.order(arguments="[1]")),
 }
 """Attacks on what was added to the ledger since."""
 
@@ -305,6 +356,17 @@ def test_attack_is_refused(attacker: Attacker, name: str) -> None:
     assert attacker.rows("select last_txid, epoch, (select count(*) from txtopo.ledger) from txtopo.fence") == [
         (4, 1, 5)
     ]
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"txids": []}', '{"txids": [1, 17]}'])
+def test_honest_orders_pass(attacker: Attacker, arguments: str) -> None:
+    """What refuses everything proves nothing."""
+    attacker.order(arguments=arguments)
+    attacker.order("stop", '{"now": true}')
+    attacker.act(order=attacker.rows("select min(request_id) from txtopo.request")[0][0])
+    attacker.connection.commit()
+
+    assert attacker.rows("select count(*) from txtopo.action") == [(1,)]
 
 
 def test_seals_can_be_recomputed_from_the_rows(attacker: Attacker) -> None:

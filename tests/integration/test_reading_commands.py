@@ -6,22 +6,24 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import psycopg2
 import pytest
 from psycopg2 import sql
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 
 from tests.kit.filled_ledger import FINGERPRINT, FilledLedger
 from tests.kit.fix_postgres import execute_as_superuser, folder_for_services
-from txtopo.audit import statements
+from txtopo.audit import statements, timeline, tracing
 from txtopo.audit.reading import reading
 from txtopo.cli import main
 from txtopo.errors import PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
 
+MIGRATIONS = Path(__file__).parents[2] / "migrations" / "versions"
 Run = Callable[..., "Said"]
 
 
@@ -74,8 +76,8 @@ def test_status_tells_how_a_running_topology_fares(ledger: FilledLedger, run: Ru
     said = run("status", "flights")
 
     assert said.code == 0
-    for part in ("flights  RUNNING", "up to txid 4 at 20", "2 ahead, up to txid 6", "waiting for ZooKeeper", "2 failed attempts",
-                 "1 batches quarantined", "box pid 4711 since", "epoch     3"):  # fmt: skip
+    for part in ("flights  RUNNING", "up to txid 4 at 20", "2 ahead, up to txid 6", "waiting for ZooKeeper",
+                 "2 failed attempts: 2 data, 0 infrastructure, 0 suspect", "batch 3 is quarantined and not redone (1 of 1 quarantined)", "box pid 4711 since", "epoch     3"):  # fmt: skip
         assert part in said.out
 
 
@@ -88,8 +90,58 @@ def test_status_of_a_halted_topology_gives_reason_and_next_command(ledger: Fille
     assert said.code == 1
     assert "HALTED" in said.out
     assert "batch 5: batch failed three times" in said.out
-    assert "txtopo show flights 5" in said.out
-    assert "txtopo run flights.py:topology" in said.out
+    assert said.out.endswith(
+        "  next      txtopo show flights 5\n            txtopo retry flights\n"
+        '            txtopo skip flights 5 --reason "…"\n            txtopo redrive flights 3\n'
+    )
+
+
+def test_status_of_a_batch_that_halted_without_a_failed_attempt_says_run(ledger: FilledLedger, run: Run) -> None:
+    """Promise: retry and skip are for failed batches; a halt of another kind goes on with a run."""
+    ledger.lead("halted", reason="another digest", halted_txid=6)
+
+    said = run("status", "--json")
+
+    assert said.json["topologies"][0]["next_commands"] == [
+        "txtopo show flights 6", "txtopo run flights.py:topology", "txtopo redrive flights 3"
+    ]  # fmt: skip
+
+
+def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledger: FilledLedger, run: Run) -> None:
+    """Promise: failures by kind apart; quarantined batches that nothing redoes; rejected rows in all; open orders."""
+    ledger.commit(
+        5, 2, rejects=[("/data/day_005.csv", 17, "no hour", b"AA"), ("/data/day_005.csv", 18, "no hour", b"B")]
+    )
+    ledger.attempt(6, 0, "failed", kind="infrastructure", message="gone")
+    ledger.attempt(6, 1, "failed", kind="suspect", message="silent")
+    order = ledger.order("retry", 6)
+    ledger.order("stop", answer="done")
+
+    said = run("status", "--json")
+
+    (one,) = said.json["topologies"]
+    assert one["failures"] == {"data": 2, "infrastructure": 1, "suspect": 1}
+    assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
+    assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
+    assert (one["open_requests"], one["open_orders"]) == (1, [{"request_id": order, "kind": "retry", "txids": [6]}])
+    assert one["next_commands"] == ["txtopo redrive flights 3"]
+    assert f"1 open: retry of batch 6 (order {order})" in run("status").out
+
+
+def test_a_quarantined_batch_is_no_hole_once_a_redo_of_it_is_applied(ledger: FilledLedger, run: Run) -> None:
+    """Promise: a hole is a quarantined batch that has no effect to this day; a quarantined redo is no hole of its own."""
+    ledger.commit(5)
+    ledger.commit(6)
+    ledger.plan(7, redo_of=3)
+    ledger.commit(7, quarantine="again bad", redo_of=3)
+    still = run("status", "--json").json["topologies"][0]
+    ledger.plan(8, redo_of=7)  # the redo of the redo fills the place of batch 3
+    ledger.commit(8, redo_of=7)
+    filled = run("status", "--json").json["topologies"][0]
+
+    assert (still["quarantined"], still["hole_txids"]) == (2, [3])
+    assert (filled["quarantined"], filled["holes"], filled["next_commands"]) == (2, 0, [])
+    assert "holes     none: 2 quarantined batches, each redone or itself a redo" in run("status").out
 
 
 @pytest.mark.parametrize(("silent_s", "state", "code"), [(20, "RUNNING", 0), (40, "STALLED", 1)])
@@ -133,7 +185,15 @@ def test_no_topology_is_a_sentence_and_not_an_error(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("status", "flihgts"), ("batches", "flihgts"), ("show", "flihgts", "1"), ("stop", "flihgts")]
+    "command",
+    [
+        ("status", "flihgts"),
+        ("batches", "flihgts"),
+        ("show", "flihgts", "1"),
+        ("stop", "flihgts"),
+        ("events", "flihgts"),
+        ("trace", "flihgts", "--table", "x", "--key", "1"),
+    ],
 )
 def test_an_unknown_topology_is_an_error_that_suggests(
     ledger: FilledLedger, run: Run, command: tuple[str, ...]
@@ -242,6 +302,87 @@ def test_show_tells_why_a_batch_is_quarantined(ledger: FilledLedger, run: Run) -
 
     assert "QUARANTINED" in said.out
     assert "the file is gone" in said.out
+    assert "next      txtopo redrive flights 3" in said.out
+
+
+def test_show_of_a_failed_batch_gives_the_ways_out_and_counts_failures_by_kind(ledger: FilledLedger, run: Run) -> None:
+    """Promise: retry and skip; data, infrastructure and suspect apart."""
+    ledger.attempt(5, 2, "failed", kind="suspect", message="silent")
+
+    said, as_json = run("show", "flights", "5"), run("show", "flights", "5", "--json")
+
+    assert 'next      txtopo retry flights\n          txtopo skip flights 5 --reason "…"' in said.out
+    assert "failures  3 failed attempts: 2 data, 0 infrastructure, 1 suspect" in said.out
+    assert as_json.json["failures"] == {"data": 2, "infrastructure": 0, "suspect": 1}
+
+
+def test_show_lists_rejected_rows_and_as_many_as_asked_for(ledger: FilledLedger, run: Run) -> None:
+    """Promise: the first 20 with file, line, reason and raw text; --rejects for others; bytes that are no text are shown harmlessly."""
+    rejects = [
+        ("/data/day_005.csv", 100 + n, "no\x1b hour", b"AA,\xff\x00\x1b[31m" if n else b"x" * 3000) for n in range(25)
+    ]
+    ledger.commit(5, 2, rejects=rejects)
+
+    said, all_of_them = run("show", "flights", "5"), run("show", "flights", "5", "--rejects", "all", "--json")
+    none, wrong = run("show", "flights", "5", "--rejects", "0"), run("show", "flights", "5", "--rejects", "few")
+
+    assert "1\u2009200 read, 25 rejected" in said.out
+    assert "rejected: 25 source rows, 20 shown (--rejects all shows all)" in said.out
+    assert "  /data/day_005.csv:119  no\\x1b hour\n    AA,\\xff\\x00\\x1b[31m" in said.out
+    assert "day_005.csv:120" not in said.out
+    assert max(map(len, said.out.splitlines())) < 200
+    assert [row["line"] for row in all_of_them.json["rejected_rows"]] == [*range(100, 125)]
+    assert (len(all_of_them.json["rejected_rows"][0]["raw"]), all_of_them.json["rejected_rows"][0]["raw_bytes"]) == (
+        2000,
+        3000,
+    )
+    assert ("rejected: 25 source rows, 0 shown" in none.out, none.code, wrong.code) == (True, 0, 2)
+
+
+def test_show_links_a_batch_and_its_redos_both_ways(ledger: FilledLedger, run: Run) -> None:
+    """Promise: redo of and redone as, also while the redo is only planned."""
+    ledger.commit(5)
+    ledger.commit(6)
+    ledger.plan(7, redo_of=3)
+    planned, redo = run("show", "flights", "3", "--json"), run("show", "flights", "7")
+    ledger.attempt(7, 0, "failed", kind="data", message="x")
+    failed = run("show", "flights", "3", "--json")
+    ledger.commit(7, quarantine="bad", redo_of=3)
+    free, quarantined = run("show", "flights", "3", "--json"), run("show", "flights", "7", "--json")
+    ledger.plan(8, redo_of=3)
+    ledger.commit(8, redo_of=3)
+    done, rows = run("show", "flights", "3"), run("batches", "flights")
+
+    assert planned.json["redone_as"] == [{"txid": 7, "state": "planned"}]
+    assert planned.json["next_commands"] == ["txtopo status flights", "txtopo batches flights"]
+    assert "redoes    batch 3" in redo.out
+    assert failed.json["redone_as"] == [{"txid": 7, "state": "failed"}]
+    assert free.json["redone_as"] == [{"txid": 7, "state": "quarantined"}]
+    assert free.json["next_commands"][0] == "txtopo redrive flights 3"
+    assert quarantined.json["next_commands"][0] == "txtopo show flights 3"
+    assert "redone as batch 7, quarantined\nredone as batch 8, committed" in done.out
+    assert [line.split()[:2] for line in rows.out.splitlines()[1:3]] == [["8", "committed"], ["7", "quarantined"]]
+    assert "redo of" in rows.out.splitlines()[0]
+
+
+def test_show_tells_orders_and_actions_about_a_batch_and_no_others(ledger: FilledLedger, run: Run) -> None:
+    """Promise: who did what, when and why: orders that name the batch or led to an action on it, and the actions."""
+    named = ledger.order("retry", 5, 6)
+    ledger.order("retry", 6, answer="not mine")
+    behind = ledger.order("retry", answer="every failed batch", reason="night")  # names no batch
+    ledger.action("retry", 5, behind, before={"state": "failed"}, after={"state": "planned"})
+    ledger.action("retry", 6, behind)
+
+    said, as_json = run("show", "flights", "5"), run("show", "flights", "5", "--json")
+
+    assert [order["request_id"] for order in as_json.json["orders"]] == [named, behind]
+    assert [(action["command"], action["request_id"], action["before"]) for action in as_json.json["actions"]] == [
+        ("retry", behind, {"state": "failed"})
+    ]
+    assert f"order {named}: retry of batches 5, 6 at 20" in said.out
+    assert "by ann on desk: night\n  done at 20" in said.out
+    assert "every failed batch" in said.out
+    assert f'by ann on desk: why, order {behind}\n  {{"state": "failed"}} > {{"state": "planned"}}' in said.out
 
 
 def test_show_of_an_unknown_batch_ends_with_1(ledger: FilledLedger, run: Run) -> None:
@@ -297,7 +438,8 @@ def test_a_role_that_may_only_select_can_read_everything(
     ledger: FilledLedger, run: Run, postgres_server: LocalPostgres
 ) -> None:
     """Promise: reading needs SELECT and nothing else, and no ZooKeeper; stop is refused with 3, for want of the right to write."""
-    ledger.lead()
+    ledger.targets()
+    ledger.contribute(1, "AA", 1, 5)
     role = f"reader_{ledger.connection.info.dbname}"
     execute_as_superuser(
         ledger.dsn,
@@ -305,17 +447,26 @@ def test_a_role_that_may_only_select_can_read_everything(
         sql.SQL("grant usage on schema txtopo to {}").format(sql.Identifier(role)),
         sql.SQL("grant select on all tables in schema txtopo to {}").format(sql.Identifier(role)),
     )
+    tracing = ["trace", "--table", "flights_totals", "--key", "carrier=AA", "--key", "day=1"]
     try:
         dsn = as_role(ledger.dsn, role)
         codes = [
             run("--dsn", dsn, *command).code
-            for command in (["status"], ["batches", "flights"], ["show", "flights", "4"])
+            for command in (["status"], ["batches", "flights"], ["show", "flights", "4"], ["events", "flights"])
         ]
+        target = run("--dsn", dsn, *tracing)
+        execute_as_superuser(
+            ledger.dsn, sql.SQL("grant select on all tables in schema public to {}").format(sql.Identifier(role))
+        )
+        traced = run("--dsn", dsn, *tracing)
         refused = run("--dsn", dsn, "stop", "flights")
     finally:
         execute_as_superuser(ledger.dsn, sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(role)))
 
-    assert codes == [0, 0, 0]
+    assert codes == [0, 0, 0, 0]
+    assert (target.code, traced.code) == (3, 0)
+    assert "permission denied for table flights_totals" in target.err
+    assert "reading needs USAGE on the schema and SELECT on its tables" in target.err
     assert refused.code == 3
     assert "permission denied" in refused.err
 
@@ -348,6 +499,22 @@ def test_a_database_without_schema_names_the_command(empty_database: str, run: R
 
     assert said.code == 2
     assert "run `txtopo migrate`" in said.err
+
+
+@pytest.mark.parametrize("command", [("show", "flights", "1"), ("events", "flights")])
+def test_a_schema_of_an_earlier_release_names_the_command(
+    empty_database: str, run: Run, command: tuple[str, ...]
+) -> None:
+    """Promise: what the reading commands need of a later migration is said as such; exit code 2."""
+    first = (MIGRATIONS / "0001_create_ledger.sql").read_text("utf-8")
+    execute_as_superuser(empty_database, sql.SQL("create schema txtopo"), sql.SQL(first))
+    with contextlib.closing(FilledLedger(empty_database)) as filled:
+        filled.plan(1)
+
+    said = run("--dsn", empty_database, *command)
+
+    assert (said.code, said.out) == (2, "")
+    assert "has no up-to-date schema txtopo: run `txtopo migrate`" in said.err
 
 
 @pytest.mark.parametrize(
@@ -395,7 +562,7 @@ def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
 ) -> None:
     """Promise: inserts a request of kind stop and prints what happened."""
     ledger.lead()
-    monkeypatch.setattr(stop_module(), "POLL_S", 0.02)
+    monkeypatch.setattr("txtopo.orders.POLL_S", 0.02)
     answer = answering(ledger.dsn, "done", "3 batches were finished")
 
     said = run("stop", "flights", "--timeout", "20")
@@ -409,7 +576,7 @@ def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
 def test_stop_that_is_refused_ends_with_1(ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise: the answer is bad."""
     ledger.lead()
-    monkeypatch.setattr(stop_module(), "POLL_S", 0.02)
+    monkeypatch.setattr("txtopo.orders.POLL_S", 0.02)
     answer = answering(ledger.dsn, "refused", "not now")
 
     said = run("stop", "flights", "--timeout", "20")
@@ -474,63 +641,70 @@ def answering(dsn: str, state: str, answer: str) -> threading.Thread:
     return thread
 
 
-def test_lists_are_read_through_keys_even_after_ten_thousand_batches(ledger: FilledLedger) -> None:
-    """Promise: status, batches and show stay fast: no statement walks through the ledger, its counts or its attempts to list twenty batches."""
-    with ledger.connection:
-        ledger.execute(
-            "set local session_replication_role = replica"
-        )  # no triggers: only the plans of the server matter here
-        ledger.execute(
-            "insert into txtopo.ledger (topology, txid, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, dead_lettered, committers, "
-            "prev_txid, prev_digest) select 'big', n, 'd', gen_random_uuid(), 1, 0, 'c', 'applied', 9, 0, 0, 1, n - 1, 'd' from generate_series(1, 10000) n"
-        )
-        ledger.execute(
-            "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash) select 'big', n, 0, 1, 'c' from generate_series(1, 10000) n"
-        )
-        ledger.execute(
-            "insert into txtopo.committer_count select 'big', n, 'counts', 1, 1, 1, 1, 0, 0, 1 from generate_series(1, 10000) n"
-        )
-        ledger.execute("insert into txtopo.plan select 'big', n, 'd', '{}', 0, 1 from generate_series(1, 10000) n")
-        ledger.execute(
-            "insert into txtopo.source_file select 'big', 'files', '/' || n, 'f', n from generate_series(1, 10000) n"
-        )
-    ledger.connection.autocommit = True
-    ledger.execute("analyze")
+def test_nothing_is_read_by_walking_through_ten_thousand_batches(database: str) -> None:
+    """Promise: batches, show and events stay fast: no statement walks through the ledger or what hangs on it to list twenty batches."""
+    with contextlib.closing(FilledLedger(database, "big")) as big:
+        big.many(10_000)
 
-    plan = explained(
-        ledger.dsn,
-        {
-            "topology": "big",
-            "last": 10_000,
-            "txid": 5_000,
-            "cut": 0,
-            "state": None,
-            "limit": 20,
-            "txids": [*range(9_981, 10_001)],
-        },
-    )
+    plan = explained(database, {
+        "topology": "big", "last": 10_000, "txid": 5_000, "cut": 0, "state": None, "limit": 20, "txids": [*range(9_981, 10_001)],
+        "raw_bytes_max": 2_000, "low": 9_981, "high": 2**63 - 1, "rows": 20, "since": None, "shown": 3,
+    })  # fmt: skip
 
-    for table in ("ledger", "attempt", "committer_count", "plan"):
+    for table in ("ledger", "attempt", "committer_count", "plan", "source_file", "rejected_row"):
         assert f"Seq Scan on {table}" not in plan
 
 
 def explained(dsn: str, values: dict[str, Any]) -> str:
-    """How the server carries out the statements of `batches` and `show`."""
+    """How the server carries out the statements of `batches`, `show`, `events` and `trace`."""
     listing = (
         statements.OPEN_PLANS,
         statements.OPEN_ATTEMPTS,
         statements.LEDGER_ROWS,
         statements.ATTEMPTS_OF,
         statements.COMMITTERS_OF,
+        statements.FILES_OF,
     )
-    showing = (statements.LEDGER_ROW, statements.PLAN, statements.ATTEMPTS, statements.COMMITTERS)
+    showing = (
+        statements.LEDGER_ROW, statements.PLAN, statements.ATTEMPTS, statements.COMMITTERS, statements.SOURCE_FILES, statements.REDOS,
+        statements.OPEN_PLAN_BYTES, statements.REJECTED_ROWS,
+    )  # fmt: skip
+    happening = (timeline.NOW, timeline.PLANS, timeline.ATTEMPTS, timeline.LEDGER, timeline.REDOS)
     with reading(dsn) as connection:
         lines = [
             line
-            for statement in (*listing, *showing)
+            for statement in (*listing, *showing, *happening, tracing.BATCHES, tracing.FILES)
             for line in connection.execute(text(f"explain {statement}"), values).scalars()
         ]
     return "\n".join(lines)
+
+
+def test_the_number_of_statements_does_not_grow_with_the_batches(database: str, run: Run) -> None:
+    """Promise: a reading command asks the server a bounded number of questions, however long the history is."""
+    with contextlib.closing(FilledLedger(database, "big")) as big:
+        big.many(2_000)
+    counted: list[str] = []
+
+    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        counted.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        said = [
+            run(*command)
+            for command in (
+                ["status"],
+                ["batches", "big", "--limit", "1000"],
+                ["show", "big", "1000"],
+                ["events", "big"],
+            )
+        ]
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+
+    assert [one.code for one in said] == [0, 0, 0, 0]
+    assert "11 of 20 quarantined" in said[0].out
+    assert len(counted) <= 45
 
 
 def test_local_services_are_found_by_every_command(

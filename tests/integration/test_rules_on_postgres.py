@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,19 +12,20 @@ from typing import Any, cast
 import psycopg2
 import pytest
 from psycopg2 import sql
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from tests.kit.fix_postgres import execute_as_superuser
 from txtopo import faults
-from txtopo.committers import applying
+from txtopo.committers import applying, session
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.session import PostgresLedgerSession
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
-from txtopo.core.values import Aborted, Committed, EdgeCount, TransactionAttempt
-from txtopo.errors import PostgresUnavailable
+from txtopo.core.values import Aborted, ActionRecord, Committed, EdgeCount, TransactionAttempt
+from txtopo.errors import Halted, PostgresUnavailable
 from txtopo.faults import CrashPoint
 from txtopo.ports import AttemptStart, Claimed, LedgerEntry, LedgerTotals
-from txtopo.testing.ledger_driver import Driver, claim_for, committer, result_of
+from txtopo.testing.ledger_driver import Driver, claim_for, committer, rejected_row, result_of
 
 WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 FENCE = "select from txtopo.fence where topology = 'flights'"
@@ -93,6 +95,21 @@ def world(database: str) -> Iterator[World]:
 def statement(session: PostgresLedgerSession, text: str) -> Any:
     """Run something on the commit's own connection, as user code in a committer could."""
     return session._connection.exec_driver_sql(text)
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """What is sent to any server meanwhile, one entry a round trip; COMMIT is not among them."""
+    sent: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
+        sent.append(text)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 def applied(world: World, session: PostgresLedgerSession, txid: int) -> None:
@@ -249,6 +266,18 @@ class TestFailedTransactions:
 
         assert world.query("select max(txid) from txtopo.ledger") == [(0,)]
 
+    def test_a_quarantine_outside_the_locked_database_transaction_is_none(self, world: World) -> None:
+        """P9, R14: a quarantine is final too, so it needs the lock as a commit does."""
+        plan = world.driver.ready(1)
+        with world.session() as session:
+            session.append_ledger(LedgerEntry(plan=plan, attempt=TransactionAttempt(1, 0)))
+            statement(session, "rollback")
+            statement(session, "begin")
+            with pytest.raises(PostgresUnavailable, match="not the database transaction that locked the fence"):
+                session.finish_quarantined("poison")
+
+        assert world.query("select max(txid) from txtopo.ledger") == [(0,)]
+
 
 class TestAttempts:
     def test_an_attempt_carries_the_code_of_its_leader(self, world: World) -> None:
@@ -294,6 +323,168 @@ class TestEdges:
             ("a", 6, 6),
             ("b", 3, 3),
         ]
+
+
+class TestRejected:
+    def test_records_are_kept_in_pieces(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However many were rejected, each is there; pieces are bounded in rows and in bytes."""
+        monkeypatch.setattr(session, "REJECTED_PER_STATEMENT", 3)
+        monkeypatch.setattr(session, "REJECTED_BYTES_PER_STATEMENT", 20)
+        sizes = [1, 1, 1, 1, 30, 9, 9, 9, 1, 1]
+        rows = tuple(rejected_row(2 + n, raw=b"x" * size, raw_bytes=size) for n, size in enumerate(sizes))
+
+        world.driver.commit(world.driver.ready(1), rejected=len(rows), rejected_rows=rows)
+
+        assert [[len(row.raw) for row in piece] for piece in session.rejected_chunks(rows)] == [
+            [1, 1, 1], [1], [30], [9, 9], [9, 1, 1],
+        ]  # fmt: skip
+        found = world.query("select line, length(raw) from txtopo.rejected_row order by line")
+        assert found == list(enumerate(sizes, 2))
+
+    def test_what_postgres_cannot_hold_stays_readable(self, world: World) -> None:
+        """P14: file, line and reason say what they said, in escapes; the record itself is kept byte for byte."""
+        row = rejected_row(2, path="/in/\udcff.csv", reason="\0 in carrier", raw=b"\0", raw_bytes=1)
+
+        world.driver.commit(world.driver.ready(1), rejected=1, rejected_rows=(row,))
+
+        [(path, reason, raw)] = world.query("select path, reason, raw from txtopo.rejected_row")
+        assert (path, reason, bytes(raw)) == (r"/in/\udcff.csv", r"\0 in carrier", b"\0")
+
+
+class TestRoundTrips:
+    def test_a_batch_without_rejected_records_commits_in_four_round_trips(self, world: World) -> None:
+        """Lock, ledger row with the rows, end, COMMIT: what few batches need costs the others nothing."""
+        plan = world.driver.ready(1)
+        with statements() as sent:
+            world.driver.commit(plan)
+
+        assert len(sent) == 3
+
+    def test_a_quarantine_commits_in_four_round_trips(self, world: World) -> None:
+        """Lock, action, ledger row with the fence, COMMIT."""
+        plan = world.driver.ready(1)
+        with statements() as sent:
+            world.driver.quarantine(plan)
+
+        assert len(sent) == 3
+
+
+class TestRedo:
+    def test_the_reversal_finds_its_rows_by_the_unique_index(self, world: World) -> None:
+        """A redo costs what its batch brought, not what the table holds."""
+        world.driver.commit(world.driver.ready(1))
+        world.query("insert into flights_count select 'X' || n, null, 1, 1 from generate_series(1, 50000) n")
+        world.query("analyze flights_count, flights_count_contribution")
+        world.driver.mirror(plan := world.driver.plan(2, "/in/1.csv", kind="redo", redo_of=1))
+
+        with world.session() as session:
+            session.append_ledger(LedgerEntry(plan=plan, attempt=TransactionAttempt(2, 0)))
+            session.apply(committer(), result_of([]))
+            # Nothing is reported of a database transaction that is still open, but to itself.
+            read = statement(
+                session,
+                "select sum(pg_stat_get_xact_tuples_returned(c.oid)) from pg_class c where c.relname = 'flights_count'",
+            )
+            assert read.scalar_one() < 100
+
+    def test_rows_in_partitions_are_taken_back(self, world: World) -> None:
+        """A row's place counts within its partition only."""
+        for name in ("flights_count", "flights_count_contribution"):
+            columns = "carrier text, origin text, count bigint not null, distance numeric not null"
+            keys = "carrier, origin"
+            if name != "flights_count":
+                columns, keys = f"txid bigint not null, reverses bigint, {columns}", f"txid, reverses, {keys}"
+            world.query(f"drop table {name}")
+            world.query(
+                f"create table {name} ({columns}, unique nulls not distinct ({keys})) partition by list (carrier)"
+            )
+            world.query(f"create table {name}_aa partition of {name} for values in ('AA')")
+            world.query(f"create table {name}_rest partition of {name} default")
+        both = [("AA", "JFK", 2, 200), ("UA", "EWR", 3, 900)]
+        world.driver.commit(world.driver.ready(1), both)
+        # In the other partition, in the very place where the row that goes will stand.
+        world.query("insert into flights_count values ('AA', 'zero', 0, 0)")
+        world.driver.commit(world.driver.ready(2), both[:1])
+
+        outcome = world.driver.commit(world.driver.redo(3, 1), [])
+
+        assert isinstance(outcome, Committed)
+        assert world.query("select origin, count from flights_count order by 1") == [("JFK", 2), ("zero", 0)]
+
+    def test_a_contribution_that_is_gone_is_missed(self, world: World) -> None:
+        """The ledger knows how many rows a batch brought: fewer to take back would leave some behind for ever."""
+        world.driver.commit(world.driver.ready(1))
+        world.query("alter table flights_count_contribution disable trigger all")
+        world.query("delete from flights_count_contribution where carrier = 'UA'")
+
+        outcome = world.driver.commit(world.driver.redo(2, 1))
+
+        assert isinstance(outcome, Aborted)
+        assert "batch 1 recorded 3 contributions, but 2 are there" in outcome.failure.message
+        assert world.query("select sum(count) from flights_count") == [(6,)]
+
+    def test_a_row_that_moved_under_the_redo_fails_it(self, world: World) -> None:
+        """A trigger of the user's that rewrites the row would leave a row that counts nothing."""
+        world.driver.commit(world.driver.ready(1))
+        world.query(
+            "create function touch() returns trigger language plpgsql as $$ begin "
+            "update public.flights_count set distance = distance where carrier = new.carrier and pg_trigger_depth() = 1; return null; end $$"
+        )
+        world.query("create trigger touch after update on flights_count for each row execute function touch()")
+
+        outcome = world.driver.commit(world.driver.redo(2, 1), [])
+
+        assert isinstance(outcome, Aborted)
+        assert outcome.failure.component == "by_route"
+        assert world.query("select sum(count) from flights_count") == [(6,)]
+
+    def test_a_redo_in_pieces_records_what_it_took_back_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The count of the batch is written with the last piece."""
+        world.driver.commit(world.driver.ready(1))
+        monkeypatch.setattr(applying, "ROWS_PER_STATEMENT", 1)
+
+        world.driver.commit(world.driver.redo(2, 1))
+
+        first, second = world.query(
+            "select counted, written, digest, reversed from txtopo.committer_count order by txid"
+        )
+        assert (first[:3], second) == (second[:3], (*first[:3], 3))
+
+
+class TestEdgesOfTheChain:
+    def test_a_chain_whose_plan_was_removed_halts(self, world: World) -> None:
+        """Retention removes plans; what was cut so cannot be cut again."""
+        world.driver.commit(world.driver.ready(1))
+        world.query("delete from txtopo.plan where txid = 1")
+
+        with pytest.raises(Halted, match="removed by retention"):
+            world.ledger.redo_chain(1)
+
+
+class TestActions:
+    def test_the_leaders_own_action_names_its_host(self, world: World) -> None:
+        """Actor, host and time stand in every row; an order's own where there is one."""
+        order = world.query(
+            "insert into txtopo.request (topology, kind, actor, host) values ('flights', 'skip', 'ann', 'desk') returning request_id"
+        )[0][0]
+        world.driver.quarantine(world.driver.ready(1), request_id=order)
+        world.driver.quarantine(world.driver.ready(2))
+
+        assert world.query("select actor, host, reason from txtopo.action order by 1") == [
+            ("ann", "desk", "poison"),
+            ("leader", platform.node(), "poison"),
+        ]
+
+    def test_words_that_postgres_cannot_hold_do_not_hinder_the_record(self, world: World) -> None:
+        """P14: neither in the reason nor anywhere inside before and after."""
+        action = ActionRecord(command="replan", reason="a\0", before={"k\0": ["\ud800", {"n": 1, "t": None}]})
+        with world.session() as session:
+            session.append_action(action)
+            found = statement(session, "select reason, before from txtopo.action").one()
+
+        assert tuple(found) == ("a\\0", {"k\\0": ["\\ud800", {"n": 1, "t": None}]})
 
 
 class TestEnd:

@@ -20,6 +20,7 @@ from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionA
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Executor
 from txtopo.spark import executor as executor_module
+from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.shipping import package_version
 from txtopo.testing.executor_contract import CODE_HASH, ExecutorContract, plan_batches
@@ -63,7 +64,8 @@ class TestSparkExecutor(ExecutorContract):
     def test_spark_and_the_process_itself_give_equal_tables(self, tmp_path: Path) -> None:
         """The in-process executor stands in for Spark: same rows, same types, same order, same counts."""
         for number in range(3):
-            lines = [f"shop{at % 5},2024-01-{at % 9 + 1:02},{at}.5,{at}" for at in range(100 + number)] + [",,,"]
+            lines = [f"shop{at % 5},2024-01-{at % 9 + 1:02},{at}.5,{at}" for at in range(100 + number)]
+            lines += [",,,", ",,,many", "too,few"]
             (tmp_path / f"{number}.csv").write_text("shop,day,price,amount\n" + "\n".join(lines) + "\n")
         topology = self.topology(tmp_path)
         wave = [
@@ -80,6 +82,7 @@ class TestSparkExecutor(ExecutorContract):
             assert isinstance(ours, Processed) and isinstance(theirs, Processed)
             assert ours.results[0].rows.equals(theirs.results[0].rows)
             assert (ours.read, ours.rejected, ours.edges) == (theirs.read, theirs.rejected, theirs.edges)
+            assert len(ours.rejected_rows) == 2 and ours.rejected_rows == theirs.rejected_rows
 
 
 def only(outcomes: Sequence[Outcome]) -> Outcome:
@@ -217,7 +220,7 @@ def test_a_udf_that_raises_fails_one_attempt_with_the_users_file_and_line(
     found = failure(executor.process([assignment(1, [row("good"), row("bad")])]))
 
     assert (found.kind, found.component) == ("data", "bolt1")
-    assert found.message == f"{__file__}:{line}: ValueError: no such name: bad"
+    assert found.message.startswith(f"{__file__}:{line}: ValueError: no such name: bad; on ")
     assert found.detail is not None and "Traceback" in found.detail
     assert len(rows_of(executor.process([assignment(1, [row("good")], attempt=1)]))) == 1
 
@@ -420,7 +423,7 @@ def test_an_order_too_large_for_a_property_travels_in_the_plan(
     started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = started(list_topology())
-    monkeypatch.setattr(executor_module, "ORDER_BYTES_MAX", 10)
+    monkeypatch.setattr(jobs_module, "ORDER_BYTES_MAX", 10)
 
     assert rows_of(executor.process([assignment(1, [row("a")] * 3)]))[0]["n"] == 3
 
@@ -428,7 +431,7 @@ def test_an_order_too_large_for_a_property_travels_in_the_plan(
 def test_results_beyond_the_limit_halt_with_their_size(
     started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor_module, "RESULTS_BYTES_MAX", 100)
+    monkeypatch.setattr(jobs_module, "RESULTS_BYTES_MAX", 100)
     executor = started(list_topology())
 
     found = failure(executor.process([assignment(1, [row(f"n{at}") for at in range(100)])]))

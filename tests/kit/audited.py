@@ -2,34 +2,83 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal
 
 import psycopg2
 from psycopg2.extras import execute_values
 
-from txtopo.committers.commit import commit_batch
+from txtopo.committers.commit import commit_batch, quarantine_batch
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.core.plan import Plan, canonical, genesis_digest
-from txtopo.core.values import Committed, Failure, Processed, TransactionAttempt
-from txtopo.ports import Assignment, AttemptStart, Claim, MirrorEntry
+from txtopo.core.values import Committed, Failure, Processed, Quarantine, TransactionAttempt
+from txtopo.ports import Assignment, AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.testing.inprocess import InProcessExecutor
-from txtopo.topology.components import SpoutContext, Topology
+from txtopo.topology.components import SpoutContext, SpoutCoordinator, Topology
 
 CODE = b"c" * 32
 
 
-def run_batches(
-    dsn: str, topology: Topology, *, code_hash: bytes = CODE, fail_first: bool = False, in_pieces: bool = False
-) -> int:
-    """Plan, process and commit whatever the spout gives, batch by batch; returns how far it got. `fail_first`: each first attempt fails. `in_pieces`: file lists lie in plan_part."""
-    with closing(PostgresLedger(dsn, topology.name)) as ledger:
-        fence = ledger.read_fence()
-        claimed = ledger.claim_fence(
+class Leader:
+    """A leader's work by hand, batch by batch: plan, mirror, process, commit; quarantine and redo where a test asks for it."""
+
+    def __init__(self, dsn: str, topology: Topology, *, code_hash: bytes = CODE, in_pieces: bool = False) -> None:
+        """Takes the lead. `in_pieces`: file lists lie in plan_part."""
+        self._dsn = dsn
+        self._topology = topology
+        self._in_pieces = in_pieces
+        self._ledger = PostgresLedger(dsn, topology.name)
+        claimed = self._claim(code_hash)
+        self._lead, self._digest, self.txid = claimed.lead, claimed.last_digest, claimed.last_txid
+        self._ledger.prepare_targets(self._lead, topology.committers)
+        self._executor = InProcessExecutor(topology, code_hash)
+        self._spout = topology.spouts[0]
+
+    def close(self) -> None:
+        """Leave as a leader that has finished."""
+        self._ledger.note_end(self._lead, "finished", None, None)
+        self._ledger.close()
+
+    def cut(self, *, fail_first: bool = False, quarantined: Mapping[int, str] | None = None) -> None:
+        """Every batch that the source gives. `fail_first`: each first attempt fails. `quarantined`: txid -> why, by an order of its own."""
+        coordinator = self._coordinator()
+        while not coordinator.is_exhausted():
+            if not coordinator.is_ready():
+                time.sleep(0.01)
+                continue
+            metadata = coordinator.initialize_transaction(self.txid + 1, None)
+            plan = self._plan(metadata)
+            if fail_first:
+                self._fail(plan.txid)
+            reason = (quarantined or {}).get(plan.txid)
+            if reason is None:
+                self._commit(plan, metadata, TransactionAttempt(plan.txid, int(fail_first)))
+            else:
+                self._quarantine(plan, reason, self._order("skip", plan.txid, reason))
+
+    def redo(
+        self, txid: int, kind: Literal["redrive", "recompute"] = "recompute", *, quarantined: str | None = None
+    ) -> int:
+        """Redo a batch as a new txid, which is returned, by an order of its own. `quarantined`: why this one comes to nothing."""
+        order = self._order(kind, txid, f"{kind} of {txid}")
+        stored = select(self._dsn, f"select convert_from(bytes, 'UTF8') from txtopo.plan where txid = {txid}")[0][0]
+        metadata = self._coordinator().initialize_redo(json.loads(stored)["metadata"][self._spout.name])
+        plan = self._plan(metadata, redo_of=txid, order=order)
+        if quarantined is None:
+            self._commit(plan, metadata, TransactionAttempt(plan.txid, 0))
+        else:
+            self._quarantine(plan, quarantined, None)
+        return plan.txid
+
+    def _claim(self, code_hash: bytes) -> Claimed:
+        fence = self._ledger.read_fence()
+        return self._ledger.claim_fence(
             Claim(
-                topology=topology.name,
+                topology=self._topology.name,
                 owner_nonce=str(uuid.uuid4()),
                 code_hash=code_hash,
                 epoch_above=0,
@@ -38,61 +87,81 @@ def run_batches(
                 host="box",
                 pid=1,
                 application="app.py:topology",
-                description=topology.describe(),
+                description=self._topology.describe(),
             )
         )
-        lead, digest, txid = claimed.lead, claimed.last_digest, claimed.last_txid
-        ledger.prepare_targets(lead, topology.committers)
-        executor = InProcessExecutor(topology, code_hash)
-        component = topology.spouts[0]
-        coordinator = component.spout.open_coordinator(
+
+    def _coordinator(self) -> SpoutCoordinator:
+        return self._spout.spout.open_coordinator(
             SpoutContext(
-                topology=topology.name,
-                spout=component.name,
-                consumed=ledger.consumed(component.name),
+                topology=self._topology.name,
+                spout=self._spout.name,
+                consumed=self._ledger.consumed(self._spout.name),
                 once=True,
                 monotonic=time.monotonic,
                 say=lambda _: None,
             )
         )
-        while not coordinator.is_exhausted():
-            if not coordinator.is_ready():
-                time.sleep(0.01)
-                continue
-            txid += 1
-            metadata = {component.name: coordinator.initialize_transaction(txid, None)}
-            stored = (
-                {name: {"$part": ledger.store_part(canonical(value))} for name, value in metadata.items()}
-                if in_pieces
-                else metadata
+
+    def _plan(self, metadata: Mapping[str, Any], *, redo_of: int | None = None, order: int | None = None) -> Plan:
+        stored = {"$part": self._ledger.store_part(canonical(metadata))} if self._in_pieces else metadata
+        plan = Plan(
+            topology=self._topology.name,
+            incarnation=self._lead.incarnation,
+            txid=self.txid + 1,
+            previous_digest=self._digest,
+            metadata={self._spout.name: stored},
+            kind="cut" if redo_of is None else "redo",
+            redo_of=redo_of,
+            request_id=order,
+        )
+        inputs = {self._spout.name: self._spout.spout.inputs(metadata)}
+        self._ledger.mirror(self._lead, [MirrorEntry(plan=plan, inputs=inputs)])
+        self._digest, self.txid = plan.digest, plan.txid
+        return plan
+
+    def _fail(self, txid: int) -> None:
+        attempt = TransactionAttempt(txid, 0)
+        failure = Failure(kind="data", message="a bad line", component="files", position="in.csv:7")
+        self._ledger.begin_attempts(self._lead, [AttemptStart(attempt=attempt)])
+        self._ledger.end_attempt(self._lead, attempt, "failed", failure)
+
+    def _commit(self, plan: Plan, metadata: Mapping[str, Any], attempt: TransactionAttempt) -> None:
+        self._ledger.begin_attempts(self._lead, [AttemptStart(attempt=attempt)])
+        (outcome,) = self._executor.process([Assignment(attempt=attempt, metadata={self._spout.name: metadata})])
+        assert isinstance(outcome, Processed), outcome
+        committed = commit_batch(self._ledger, self._lead, plan, outcome, self._topology.committers)
+        assert isinstance(committed, Committed), committed
+
+    def _quarantine(self, plan: Plan, reason: str, order: int | None) -> None:
+        decision = Quarantine(attempt=TransactionAttempt(plan.txid, 0), reason=reason, request_id=order)
+        committed = quarantine_batch(self._ledger, self._lead, plan, decision)
+        assert isinstance(committed, Committed), committed
+
+    def _order(self, kind: str, txid: int, reason: str) -> int:
+        """An operator's order that is answered already."""
+        with closing(psycopg2.connect(self._dsn)) as connection, connection, connection.cursor() as cursor:
+            cursor.execute(
+                "insert into txtopo.request (topology, kind, arguments, reason, actor, host, state, answer, done_at) "
+                "values (%s, %s, %s, %s, 'ada', 'desk', 'done', 'carried out', clock_timestamp()) returning request_id",
+                (self._topology.name, kind, json.dumps({"txids": [txid]}), reason),
             )
-            plan = Plan(
-                topology=topology.name,
-                incarnation=lead.incarnation,
-                txid=txid,
-                previous_digest=digest,
-                metadata=stored,
-            )
-            digest = plan.digest
-            inputs = {component.name: component.spout.inputs(metadata[component.name])}
-            ledger.mirror(lead, [MirrorEntry(plan=plan, inputs=inputs)])
-            if fail_first:
-                first = TransactionAttempt(txid, 0)
-                ledger.begin_attempts(lead, [AttemptStart(attempt=first)])
-                ledger.end_attempt(
-                    lead,
-                    first,
-                    "failed",
-                    Failure(kind="data", message="a bad line", component="files", position="in.csv:7"),
-                )
-            attempt = TransactionAttempt(txid, int(fail_first))
-            ledger.begin_attempts(lead, [AttemptStart(attempt=attempt)])
-            (outcome,) = executor.process([Assignment(attempt=attempt, metadata=metadata)])
-            assert isinstance(outcome, Processed), outcome
-            committed = commit_batch(ledger, lead, plan, outcome, topology.committers)
-            assert isinstance(committed, Committed), committed
-        ledger.note_end(lead, "finished", None, None)
-        return txid
+            return int(cursor.fetchall()[0][0])
+
+
+def run_batches(
+    dsn: str,
+    topology: Topology,
+    *,
+    code_hash: bytes = CODE,
+    fail_first: bool = False,
+    in_pieces: bool = False,
+    quarantined: Mapping[int, str] | None = None,
+) -> int:
+    """Plan, process and commit whatever the spout gives; returns how far it got. `fail_first`, `quarantined`: see `Leader.cut`."""
+    with closing(Leader(dsn, topology, code_hash=code_hash, in_pieces=in_pieces)) as leader:
+        leader.cut(fail_first=fail_first, quarantined=quarantined)
+        return leader.txid
 
 
 def behind_the_back(dsn: str, *statements: str) -> None:

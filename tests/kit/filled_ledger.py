@@ -16,6 +16,34 @@ CODE = b"c" * 32
 FINGERPRINT = bytes(range(32))
 
 
+Reject = tuple[str, int, str, bytes]
+"""Path, line, reason, raw record."""
+
+MANY = """
+insert into txtopo.ledger (topology, txid, digest, incarnation, epoch, attempt, code_hash, state, reason, read, rejected, dead_lettered, committers,
+                           prev_txid, prev_digest, redo_of)
+  select '{topology}', n, 'd', gen_random_uuid(), 1, 0, 'c', case when mod(n, 100) = 0 then 'quarantined' else 'applied' end,
+         case when mod(n, 100) = 0 then 'bad' end, 9, case when mod(n, 50) = 1 then 3 else 0 end, 0, sign(mod(n, 100)), n - 1, 'd',
+         case when mod(n, 200) = 5 and n > 200 then n - 5 end
+    from generate_series(1, {batches}) n;
+insert into txtopo.rejected_row
+  select '{topology}', n, 'files', '/' || n, line, 'bad', 'raw', 3 from generate_series(1, {batches}, 50) n, generate_series(2, 4) line;
+insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, kind, message, ended_at)
+  select '{topology}', n, 0, 1, 'c', case when mod(n, 20) = 0 then 'failed' else 'applied' end, case when mod(n, 20) = 0 then 'data' end, case when mod(n, 20) = 0 then 'm' end,
+         clock_timestamp()
+    from generate_series(1, {batches}) n;
+insert into txtopo.committer_count select '{topology}', n, 'counts', 1, 1, 1, 1, 0, 0, 1 from generate_series(1, {batches}) n;
+insert into txtopo.plan select '{topology}', n, 'd', '{{}}', 0, 1 from generate_series(1, {batches}) n;
+insert into txtopo.source_file select '{topology}', 'files', '/' || n, 'f', n from generate_series(1, {batches}) n;
+insert into txtopo.request (topology, kind, arguments, state, answer, done_at)
+  select '{topology}', 'redrive', jsonb_build_object('txids', jsonb_build_array(n)), 'done', 'done', clock_timestamp()
+    from generate_series(100, {batches}, 100) n;
+insert into txtopo.action (topology, actor, host, command, txid, before, after)
+  select '{topology}', 'ann', 'desk', 'redrive', n, '{{}}', '{{}}' from generate_series(100, {batches}, 100) n;
+update txtopo.fence set last_txid = {batches} where topology = '{topology}'
+"""
+
+
 class FilledLedger:
     """One topology in a real database. Every batch has one file of 100 bytes a txid and one committer `counts`."""
 
@@ -46,10 +74,10 @@ class FilledLedger:
             cursor.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
 
-    def lead(self, state: str = "running", *, silent_s: float = 0, **columns: Any) -> None:
+    def lead(self, state: str = "running", *, silent_s: float = 0, description: str = "{}", **columns: Any) -> None:
         """What the leader last said of itself, `silent_s` seconds ago."""
         names = ["topology", "application", "description", "code_hash", "state", "host", "pid", "epoch", *columns]
-        values = [self.topology, "flights.py:topology", "{}", CODE, state, "box", 4711, 3, *columns.values()]
+        values = [self.topology, "flights.py:topology", description, CODE, state, "box", 4711, 3, *columns.values()]
         marks = ", ".join(["%s"] * len(names))
         with self.connection:
             self.execute("delete from txtopo.topology where topology = %s", self.topology)
@@ -58,9 +86,9 @@ class FilledLedger:
                 *values, silent_s,
             )  # fmt: skip
 
-    def plan(self, txid: int) -> None:
-        """Mirror the plan of the next batch with its file."""
-        path = f"/data/day_{txid:03}.csv"
+    def plan(self, txid: int, *, redo_of: int | None = None, path: str | None = None) -> None:
+        """Mirror the plan of the next batch with its file; of a redo with the file of the batch that it redoes."""
+        path = path or f"/data/day_{redo_of or txid:03}.csv"
         metadata = {"files": {"files": [{"path": path, "size": 100 * txid, "sha256": FINGERPRINT.hex()}]}}
         plan = Plan(
             topology=self.topology,
@@ -68,6 +96,8 @@ class FilledLedger:
             txid=txid,
             previous_digest=self._digests[txid - 1],
             metadata=metadata,
+            kind="redo" if redo_of else "cut",
+            redo_of=redo_of,
         )
         self._digests[txid] = plan.digest
         with self.connection:
@@ -75,8 +105,8 @@ class FilledLedger:
                 "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values (%s, %s, %s, %s, 3)", self.topology, txid, plan.digest, plan.bytes
             )  # fmt: skip
             self.execute(
-                "insert into txtopo.source_file (topology, spout, path, fingerprint, txid) values (%s, 'files', %s, %s, %s)",
-                self.topology, path, FINGERPRINT, txid,
+                "insert into txtopo.source_file (topology, spout, path, fingerprint, txid, redo) values (%s, 'files', %s, %s, %s, %s)",
+                self.topology, path, FINGERPRINT, txid, redo_of is not None,
             )  # fmt: skip
 
     def attempt(self, txid: int, attempt: int = 0, state: str = "begun", **columns: Any) -> None:
@@ -90,26 +120,95 @@ class FilledLedger:
                 self.topology, txid, attempt, 3, CODE, state, "box", *columns.values(),
             )  # fmt: skip
 
-    def commit(self, txid: int, attempt: int = 0, *, read: int = 1200, quarantine: str | None = None) -> None:
-        """Commit a planned batch in one database transaction."""
+    def commit(
+        self,
+        txid: int,
+        attempt: int = 0,
+        *,
+        read: int = 1200,
+        quarantine: str | None = None,
+        redo_of: int | None = None,
+        rejects: Sequence[Reject] = (),
+    ) -> None:
+        """Commit a planned batch, or its quarantine, in one database transaction."""
         with self.connection:
             self.execute(
-                "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, code_hash, state) "
-                "values (%s, %s, %s, %s, %s, %s, 3, %s, %s, 'applying')",
-                self.topology, txid, txid - 1, self._digests[txid - 1], self._digests[txid], INCARNATION, attempt, CODE,
+                "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, code_hash, redo_of, state) "
+                "values (%s, %s, %s, %s, %s, %s, 3, %s, %s, %s, 'applying')",
+                self.topology, txid, txid - 1, self._digests[txid - 1], self._digests[txid], INCARNATION, attempt, CODE, redo_of,
             )  # fmt: skip
             if quarantine is None:
                 self.execute(
                     "insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, digest) "
                     "values (%s, %s, 'counts', %s, %s, 35, 35, 123456789012345678901234567890)",
-                    self.topology, txid, read, read,
+                    self.topology, txid, read - len(rejects), read - len(rejects),
+                )  # fmt: skip
+            for path, line, reason, raw in rejects:
+                self.execute(
+                    "insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes) values (%s, %s, 'files', %s, %s, %s, %s, %s)",
+                    self.topology, txid, path, line, reason, raw, len(raw),
                 )  # fmt: skip
             self.execute(
-                "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = 0, dead_lettered = 0, committers = %s "
+                "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = %s, dead_lettered = 0, committers = %s "
                 "where topology = %s and txid = %s",
-                "quarantined" if quarantine else "applied", quarantine, read, 0 if quarantine else 1, self.topology, txid,
+                "quarantined" if quarantine else "applied", quarantine, read, len(rejects), 0 if quarantine else 1, self.topology, txid,
             )  # fmt: skip
             self.execute("update txtopo.fence set last_txid = %s where topology = %s", txid, self.topology)
+
+    def order(self, kind: str, *txids: int, answer: str | None = None, state: str = "done", reason: str = "why") -> int:
+        """An operator's order; answered where `answer` says how."""
+        with self.connection:
+            return int(self.execute(
+                "insert into txtopo.request (topology, kind, arguments, reason, actor, host, state, answer, done_at) "
+                "values (%s, %s, %s, %s, 'ann', 'desk', %s, %s, case when %s::text is null then null else clock_timestamp() end) returning request_id",
+                self.topology, kind, json.dumps({"txids": txids} if txids else {}), reason, state if answer else "open", answer, answer,
+            )[0][0])  # fmt: skip
+
+    def action(self, command: str, txid: int | None = None, request_id: int | None = None, **states: Any) -> None:
+        """A row of the action log with its states `before` and `after`."""
+        with self.connection:
+            self.execute(
+                "insert into txtopo.action (topology, actor, host, command, reason, request_id, txid, before, after) "
+                "values (%s, 'ann', 'desk', %s, 'why', %s, %s, %s, %s)",
+                self.topology, command, request_id, txid, json.dumps(states.get("before", {})), json.dumps(states.get("after", {})),
+            )  # fmt: skip
+
+    def targets(self) -> None:
+        """Tables of the committer `counts`: keys carrier and day, number `count` and sum `miles`; the leader describes them."""
+        described = {"kind": "count", "table": f"public.{self.topology}_totals", "keys": ["carrier", "day"], "count": "count",
+                     "sums": {"distance": "miles"}, "contributions": True, "input": "files"}  # fmt: skip
+        self.lead(description=json.dumps({"spouts": {"files": {}}, "bolts": {}, "committers": {"counts": described}}))
+        columns = "carrier text, day integer, count bigint not null, miles numeric not null"
+        with self.connection:
+            self.execute(f"create table {self.topology}_totals ({columns}, unique nulls not distinct (carrier, day))")
+            self.execute(
+                f"create table {self.topology}_totals_contribution (txid bigint not null, reverses bigint, {columns}, "
+                "unique nulls not distinct (txid, reverses, carrier, day))"
+            )
+
+    def contribute(
+        self, txid: int, carrier: str | None, day: int | None, count: int, miles: str = "0", reverses: int | None = None
+    ) -> None:
+        """A contribution of a batch, and its effect on the target."""
+        with self.connection:
+            self.execute(
+                f"insert into {self.topology}_totals_contribution values (%s, %s, %s, %s, %s, %s)",
+                txid, reverses, carrier, day, count, miles,
+            )  # fmt: skip
+            self.execute(
+                f"insert into {self.topology}_totals as t values (%s, %s, %s, %s) on conflict (carrier, day) do update "
+                "set count = t.count + excluded.count, miles = t.miles + excluded.miles", carrier, day, count, miles,
+            )  # fmt: skip
+            self.execute(f"delete from {self.topology}_totals where count = 0")
+
+    def many(self, batches: int) -> None:
+        """A long history: every 100th batch quarantined, half of these redone, every 50th with rejected rows, every 20th failed once."""
+        with self.connection:
+            # No triggers: only what the server makes of so many rows matters here.
+            self.execute("set local session_replication_role = replica")
+            self.execute(MANY.format(topology=self.topology, batches=batches))
+        with self.connection:
+            self.execute("analyze")
 
     def batch(self, txid: int) -> None:
         """A batch that went through at once."""

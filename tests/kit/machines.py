@@ -61,11 +61,15 @@ class Hand:
         *,
         plans: tuple[Plan, ...] = (),
         suspects: dict[int, int] | None = None,
-        **rules: float,
+        next_attempts: dict[int, int] | None = None,
+        cut: bool = True,
+        **rules: Any,
     ) -> None:
         self.now = 1000.0
-        settings = Rules(**rules)  # type: ignore[arg-type]
-        self.state: State = first_state(settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects)
+        settings = Rules(**rules)
+        self.state: State = first_state(
+            settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut
+        )
         self.actions: list[Action] = []
         self.everything: list[Action] = []
 

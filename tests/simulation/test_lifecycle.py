@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.kit.machines import Hand, chain
-from txtopo.core.events import AttemptNotBegun, CommitEnded, Event, PlansCut, Tick
+from txtopo.core.events import AttemptNotBegun, CommitEnded, Event, PlansCut, RequestsSeen, Tick
 from txtopo.core.state import State
-from txtopo.core.values import Aborted, Committed, Failure, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, Committed, Failure, Request, TransactionAttempt, Unknown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "batch_lifecycle.md"
 
@@ -47,11 +47,14 @@ def an_event(hand: Hand, chance: int) -> Event:
         choices.append(PlansCut(plans=chain(state.next_txid, state.next_txid + chance % 3), exhausted=False))
     for attempt in running:
         choices += hand_outcomes(attempt)
+    if chance % 7 == 0 and state.batches:
+        skipped = min(state.batches) + chance % len(state.batches)
+        choices.append(RequestsSeen(requests=(Request(request_id=chance, kind="skip", txids=(skipped,)),)))
     if state.committing and lowest is not None:
         txid = lowest.plan.txid
         choices += [CommitEnded(outcome=Committed(txid=txid)), CommitEnded(outcome=Unknown(txid=txid, message="x"))]
         choices.append(CommitEnded(outcome=Aborted(txid=txid, failure=infrastructure)))
-        if not state.unresolved:
+        if not state.unresolved and lowest.quarantine is None:
             choices.append(CommitEnded(outcome=Aborted(txid=txid, failure=Failure(kind="data", message="x"))))
     return choices[chance % len(choices)]
 
@@ -65,6 +68,7 @@ def hand_outcomes(attempt: TransactionAttempt) -> list[Event]:
         AttemptEnded(outcome=processed(attempt.txid, attempt.attempt)),
         AttemptEnded(outcome=processed(attempt.txid, attempt.attempt)),
         AttemptEnded(outcome=failed(attempt.txid, attempt.attempt, "infrastructure")),
+        AttemptEnded(outcome=failed(attempt.txid, attempt.attempt, "data")),
         AttemptNotBegun(attempt=attempt, store="postgres", message="x"),
     ]
 
@@ -77,7 +81,13 @@ def seen() -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for seed in range(60):
         chance = random.Random(seed)
-        hand = Hand(workers=1 + seed % 4, spout_pending_max=6, attempts_max=1000, postgres_away_max_s=1e9)
+        hand = Hand(
+            workers=1 + seed % 4,
+            spout_pending_max=6,
+            attempts_max=4,
+            on_poison="quarantine_batch",
+            postgres_away_max_s=1e9,
+        )
         for _ in range(300):
             before = hand.state
             hand.now += chance.random() * 5
@@ -87,7 +97,7 @@ def seen() -> set[tuple[str, str]]:
                     (
                         txid
                         for txid, batch in hand.state.batches.items()
-                        if batch.phase.value in ("processed", "committing")
+                        if batch.phase.value in ("processed", "quarantined", "committing")
                     ),
                     default=0,
                 )

@@ -18,7 +18,7 @@ import pytest
 
 from txtopo.audit import recount_records
 from txtopo.audit.recount_records import CsvRecord, HashedFile, TooLongError, read_records
-from txtopo.audit.recount_values import cell_of
+from txtopo.audit.recount_values import cell_of, is_doubtful
 from txtopo.core.fields import parse_fields
 from txtopo.spouts.csv_values import BadValueError, Decoder
 
@@ -140,7 +140,7 @@ SEEDS = {
     "decimal(5,2)": ["1", "1.5", "1.500", "1.505", "1e2", "999.99", "1000", "-.5", "", "0.001", "100000e-3", "0e5"],
     "boolean": ["true", "True", "TRUE", "tRue", "1", "false", " true"],
     "date": ["2013-01-31", "2013-02-30", "2013-1-1", " 2013-01-31 "],
-    "timestamp": ["2013-01-31", "2013-01-31 10:00", "2013-01-31T10:00:00Z", "2013-01-31T10:00:00.1234567", "2013-01-31T10:00:00+0130", "2013-01-31 25:00"],
+    "timestamp": ["2013-01-31", "2013-01-31 10:00", "2013-01-31T10:00:00Z", "2013-01-31T10:00:00.1234567", "2013-01-31T10:00:00+0130", "2013-01-31 25:00", "9999-12-31 23:00-02:00", "0001-01-01 01:00+02:00"],
     "timestamp_ntz": ["2013-01-31", "2013-01-31 10:00:00.5", "2013-01-31T10:00:00Z"],
     "string": ["a", "NA", "null", " x ", "a\0b"],
     "double": ["1", "1.5", "1e5", "nan", "-inf", "x"],
@@ -166,17 +166,22 @@ def by_audit(kind: str, text: bytes, quoted: bool) -> Any:
 
 @pytest.mark.parametrize("kind", SEEDS)
 def test_values_are_those_of_the_emitter(kind: str) -> None:
-    """Promise: two readers that share no code accept the same spellings and mean the same by them (hexadecimal numbers are for the audit none)."""
+    """Promise: two readers that share no code accept the same spellings and mean the same by them (hexadecimal numbers are for the audit none).
+
+    Where they may not, the audit knows that it may err.
+    """
     chance = random.Random(7)
+    column, compared = parse_fields(f"v {kind}").items[0], 0
     for _ in range(600):
         text = list(chance.choice(SEEDS[kind]))
         if chance.random() < 0.6:
             text.insert(chance.randint(0, len(text)), chance.choice("0123456789-.:eTZ "))
         value, quoted = "".join(text).encode(), chance.random() < 0.3
-        if b"e-" in value or b"e+" in value or value[:4] == b"0000":
-            continue
         right, found = by_emitter(kind, value, quoted), by_audit(kind, value, quoted)
-        assert found == right or (found != found and right != right), (value, quoted)
+        doubtful = is_doubtful(column, value)
+        compared += not doubtful
+        assert doubtful or found == right or (found != found and right != right), (value, quoted)
+    assert compared > 300
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,12 @@ def test_an_unknown_verb_suggests_the_nearest(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("arguments", [["show", "flights", "0"], ["show", "flights", "x"], ["batches"], ["status", "--nonsense"], ["migrate", "--check", "--sql"],
-                                       ["batches", "f", "--state", "odd"], ["batches", "f", "--limit", "0"], []])  # fmt: skip
+                                       ["batches", "f", "--state", "odd"], ["batches", "f", "--limit", "0"], [],
+                                       ["retry"], ["retry", "f", "0"], ["retry", "f", "--json"], ["retry", "f", "--timeout", "-1"], ["skip", "f"], ["skip", "f", "5"],
+                                       ["skip", "f", "5", "--reason", " "], ["redrive", "f"], ["replan", "f"], ["replan", "f", "5", "--reason", "x"],
+                                       ["replay", "f"], ["replay", "f", "4..2"], ["replay", "f", "1,x"], ["replay", "f", "1", "--verify", "--recompute"],
+                                       ["replay", "f", "1", "--execute", "--reason", "x"], ["replay", "f", "1", "--recompute", "--execute"],
+                                       ["replay", "f", "1", "--recompute", "--execute", "--reason", "x", "--json"]])  # fmt: skip
 def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """Promise: 2 for wrong usage; nothing on stdout."""
     code = main(arguments)
@@ -185,7 +190,17 @@ def test_debug_shows_the_trace(capsys: pytest.CaptureFixture[str], failing: Any)
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["run", "app.py:topology"], ["status"], ["batches", "flights"], ["migrate"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "app.py:topology"],
+        ["status"],
+        ["batches", "flights"],
+        ["migrate"],
+        ["retry", "flights"],
+        ["replay", "flights", "1"],
+    ],
+)
 def test_without_any_service_the_ways_out_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """Promise: no Postgres given: pass --dsn, set TXTOPO_DSN, or start local services."""
     assert main(arguments) == 2

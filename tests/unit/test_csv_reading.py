@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from txtopo.errors import BatchDataError
-from txtopo.spouts import csv_faults, csv_reading
+from txtopo.spouts import csv_pieces, csv_windows
 from txtopo.spouts.csv_dialect import LineCounter
 from txtopo.spouts.files import FileSpout
 from txtopo.topology.components import SpoutContext, Tally
@@ -40,7 +40,7 @@ def emit(spout: FileSpout, metadata: Any) -> list[tuple[Any, ...]]:
         for batch in spout.emit_part(metadata, part, tally):
             assert batch.schema.names == list(spout.fields.names)
             rows.extend(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    assert tally.read == len(rows)
+    assert tally.read == len(rows) + tally.rejected
     return rows
 
 
@@ -57,8 +57,9 @@ def value(folder: Path, text: str, field_type: str) -> Any:
 
 
 def fault(folder: Path, content: bytes, fields: str, **options: Any) -> BatchDataError:
+    """What is said of the first line that does not parse."""
     with pytest.raises(BatchDataError) as caught:
-        read(folder, content, fields, **options)
+        read(folder, content, fields, on_bad_line="fail", **options)
     return caught.value
 
 
@@ -90,6 +91,7 @@ def test_a_value_is_read_as_its_declared_type(tmp_path: Path, field_type: str, t
 @pytest.mark.parametrize(
     ("field_type", "text"),
     [
+        ("int", "\u00a05"), ("decimal(5,2)", "\u00a01.5"), ("double", "1e"), ("double", "1_0"),
         ("int", "+1"), ("int", "1.0"), ("int", "2147483648"), ("int", '""'), ("int", "NA"), ("int", "1 000"), ("int", "٣"),
         ("tinyint", "128"), ("bigint", "9223372036854775808"), ("bigint", "-9223372036854775809"),
         ("decimal(5,2)", "1.555"), ("decimal(5,2)", "1000"), ("decimal(5,2)", "nan"), ("decimal(5,2)", "1e999999999"),
@@ -101,7 +103,7 @@ def test_a_value_is_read_as_its_declared_type(tmp_path: Path, field_type: str, t
     ],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_names_file_line_and_column(tmp_path: Path, field_type: str, text: str) -> None:
-    """A line that does not parse fails the batch with file and line; nothing is rounded or guessed."""
+    """A line that does not parse fails the batch with file and line where that is asked for; nothing is rounded or guessed."""
     error = fault(tmp_path, f"v,w\n{text},\n".encode(), f"v {field_type}, w string")
 
     assert error.position == f"{tmp_path / 'a.csv'}:2"
@@ -120,7 +122,7 @@ def test_a_value_that_does_not_fit_names_file_line_and_column(tmp_path: Path, fi
         (b"a,b\r1,x\rz,x\r", 3, "'z' is no int", "z,x"),
         (b'"a\n\n",a,b\n,1,x\n,z,x\n', 5, "'z' is no int", ",z,x"),
         (b"a,b\n1,x\n2,\xff\n", 3, r"\\xff' is not UTF-8", "2,\\xff"),
-        (b'a,b\n1,x\n2,"x\n3,x\n', 3, "a quoted value is not closed", '2,"x\n3,x'),
+        (b'a,b\n1,x\n2,"x\n3,x\n', 3, "a quoted value is not closed", '2,"x'),
         (b'a,b\n1,x\n2,"x', 3, "a quoted value is not closed", '2,"x'),
         (b'a,b,c\n1,x,5" pipe\n2,x,"x\n', 3, "a quoted value is not closed", '2,x,"x'),
         (b"a,b\n1,x\n2,x\0\n", 3, "NUL", "2,x\\x00"),
@@ -234,7 +236,8 @@ def test_a_record_larger_than_a_block_is_read_and_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quotes: bool
 ) -> None:
     """Rows that were emitted before the larger record came are not emitted again."""
-    monkeypatch.setattr(csv_reading, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_pieces, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_windows, "WINDOW_BYTES", 256)
     mark = '"' if quotes else ""
     records = [
         (number, "x" * 3000 if number == 150 else "y\n" if quotes and number % 7 == 0 else "y") for number in range(200)
@@ -245,9 +248,9 @@ def test_a_record_larger_than_a_block_is_read_and_counted_once(
 
 
 def test_a_record_beyond_the_bound_is_refused_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_reading, "BLOCK_BYTES", 256)
-    monkeypatch.setattr(csv_reading, "RECORD_BYTES_MAX", 1024)
-    monkeypatch.setattr(csv_faults, "RECORD_BYTES_MAX", 1024)
+    monkeypatch.setattr(csv_pieces, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_windows, "WINDOW_BYTES", 256)
+    monkeypatch.setattr(csv_windows, "RECORD_BYTES_MAX", 1024)
 
     error = fault(tmp_path, b"a\n1\n" + b"x" * 9000 + b"\n2\n", "a string")
 
@@ -257,7 +260,7 @@ def test_a_record_beyond_the_bound_is_refused_with_its_line(tmp_path: Path, monk
 
 @pytest.mark.parametrize("window", [16, 64, 1000])
 def test_faults_are_found_across_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    monkeypatch.setattr(csv_faults, "WINDOW_BYTES", window)
+    monkeypatch.setattr(csv_windows, "WINDOW_BYTES", window)
     content = "a,b\r\n" + "".join(f'{number},"x\r\n""y"\r\n\r\n' for number in range(50)) + 'z,"y"\r\n'
 
     assert fault(tmp_path, content.encode(), "a int, b string").position == f"{tmp_path / 'a.csv'}:152"
@@ -265,7 +268,7 @@ def test_faults_are_found_across_windows(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_large_file_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, not whole files, are in memory; closing an emitter half-way is no trouble."""
-    monkeypatch.setattr(csv_reading, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(csv_pieces, "BLOCK_BYTES", 1000)
     (tmp_path / "a.csv").write_text("a\n" + "12345678\n" * 5000)
     spout = FileSpout(tmp_path, "a int")
     metadata = plan(spout)
@@ -316,7 +319,7 @@ def test_a_planned_batch_is_parsed_with_its_plans_schema(tmp_path: Path) -> None
             emit(FileSpout(path, fields), metadata)
     path.write_text("a,b,c\nz,x,\n")
     with pytest.raises(BatchDataError, match="'z' is no int"):
-        emit(FileSpout(path, "b string"), plan(FileSpout(path, "a int, b string")))
+        emit(FileSpout(path, "b string", on_bad_line="fail"), plan(FileSpout(path, "a int, b string")))
 
 
 TEXT = st.text(alphabet="abé,;\"'\n\r \ufeff\u2028x1", max_size=6)

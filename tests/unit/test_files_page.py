@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_csv_reading import fault, read
+from txtopo.core.limits import REJECTED_BYTES_MAX, REJECTED_MAX
+from txtopo.spouts.csv_windows import RECORD_BYTES_MAX
+from txtopo.spouts.files import FileSpout
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
 LEFT_OUT = {"…+05:30", "1,000", "1,50", "1,5"}
@@ -43,6 +46,21 @@ def test_a_spelling_is_accepted_or_refused_as_the_page_says(
 def test_a_comma_is_no_decimal_point(tmp_path: Path, kind: str, text: str) -> None:
     """Neither for thousands nor for decimals."""
     assert fault(tmp_path, f"a;b\n{text};1\n".encode(), f"a {kind}", delimiter=";").position
+
+
+def test_the_spouts_on_the_page_can_be_built() -> None:
+    """Every example is tried as it stands there."""
+    examples = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "FileSpout(" in text]
+
+    assert len(examples) == 2
+    for text in examples:
+        exec(text, {"FileSpout": FileSpout})
+
+
+def test_rejects_and_their_limits_are_as_the_page_says(tmp_path: Path) -> None:
+    """`rejected_max` (0.1), 64 MiB."""
+    assert FileSpout(tmp_path, "a int").rejected_max == REJECTED_MAX == 0.1
+    assert RECORD_BYTES_MAX == REJECTED_BYTES_MAX == 64 * 1024 * 1024
 
 
 def test_the_table_was_found() -> None:

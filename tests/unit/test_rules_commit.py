@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from txtopo.committers.commit import commit_batch
 from txtopo.committers.memory import MemoryLedger, MemoryPostgres
 from txtopo.committers.memory_session import MemoryLedgerSession
+from txtopo.committers.texts import storable, storable_json, storable_or_none
 from txtopo.core.values import Aborted, EdgeCount
 from txtopo.errors import Halted
-from txtopo.testing.ledger_driver import TOPOLOGY, Driver, claim_for, committer
+from txtopo.testing.ledger_driver import TOPOLOGY, Driver, claim_for, committer, rejected_row
 
 
 def leading(store: MemoryPostgres) -> Driver:
@@ -75,3 +77,71 @@ def test_the_counts_of_the_edges_are_kept_with_the_batch() -> None:
     driver.commit(driver.ready(1), edges=edges)
 
     assert store.topologies[TOPOLOGY].ledger[1].edges == edges
+
+
+def test_a_rejected_record_that_was_not_handed_over_fails_the_batch_before_the_database_is_asked() -> None:
+    """I6: a record that is counted as rejected is kept, or nobody can tell what it was."""
+    store = MemoryPostgres()
+    driver = leading(store)
+    plan = driver.ready(1)
+    store.unavailable = True
+
+    outcome = driver.commit(plan, rejected=2, rejected_rows=(rejected_row(2),))
+
+    assert isinstance(outcome, Aborted)
+    assert (outcome.failure.kind, outcome.failure.message) == (
+        "data",
+        "attempt 1:0 rejected 2 records, but handed over 1 of them",
+    )
+
+
+def test_a_redo_that_nobody_ordered_is_not_in_the_action_log() -> None:
+    """The log says who did what; a plan without an order has nobody to name."""
+    store = MemoryPostgres()
+    driver = leading(store)
+    driver.commit(driver.ready(1))
+
+    driver.commit(driver.redo(2, 1))
+    driver.commit(driver.redo(3, 1))
+
+    assert [row.state for row in store.topologies[TOPOLOGY].ledger.values()] == [
+        "genesis", "applied", "applied", "quarantined",
+    ]  # fmt: skip
+    assert store.actions == []
+
+
+def test_a_quarantine_while_postgres_is_away_is_tried_again() -> None:
+    """Infrastructure errors are aborts of their own kind, also for a quarantine."""
+    store = MemoryPostgres()
+    driver = leading(store)
+    plan = driver.ready(1)
+    store.unavailable = True
+
+    outcome = driver.quarantine(plan)
+
+    assert isinstance(outcome, Aborted)
+    assert outcome.failure.kind == "infrastructure"
+
+
+def test_numbers_that_a_recount_would_not_find_are_not_taken_back() -> None:
+    """The ledger knows how many rows a batch brought: fewer to take back would leave some behind for ever."""
+    store = MemoryPostgres()
+    driver = leading(store)
+    driver.commit(driver.ready(1))
+    before = dict(store.tables["public.flights_count"])
+    store.contributions["public.flights_count"].pop()
+
+    outcome = driver.commit(driver.redo(2, 1))
+
+    assert isinstance(outcome, Aborted)
+    assert "batch 1 recorded 3 contributions, but 2 are there" in outcome.failure.message
+    assert store.tables["public.flights_count"] == before
+
+
+def test_what_postgres_cannot_hold_becomes_readable_at_any_depth() -> None:
+    """P14: NUL and lone surrogates, in keys and values."""
+    assert storable("a\0b\udc00é") == "a\\0b\\udc00é"
+    assert storable_or_none(None) is None
+    assert json.loads(storable_json({"k\0": [("\ud800",), {"n": None, "m": 1.5}]})) == {
+        "k\\0": [["\\ud800"], {"n": None, "m": 1.5}]
+    }

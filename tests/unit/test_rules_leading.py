@@ -218,3 +218,74 @@ def test_a_wiped_zookeeper_gets_plans_and_attempt_ids_back(
     assert view.attempts == {1: 4}
     assert found.reconciled.next_attempts == {1: 5}
     assert new.said == []  # nothing is committed yet, so there is nothing to tell
+
+
+def planned_and_left(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> list[Plan]:
+    """A leader has planned two batches, mirrored none of them, and is gone."""
+    driver = Candidacy(zookeeper, postgres)
+    leadership = driver.lead()
+    first = first_plan(leadership)
+    second = replace(plan(2, first.digest), incarnation=leadership.lead.incarnation)
+    driver.coordinator.record_plans([first, second])
+    driver.die()
+    return [first, second]
+
+
+def test_plans_are_dropped_by_an_order_under_the_new_epoch(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres
+) -> None:
+    """R3's one exception: the epoch is raised in both stores, then what is dropped is noted, then it is dropped."""
+    planned_and_left(zookeeper, postgres)
+    request_id = postgres.ask("t", "replan", (), "wrong schema")
+    driver = Candidacy(zookeeper, postgres)
+
+    leadership = driver.lead()
+
+    assert leadership.reconciled.plans == ()
+    assert leadership.requests == ()
+    assert driver.calls[4:] == [
+        "coordinator.write_epoch",
+        "coordinator.read",
+        "ledger.note_progress",
+        "coordinator.drop_plans",
+        "ledger.answer_request",
+    ]
+    assert postgres.requests[request_id][1].state == "done"
+
+
+def test_a_mirrored_plan_is_never_dropped(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """R3: only what was never mirrored, since a mirrored plan may have been committed by somebody who was not heard."""
+    driver = Candidacy(zookeeper, postgres)
+    leadership = driver.lead()
+    first = first_plan(leadership)
+    driver.coordinator.record_plans([first, replace(plan(2, first.digest), incarnation=leadership.lead.incarnation)])
+    driver.ledger.mirror(leadership.lead, [MirrorEntry(plan=first, inputs={})])
+    driver.die()
+    postgres.ask("t", "replan", (), "wrong schema")
+
+    again = Candidacy(zookeeper, postgres).lead()
+
+    assert [one.txid for one in again.reconciled.plans] == [1]
+
+
+def test_plans_made_since_an_order_was_begun_are_not_dropped(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres
+) -> None:
+    """An order that a leader had begun when it died is carried out once: it names the plans that it drops by their digests."""
+    planned_and_left(zookeeper, postgres)
+    request_id = postgres.ask("t", "replan", (), "wrong schema")
+    postgres.requests[request_id][1].progress = {"dropped": {"1": "00", "2": "11"}}
+
+    leadership = Candidacy(zookeeper, postgres).lead()
+
+    assert [one.txid for one in leadership.reconciled.plans] == [1, 2]
+    assert postgres.requests[request_id][1].state == "done"
+
+
+def test_other_orders_are_handed_on_to_the_runner(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    first = Candidacy(zookeeper, postgres)
+    first.lead()
+    first.die()
+    postgres.ask("t", "skip", (1,), "no")
+
+    assert [request.kind for request in Candidacy(zookeeper, postgres).lead().requests] == ["skip"]

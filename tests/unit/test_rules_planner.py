@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.kit.machines import INCARNATION, chain
 from txtopo.core import limits
+from txtopo.core.events import CutRedo, PlansCut, Redo, RedoCut
 from txtopo.core.plan import Metadata, Plan, canonical, genesis_digest
-from txtopo.core.values import Lead
+from txtopo.core.values import Lead, LedgerBatch
 from txtopo.errors import BatchDataError, Halted, PostgresUnavailable, ZooKeeperUnavailable
 from txtopo.planner import PART_KEY, Planner
 from txtopo.testing.simulated import SimulatedClock
@@ -46,6 +48,9 @@ class Source:
             raise self.offers[0]
         return self.offers.pop(0)  # type: ignore[return-value]
 
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        return {**metadata, "again": True}
+
     def is_exhausted(self) -> bool:
         return self.done
 
@@ -63,6 +68,10 @@ class Stores:
         self.tried: list[Plan] = []
         self.zookeeper_away = 0
         self.postgres_away = 0
+        self.chains: dict[int, list[LedgerBatch]] = {}
+
+    def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
+        return self.chains.get(txid, [])
 
     def record_plans(self, plans: Sequence[Plan]) -> None:
         self.tried.extend(plans)
@@ -239,3 +248,116 @@ def test_only_a_run_once_comes_to_an_end(once: bool, done: bool, exhausted: bool
     source.done = done
 
     assert opened(source, Stores(), once=once).cut(1, 4).exhausted is exhausted
+
+
+def quarantined(txid: int, metadata: Metadata | None = None) -> LedgerBatch:
+    """A batch in the ledger, without effect."""
+    plan = Plan(topology="t", incarnation=INCARNATION, txid=txid, previous_digest=b"p", metadata={"s": metadata or {"file": f"/{txid}"}})  # fmt: skip
+    return LedgerBatch(txid=txid, state="quarantined", redo_of=None, plan=plan.bytes)
+
+
+def redrive(first_txid: int, txid: int) -> CutRedo:
+    """What the machine asks for."""
+    return CutRedo(first_txid=first_txid, redo=Redo(request_id=5, kind="redrive", txid=txid), open_redos=())
+
+
+def test_a_redo_is_a_plan_of_its_own_linked_to_what_it_redoes() -> None:
+    """R12: the digest covers kind, redo_of and request; inputs are described as they are now; durable before it is told (R3)."""
+    stores = Stores()
+    stores.chains[3] = [quarantined(3)]
+    made = opened(Source(), stores)
+
+    cut = made.redo(redrive(9, 3))
+
+    assert isinstance(cut, RedoCut)
+    plan = cut.plan
+    assert plan is not None
+    assert (plan.txid, plan.kind, plan.redo_of, plan.request_id) == (9, "redo", 3, 5)
+    assert plan.metadata == {"s": {"file": "/3", "again": True}}
+    assert plan.previous_digest == LAST_DIGEST
+    assert stores.recorded == [plan]
+
+
+def test_a_redo_never_moves_the_source() -> None:
+    """R12: `previous` is the metadata of the highest txid that redoes nothing."""
+    stores = Stores()
+    stores.chains[3] = [quarantined(3)]
+    source = Source({"file": "/9"}, {"file": "/11"})
+    made = opened(source, stores, last_metadata={"s": {"file": "/8"}})
+    made.cut(9, 1)
+    made.redo(redrive(10, 3))
+
+    (after,) = made.cut(11, 1).plans
+
+    assert source.previous == [{"file": "/8"}, {"file": "/9"}]
+    assert after.previous_digest == stores.recorded[-2].digest
+
+
+def test_the_source_is_not_moved_by_a_redo_that_a_new_leader_finds_either() -> None:
+    stores = Stores()
+    (cut,) = chain(9, 9, LAST_DIGEST)
+    redo = replace(cut, txid=10, previous_digest=cut.digest, kind="redo", redo_of=3, request_id=5)
+    source = Source({"file": "/11"})
+    made = opened(source, stores, cut, redo)
+
+    made.cut(11, 1)
+
+    assert source.previous == [cut.metadata["s"]]
+
+
+def test_plans_that_zookeeper_has_not_confirmed_come_before_a_redo() -> None:
+    """Z6: txids are contiguous; what may be there already is recorded again first."""
+    stores = Stores()
+    stores.chains[3] = [quarantined(3)]
+    made = opened(Source({"file": "/9"}), stores)
+    stores.zookeeper_away = 1
+    with pytest.raises(ZooKeeperUnavailable):
+        made.cut(9, 1)
+
+    first = made.redo(redrive(9, 3))
+    second = made.redo(redrive(10, 3))
+
+    assert isinstance(first, PlansCut)
+    assert [plan.txid for plan in first.plans] == [9]
+    assert isinstance(second, RedoCut)
+    assert second.plan is not None
+    assert second.plan.previous_digest == first.plans[0].digest
+
+
+def test_a_redo_whose_input_is_gone_is_refused_and_nothing_else_is_held_up() -> None:
+    stores = Stores()
+    stores.chains[3] = [quarantined(3)]
+    source = Source()
+    source.initialize_redo = _gone  # type: ignore[method-assign]
+
+    cut = opened(source, stores).redo(redrive(9, 3))
+
+    assert isinstance(cut, RedoCut)
+    assert cut.refused == "batch 3 cannot be planned again: /3: gone"
+    assert stores.tried == []
+
+
+def _gone(metadata: Metadata) -> Metadata:
+    raise BatchDataError("/3: gone", component="s", position="/3")
+
+
+def test_a_batch_is_not_recomputed_where_a_committer_keeps_no_contributions() -> None:
+    """Refused, naming the committer, unless every committer keeps contributions."""
+    stores = Stores()
+    stores.chains[3] = [replace(quarantined(3), state="applied")]
+    made = opened(Source(), stores)
+    made.committers = [Component("keeps", contributions=True), Component("totals", contributions=False)]  # type: ignore[list-item]
+
+    cut = made.redo(CutRedo(first_txid=9, redo=Redo(request_id=5, kind="recompute", txid=3), open_redos=()))
+
+    assert isinstance(cut, RedoCut)
+    assert cut.refused == "batch 3 cannot be recomputed: committer totals keeps no contributions"
+
+
+class Component:
+    """A committer by name, as far as a planner sees it."""
+
+    def __init__(self, name: str, *, contributions: bool) -> None:
+        self.name = name
+        self.bolt = self
+        self.contributions = contributions

@@ -16,7 +16,8 @@ from txtopo.coordinators.memory import MemorySession
 from txtopo.core.events import End
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
-from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, TransactionAttempt, Unknown
+from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, Request, TransactionAttempt, Unknown
+from txtopo.errors import BatchDataError
 from txtopo.planner import Planner
 from txtopo.ports import Assignment, Executor, MirrorEntry
 from txtopo.runner import Runner
@@ -202,9 +203,9 @@ def test_a_stop_at_once_cancels_what_runs_and_writes_it_down(folder: Path, monke
     runners: list[Runner] = []
     run = Runner.run
 
-    def remembered(self: Runner, state: State) -> End:
+    def remembered(self: Runner, state: State, requests: Sequence[Request] = ()) -> End:
         runners.append(self)
-        return run(self, state)
+        return run(self, state, requests)
 
     monkeypatch.setattr(Runner, "run", remembered)
     cancelled: list[TransactionAttempt] = []
@@ -291,3 +292,28 @@ def test_a_plan_is_mirrored_before_its_batch_is_committed(folder: Path, monkeypa
     rows = stores.postgres.topologies["orders"]
     assert mirrored == sorted(rows.plans) == [1, 2, 3]
     assert sorted(txid for _, txid in rows.sources.values()) == [1, 2, 3]
+
+
+def test_a_batch_that_an_open_order_skips_never_runs(folder: Path) -> None:
+    """Orders found at takeover are taken in before anything is processed: the batch may be one that ends its process."""
+    stores = SimulatedStores()
+    began: list[TransactionAttempt] = []
+
+    def poisoned(attempt: TransactionAttempt) -> None:
+        began.append(attempt)
+        if attempt.txid == 1:
+            raise BatchDataError("poison", component="bolt")
+
+    def driver() -> SimulatedDriver:
+        return SimulatedDriver(
+            topology=orders_topology(folder), stores=stores, rules=Rules(attempts_max=1),
+            make_executor=lambda topology, code: InProcessExecutor(topology, code, faults=poisoned),
+        )  # fmt: skip
+
+    assert driver().run().kind == "halted"
+    began.clear()
+    stores.postgres.ask("orders", "skip", (1,), "poison")
+
+    driver().run()
+
+    assert [attempt for attempt in began if attempt.txid == 1] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.spark.failures import classify
+from txtopo.spark.failures import classify, is_about_size
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -80,3 +80,16 @@ def test_what_nobody_knows_is_a_suspect_and_no_endless_loop() -> None:
 def test_a_cancelled_attempt_is_nobodys_fault() -> None:
     """The runner knows why it cancelled."""
     assert classify(RuntimeError(PYTHON), component="tidy", cancelled=True).kind == "infrastructure"
+
+
+def test_a_bolt_that_wants_too_much_memory_is_named_with_the_setting() -> None:
+    """A MemoryError in a worker is the batch's fault, and no row is searched for: every run would fill the memory again."""
+    text = PYTHON.replace("ValueError: Connection refused", "numpy._core._exceptions._ArrayMemoryError: Unable to")
+
+    failure = classify(RuntimeError(text), component="tidy", cancelled=False)
+
+    assert (failure.kind, failure.component) == ("data", "tidy")
+    assert "tidy needs more memory than a Python worker may have (spark.executor.pyspark.memory)" in failure.message
+    assert is_about_size(RuntimeError(text))
+    assert not is_about_size(RuntimeError(PYTHON))
+    assert is_about_size(RuntimeError("Total size of serialized results of 3 tasks (301.2 MiB) is bigger than"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from txtopo.audit.as_json import batches_json, status_json
-from txtopo.audit.model import BatchRow, CommitterNumbers, Leader, TopologyStatus
+from txtopo.audit.model import BatchRow, CommitterNumbers, FailureCounts, Leader, TopologyStatus
 from txtopo.audit.text import batches_text, clean, count, duration, instant, size, status_text, table
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 1500, tzinfo=UTC)
@@ -18,8 +18,9 @@ def topology(**changed: object) -> TopologyStatus:
     """A topology that fares well."""
     values: dict[str, object] = {
         "topology": "flights", "state": "RUNNING", "epoch": 3, "incarnation": "i", "application": "f.py:topology", "last_txid": 12_345,
-        "last_committed_at": NOON, "planned_txid": 12_400, "problem": None, "reason": None, "halted_txid": None, "failed_attempts": 0, "quarantined": 0,
-        "open_requests": 0, "leader": Leader(host="box", pid=1, since=NOON, heartbeat_at=NOON, heartbeat_age_s=1.5),
+        "last_committed_at": NOON, "planned_txid": 12_400, "problem": None, "reason": None, "halted_txid": None, "failed_attempts": 0,
+        "failures": FailureCounts(data=0, infrastructure=0, suspect=0), "failed_txids": (), "quarantined": 0, "holes": 0, "hole_txids": (), "rejected": 0,
+        "open_requests": 0, "open_orders": (), "leader": Leader(host="box", pid=1, since=NOON, heartbeat_at=NOON, heartbeat_age_s=1.5),
     }  # fmt: skip
     return TopologyStatus(**{**values, **changed})  # type: ignore[arg-type]
 
@@ -27,7 +28,7 @@ def topology(**changed: object) -> TopologyStatus:
 def row(txid: int, *committers: CommitterNumbers, read: int | None = 1_200) -> BatchRow:
     """A committed batch."""
     return BatchRow(
-        txid=txid, state="committed", attempts=1, failed_attempts=0, files=1, read=read, rejected=0, committers=committers, committed_at=NOON, duration_s=0.35
+        txid=txid, state="committed", attempts=1, failed_attempts=0, files=1, read=read, rejected=0, redo_of=None, committers=committers, committed_at=NOON, duration_s=0.35
     )  # fmt: skip
 
 
@@ -139,11 +140,12 @@ def test_json_has_a_schema_and_stable_keys() -> None:
 
     assert status["schema"] == "txtopo.status/1"
     assert sorted(status["topologies"][0]) == [
-        "application", "epoch", "failed_attempts", "halted_txid", "incarnation", "last_committed_at", "last_txid", "leader", "next_commands",
-        "open_requests", "planned_ahead", "planned_txid", "problem", "quarantined", "reason", "state", "topology",
+        "application", "epoch", "failed_attempts", "failed_txids", "failures", "halted_txid", "hole_txids", "holes", "incarnation",
+        "last_committed_at", "last_txid", "leader", "next_commands", "open_orders", "open_requests", "planned_ahead", "planned_txid", "problem",
+        "quarantined", "reason", "rejected", "state", "topology",
     ]  # fmt: skip
     assert batches["schema"] == "txtopo.batches/1"
     assert sorted(batches["batches"][0]) == [
-        "attempts", "committed_at", "committers", "duration_s", "failed_attempts", "files", "read", "rejected", "state", "txid",
+        "attempts", "committed_at", "committers", "duration_s", "failed_attempts", "files", "read", "redo_of", "rejected", "state", "txid",
     ]  # fmt: skip
     assert batches["batches"][0]["committed_at"] == "2026-11-21T12:00:00.001Z"

@@ -29,7 +29,10 @@ def batches_json(topology: str, batches: Sequence[BatchRow]) -> str:
 
 def batch_json(batch: BatchDetail) -> str:
     """Schema `txtopo.batch/1`."""
-    return document("txtopo.batch/1", {**plain(batch), "next_commands": plain(batch.next_commands)})
+    return document(
+        "txtopo.batch/1",
+        {**plain(batch), "failures": plain(batch.failures), "next_commands": plain(batch.next_commands)},
+    )
 
 
 def audit_json(report: AuditReport) -> str:

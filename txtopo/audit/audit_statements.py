@@ -28,9 +28,9 @@ select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp
 """
 """Without a fence row the ledger alone tells how far it got."""
 
-REDONE = (
-    """select redo_of from txtopo.ledger where topology = :topology and state = 'applied' and redo_of is not null"""
-)
+CHAINS = """
+select txid, redo_of, state from txtopo.ledger where topology = :topology and (redo_of is not null or state = 'quarantined') order by txid
+"""
 
 LEDGER = """
 select topology, txid, prev_txid, prev_digest, digest, incarnation::text as incarnation, epoch, attempt, cut, code_hash, state, read, rejected,
@@ -57,7 +57,31 @@ select txid, attempt, epoch, code_hash, state, kind, component, position, messag
 """
 
 FILES = """
-select txid, spout, path, fingerprint from txtopo.source_file where topology = :topology and txid between :first and :last order by txid
+select txid, spout, path, fingerprint, redo from txtopo.source_file where topology = :topology and txid between :first and :last order by txid
+"""
+
+FILES_REDONE = """
+select l.txid, f.spout, f.path from txtopo.ledger l join txtopo.source_file f on f.topology = l.topology and f.txid = l.redo_of
+ where l.topology = :topology and l.redo_of is not null and l.txid between :first and :last order by l.txid
+"""
+"""The files of the batches that are redone, by the txid of the redo."""
+
+REJECTED = """
+select txid, spout, path, count(*) as number from txtopo.rejected_row where topology = :topology and txid between :first and :last
+ group by txid, spout, path order by txid
+"""
+
+REJECTED_LINES = """
+select line, reason, raw, raw_bytes from txtopo.rejected_row
+ where topology = %(topology)s and txid = %(txid)s and spout = %(spout)s and path = %(path)s order by line
+"""
+
+ACTIONS = """
+select action_id, at, actor, host, command, txid, reason, request_id, before, after from txtopo.action where topology = :topology order by action_id
+"""
+
+ORDERS = """
+select request_id, kind, arguments, reason, actor, host, created_at, state, answer from txtopo.request where topology = :topology order by request_id
 """
 
 PART = """select bytes from txtopo.plan_part where digest = decode(:digest, 'hex')"""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from txtopo.audit.text import clean, count, duration, instant, table
-from txtopo.audit.verdicts import AuditReport, Finding, Verdict
+from txtopo.audit.verdicts import (
+    ActionTaken,
+    AttemptFailure,
+    AuditReport,
+    BatchVerdict,
+    Finding,
+    OrderGiven,
+    Verdict,
+)
 
 SHOWN_MAX = 50
 """Findings and failures listed; the JSON has all."""
@@ -23,6 +33,10 @@ def audit_text(report: AuditReport) -> str:
         list(_totals(report)),
         list(_phases(report)),
         list(_failures(report)),
+        list(_quarantined(report)),
+        list(_redone(report)),
+        list(_actions(report)),
+        list(_orders(report)),
         list(_next(report)),
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
@@ -83,11 +97,14 @@ def _totals(report: AuditReport) -> Iterator[str]:
     by = ", ".join(f"{count(verdicts[one])} {one}" for one in Verdict if verdicts[one]) or "none"
     yield f"batches    {by}; {count(report.planned_ahead)} planned ahead, not audited"
     recounted = [batch for batch in report.batches if batch.recounted is not None]
-    read = sum(batch.read or 0 for batch in report.batches)
+    in_effect = [batch for batch in report.batches if batch.redone_as is None]
+    read = sum(batch.read or 0 for batch in in_effect)
     again = sum(batch.recounted or 0 for batch in recounted)
     yield f"records    {count(read)} read by the runs, {count(again)} counted again in the files of {count(len(recounted))} batches"
     attempts = ", ".join(f"{count(number)} {state}" for state, number in sorted(report.attempts.items()))
-    yield f"attempts   {attempts or 'none'}"
+    yield f"rejected   {count(sum(batch.rejected or 0 for batch in in_effect))} of these records"
+    kinds = ", ".join(f"{count(number)} {kind}" for kind, number in sorted(report.failures_by_kind.items()))
+    yield f"attempts   {attempts or 'none'}{f'; failed for: {kinds}' if kinds else ''}"
     yield f"as of      {instant(report.generated_at)}"
 
 
@@ -100,7 +117,7 @@ def _phases(report: AuditReport) -> Iterator[str]:
         for name, seconds in batch.phases_s.items():
             spent[name].append(seconds)
     walls = [batch.wall_s or 0.0 for batch in timed]
-    rows = [[name, *_spread(seconds)] for name, seconds in (*spent.items(), ("from plan to commit", walls))]
+    rows = [[name, *_spread(seconds)] for name, seconds in (*spent.items(), ("first attempt to commit", walls))]
     yield table(["phase", "sum", "median", "longest"], rows, left=("phase",))
 
 
@@ -109,16 +126,78 @@ def _spread(seconds: list[float]) -> list[str]:
 
 
 def _failures(report: AuditReport) -> Iterator[str]:
-    if report.failures:
-        yield "failed attempts of these batches"
-    for one in report.failures[:SHOWN_MAX]:
-        place = " at ".join(part for part in (one.component, one.position) if part)
-        yield f"  {one.txid}:{one.attempt} {one.kind}{' in ' + clean(place) if place else ''}: {clean(one.message)}"
-    if len(report.failures) > SHOWN_MAX:
-        yield f"  and {count(len(report.failures) - SHOWN_MAX)} more (--json lists all)"
+    return _section("failed attempts of these batches", [_failure(one) for one in report.failures])
+
+
+def _failure(one: AttemptFailure) -> str:
+    place = " at ".join(part for part in (one.component, one.position) if part)
+    return f"{one.txid}:{one.attempt} {one.kind}{' in ' + clean(place) if place else ''}: {clean(one.message)}"
+
+
+def _quarantined(report: AuditReport) -> Iterator[str]:
+    lines = []
+    for one in report.batches:
+        if one.state == "quarantined":
+            lines.append(f"{one.txid} {_place(one, report)}: {clean(one.reason or 'no reason')}")
+    return _section("quarantined batches", lines)
+
+
+def _place(one: BatchVerdict, report: AuditReport) -> str:
+    """What became of the records of a quarantined batch."""
+    if one.redone_as is not None:
+        return f"redone as {one.redone_as}"
+    if one.redo_of is not None:
+        return f"was to redo {one.redo_of}"
+    return "in no table" if one.txid in report.holes else "without effect"
+
+
+def _redone(report: AuditReport) -> Iterator[str]:
+    lines = [f"{one.txid} redone as {one.redone_as}" for one in report.batches if one.redone_as is not None and one.state != "quarantined"]  # fmt: skip
+    return _section("batches whose place a later one took", lines)
+
+
+def _actions(report: AuditReport) -> Iterator[str]:
+    return _section("actions", [_action(one) for one in report.actions])
+
+
+def _action(one: ActionTaken) -> str:
+    what = one.command if one.txid is None else f"{one.command} {one.txid}"
+    order = f" (order {one.order_id})" if one.order_id is not None else ""
+    states = f"  {clean(_states(one.before))} -> {clean(_states(one.after))}"
+    return f"{instant(one.at)} {clean(one.actor)}@{clean(one.host)} {clean(what)}{order}: {clean(one.reason or 'no reason given')}{states}"
+
+
+def _states(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_plain(value)}" for name, value in values.items()) or "-"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _orders(report: AuditReport) -> Iterator[str]:
+    return _section("orders", [_order(one) for one in report.orders])
+
+
+def _order(one: OrderGiven) -> str:
+    txids = " " + ", ".join(map(str, one.txids)) if one.txids else ""
+    whose = f"{clean(one.actor or 'unknown')}@{clean(one.host or 'unknown')}"
+    answer = f", {clean(one.answer)}" if one.answer else ""
+    return f"{one.order_id} {instant(one.at)} {whose} {clean(one.kind)}{txids}: {clean(one.reason or 'no reason given')}  {one.state}{answer}"
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield title
+    yield from (f"  {line}" for line in lines[:SHOWN_MAX])
+    if len(lines) > SHOWN_MAX:
+        yield f"  and {count(len(lines) - SHOWN_MAX)} more (--json lists all)"
 
 
 def _next(report: AuditReport) -> Iterator[str]:
+    if report.holes:
+        yield f"next       txtopo redrive {report.topology} {report.holes[0]}"
+        return
     named = next((one.txids[0] for one in sorted(report.findings, key=lambda one: len(one.txids)) if one.txids), None)
     if named:
         yield f"next       txtopo show {report.topology} {named}"

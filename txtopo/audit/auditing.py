@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,19 +12,17 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from txtopo.audit import audit_statements as sql
-from txtopo.audit.check_contributions import Contributed, check_contributions, check_strangers, read_contributions
-from txtopo.audit.check_ledger import Around, Ledger
-from txtopo.audit.check_source import Source
+from txtopo.audit.check_actions import LISTED_MAX, Actions
+from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
+from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_target import check_target, check_total
-from txtopo.audit.cursors import InStep
 from txtopo.audit.describing import CommitterTables, committers_of
-from txtopo.audit.verdicts import AttemptFailure, AuditReport, BatchVerdict, Findings, Verdict
+from txtopo.audit.verdicts import AuditReport, BatchVerdict, Findings, Verdict
+from txtopo.audit.walking import Walk
 from txtopo.committers.outcomes import one_line, sqlstate
 from txtopo.errors import ConfigurationError
 
 PROGRESS_EVERY_S = 2.0
-FAILURES_MAX = 10_000
-"""Failed attempts in a report."""
 _NO_TABLE = ("42P01", "42703", "3F000")
 _DENIED = "42501"
 
@@ -82,30 +79,34 @@ class _Audit:
     committers: dict[str, CommitterTables] = field(default_factory=dict)
     contributed: dict[str, dict[int, Contributed]] = field(default_factory=dict)
     """Of each committer whose contributions can be read."""
-    batches: list[BatchVerdict] = field(default_factory=list)
-    states: Counter[str] = field(default_factory=Counter)
-    failures: list[AttemptFailure] = field(default_factory=list)
-    counted: Counter[str] = field(default_factory=Counter)
     _told_s: float = field(default_factory=time.monotonic)
 
     def run(self, committed: int) -> AuditReport:
         """All checks, cheapest first for whoever waits, and the report."""
         self._check_fence()
         self._read_description()
-        targets = {
-            row.committer: row for row in self.connection.execute(text(sql.TARGETS), {"topology": self.topology})
-        }
+        targets = {row.committer: row for row in self._rows(sql.TARGETS)}
+        chains = Chains(self._rows(sql.CHAINS))
+        actions = Actions(self._rows(sql.ACTIONS), self._rows(sql.ORDERS), self.first, self.last, self.whole)
         for name, committer in self.committers.items():
             if committer.contributions:
                 self._tell(f"adding up the contributions to {committer.target}", now=True)
-                self._read_contributions(name, committer)
-        self._walk()
-        for name, committer in self.committers.items():
-            if name in self.contributed:
-                baseline = targets[name].baseline_digest if name in targets and self.whole else None
-                left = self.contributed[name]
-                check_strangers(self.findings, committer, left, None if baseline is None else int(baseline))
-        self._check_targets(targets)
+                self._read_contributions(name, committer, chains)
+        walk = Walk(
+            connection=self.connection, topology=self.topology, scope=self.scope, first=self.first, last=self.last, whole=self.whole,
+            recounting=self.recounting, findings=self.findings, committers=self.committers, contributed=self.contributed,
+            chains=chains, actions=actions, tell=self._tell,
+        )  # fmt: skip
+        walk.run()
+        if self.whole:
+            actions.check_rest(self.findings, committed)
+        for name, left in self.contributed.items():
+            baseline = targets[name].baseline_digest if name in targets and self.whole else None
+            check_strangers(self.findings, self.committers[name], left, None if baseline is None else int(baseline))
+        self._check_targets(targets, walk.counted)
+        return self._report(committed, walk)
+
+    def _report(self, committed: int, walk: Walk) -> AuditReport:
         return AuditReport(
             topology=self.topology,
             first_txid=self.first,
@@ -117,10 +118,17 @@ class _Audit:
             checks=self.findings.checks(),
             findings=self.findings.findings(),
             by_design=self.findings.limits(),
-            failures=tuple(self.failures),
-            attempts=dict(self.states),
-            batches=tuple(self._judged(batch) for batch in self.batches),
+            failures=tuple(walk.failures),
+            attempts=dict(walk.states),
+            failures_by_kind=dict(walk.kinds),
+            actions=tuple(walk.actions.taken[-LISTED_MAX:]),
+            orders=tuple(walk.actions.given[-LISTED_MAX:]),
+            holes=tuple(txid for txid in walk.chains.holes if self.first <= txid <= self.last),
+            batches=tuple(self._judged(batch) for batch in walk.batches),
         )
+
+    def _rows(self, statement: str) -> Iterator[Any]:
+        return iter(self.connection.execute(text(statement), {"topology": self.topology}))
 
     def _check_fence(self) -> None:
         scope = self.scope
@@ -151,66 +159,13 @@ class _Audit:
             columns = [row[0] for row in self.connection.execute(text(sql.COLUMNS), bound)]
             self.committers[name] = committer.ordered(columns)
 
-    def _read_contributions(self, name: str, committer: CommitterTables) -> None:
+    def _read_contributions(self, name: str, committer: CommitterTables, chains: Chains) -> None:
         with self._table("contributions.rows", f"the contributions to {committer.target}"):
             low, high = (0, 2**63 - 1) if self.whole else (self.first, self.last)
-            self.contributed[name] = read_contributions(self.connection, committer, low, high)
+            redone = chains.redone_before(low, high)
+            self.contributed[name] = read_contributions(self.connection, committer, low, high, redone)
 
-    def _walk(self) -> None:
-        """Along the ledger, with everything that belongs to each row."""
-        scope = self.scope
-        described = None if scope.code_hash is None else bytes(scope.code_hash)
-        bound = {"topology": self.topology, "first": self.first, "last": self.last}
-        beyond = {**bound, "last": 2**63 - 1} if self.whole else bound
-        redone = frozenset(row[0] for row in self.connection.execute(text(sql.REDONE), {"topology": self.topology}))
-        rows, plans = InStep(self.connection, sql.LEDGER, **bound), InStep(self.connection, sql.PLANS, **bound)
-        attempts, files = InStep(self.connection, sql.ATTEMPTS, **bound), InStep(self.connection, sql.FILES, **bound)
-        counts, edges = InStep(self.connection, sql.COUNTS, **beyond), InStep(self.connection, sql.EDGES, **beyond)
-        ledger = Ledger(
-            self.findings, self.topology, scope.incarnation, scope.last_txid, scope.newest_txid or 0, self.first, self.committers, described
-        )  # fmt: skip
-        source = Source(
-            findings=self.findings, connection=self.connection, committers=self.committers, described_code=described, redone=redone,
-            recounting=self.recounting, readable=set(self.contributed),
-        )  # fmt: skip
-        before = rows.take(self.first - 1)
-        ledger.base(before[0] if before else None)
-        while (txid := rows.next_txid) is not None:
-            (row,) = rows.take(txid)
-            around = Around(
-                counts=counts.take(txid), edges=edges.take(txid), plans=plans.take(txid), attempts=attempts.take(txid)
-            )
-            consumed = files.take(txid)
-            self._note_attempts(around.attempts)
-            ledger.check(row, around)
-            recounted = source.check(row, around.plan_of(row), consumed)
-            weights = self._check_contributions(row, around)
-            self.batches.append(_batch(row, around, len(consumed), recounted, weights))
-            self._tell(f"{txid - self.first + 1} of {self.last - self.first + 1} batches audited")
-        ledger.end(self.last)
-        for what, left in (("counts of committers", counts.finish()), ("counts of edges", edges.finish())):
-            for txid, rows_left in sorted(left.items()):
-                self.findings.wrong(
-                    "ledger.gaps", f"{rows_left} {what} of batch {txid}, which is not in the ledger", txid
-                )
-
-    def _check_contributions(self, row: Any, around: Around) -> dict[str, int]:
-        """Compares; returns committer -> weight of its contributions to this batch."""
-        weights = {}
-        for one in around.counts:
-            self.counted[one.committer] += one.counted
-            committer = self.committers.get(one.committer)
-            if committer is None:
-                self.findings.unknown("contributions.rows", f"committer {one.committer} is not described any more", row.txid)  # fmt: skip
-            elif not committer.contributions:
-                self.findings.by_design("contributions.rows", f"{one.committer} keeps no contributions")
-            elif one.committer in self.contributed:
-                contributed = self.contributed[one.committer].pop(row.txid, None) or Contributed()
-                check_contributions(self.findings, row, one, committer, contributed)
-                weights[one.committer] = contributed.weight
-        return weights
-
-    def _check_targets(self, targets: Mapping[str, Any]) -> None:
+    def _check_targets(self, targets: Mapping[str, Any], counted: Mapping[str, int]) -> None:
         for name, committer in self.committers.items():
             if name not in targets:
                 if self.last >= 1:
@@ -225,7 +180,7 @@ class _Audit:
                     check_target(self.findings, self.connection, committer)
             elif not committer.contributions and self.whole and targets[name].baseline_digest is None:
                 with self._table("target.keys", f"table {committer.target}"):
-                    check_total(self.findings, self.connection, committer, self.counted[name])
+                    check_total(self.findings, self.connection, committer, counted.get(name, 0))
                 self.findings.by_design("target.keys", f"{name} keeps no contributions: only the total of {committer.target} was compared", 0)  # fmt: skip
             elif not committer.contributions:
                 self.findings.by_design("target.keys", f"{name} keeps no contributions: {committer.target} was not compared", 0)  # fmt: skip
@@ -248,16 +203,6 @@ class _Audit:
             else:
                 raise
 
-    def _note_attempts(self, attempts: Any) -> None:
-        for one in attempts:
-            self.states[one.state] += 1
-            if one.state == "failed" and len(self.failures) < FAILURES_MAX:
-                self.failures.append(
-                    AttemptFailure(
-                        txid=one.txid, attempt=one.attempt, kind=one.kind, component=one.component, position=one.position, message=one.message
-                    )
-                )  # fmt: skip
-
     def _judged(self, batch: BatchVerdict) -> BatchVerdict:
         verdict = self.findings.verdict_of(batch.txid)
         return batch if verdict is Verdict.MATCH else replace(batch, verdict=verdict)
@@ -266,33 +211,3 @@ class _Audit:
         if now or time.monotonic() - self._told_s >= PROGRESS_EVERY_S:
             self._told_s = time.monotonic()
             self.say(f"{self.topology}: {line}")
-
-
-def _batch(row: Any, around: Around, files: int, recounted: int | None, weights: Mapping[str, int]) -> BatchVerdict:
-    phases, wall = _phases(row, around.attempts)
-    return BatchVerdict(
-        txid=row.txid,
-        state="committed" if row.state == "applied" else row.state,
-        verdict=Verdict.MATCH,
-        epoch=row.epoch,
-        attempts=len(around.attempts),
-        failed_attempts=sum(one.state == "failed" for one in around.attempts),
-        files=files,
-        read=row.read,
-        recounted=recounted,
-        contributed=weights,
-        committed_at=row.committed_at,
-        phases_s=phases,
-        wall_s=wall,
-    )
-
-
-def _phases(row: Any, attempts: Any) -> tuple[dict[str, float], float | None]:
-    """Seconds from planning to commit, divided: before the attempt that was applied, its own phases, the wait for its turn and the commit."""
-    applied = next((one for one in attempts if one.state == "applied"), None)
-    if applied is None or row.planned_at is None:
-        return {}, None
-    wall = (row.committed_at - row.planned_at).total_seconds()
-    before = (applied.started_at - row.planned_at).total_seconds()
-    spans = {name: float(seconds) for name, seconds in (applied.spans or {}).items()}
-    return {"before": before, **spans, "turn and commit": wall - before - sum(spans.values())}, wall

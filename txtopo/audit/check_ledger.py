@@ -39,9 +39,6 @@ class Ledger:
     topology: str
     incarnation: str | None
     """Of the fence."""
-    last_txid: int
-    newest_txid: int
-    """The highest txid that redoes nothing; retention keeps its plan."""
     first: int
     committers: Mapping[str, CommitterTables]
     described_code: bytes | None
@@ -79,7 +76,6 @@ class Ledger:
         self._check_order(row, around)
         self._check_epoch(row, before)
         self._check_chain(row, before if follows else None)
-        self._check_plan(row, around)
         if follows:
             self._check_seal(row, around.counts, around.edges, before)
         self._check_counts(row, around)
@@ -138,42 +134,6 @@ class Ledger:
                 f"it follows digest {_hex(row.prev_digest)}, batch {before.txid} has {_hex(before.digest)}",
                 row.txid,
             )
-
-    def _check_plan(self, row: Any, around: Around) -> None:
-        plan = around.plan_of(row)
-        if plan is None:
-            kept = row.txid > self.last_txid - limits.METADATA_KEPT_TXIDS or row.txid == self.newest_txid
-            if kept:
-                self.findings.wrong("plan.digest", "its plan is gone", row.txid)
-            else:
-                self.findings.by_design("plan.digest", "the plan has expired")
-            return
-        digest = hashlib.sha256(bytes(plan.bytes)).digest()
-        self.findings.equal(
-            "plan.digest",
-            digest == bytes(plan.digest) == bytes(row.digest),
-            f"the plan's bytes have digest {digest.hex()[:16]}, the plan says {_hex(plan.digest)}, the ledger {_hex(row.digest)}",
-            row.txid,
-        )
-        try:
-            said = json.loads(bytes(plan.bytes))
-            about = (said["topology"], said["incarnation"], said["txid"], said["cut"], said["redo_of"])
-            previous = said["previous"]
-        except (ValueError, KeyError, TypeError) as error:
-            self.findings.wrong("plan.digest", f"its plan cannot be read: {error!r}", row.txid)
-            return
-        self.findings.equal(
-            "plan.digest",
-            about == (self.topology, row.incarnation, row.txid, row.cut, row.redo_of),
-            f"its plan is of topology, incarnation, txid, cut and redo {about}",
-            row.txid,
-        )
-        self.findings.equal(
-            "ledger.chain",
-            previous == bytes(row.prev_digest or b"").hex(),
-            f"its plan follows digest {str(previous)[:16]}, its ledger row {_hex(row.prev_digest)}",
-            row.txid,
-        )
 
     def _check_seal(self, row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None) -> None:
         seal = seal_of(row, counts, edges, before)
@@ -240,9 +200,10 @@ class Ledger:
             )
 
     def _check_attempts(self, row: Any, around: Around) -> None:
-        if row.state != "applied":
-            return
         applied = [one for one in around.attempts if one.state == "applied"]
+        if row.state != "applied":
+            self.findings.equal("ledger.attempts", not applied, f"it is {row.state}, but one of its attempts was applied", row.txid)  # fmt: skip
+            return
         identity = (row.attempt, row.epoch, bytes(row.code_hash))
         if not self.findings.equal(
             "ledger.attempts",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements
+from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_target import shown
 from txtopo.audit.cursors import stream
 from txtopo.audit.describing import CommitterTables, listed
@@ -23,10 +24,13 @@ from txtopo.audit.recount import (
     recount,
     same_totals,
 )
+from txtopo.audit.recount_rejects import KeptReject
 from txtopo.audit.verdicts import Findings
 
-CONTENT, RECORDS, KEYS, FILES = "source.content", "source.records", "source.keys", "plan.files"
+CONTENT, RECORDS, KEYS, FILES, LINES = "source.content", "source.records", "source.keys", "plan.files", "rejects.lines"
 _PART_KEY = "$part"
+REJECTS_AT_ONCE = 500
+"""Rejected records in memory, of 64 KiB at most each."""
 KEYS_NAMED_MAX = 5
 """Keys of a batch that are named when they differ; the rest is counted."""
 
@@ -41,16 +45,20 @@ class Source:
 
     findings: Findings
     connection: Connection
+    topology: str
     committers: Mapping[str, CommitterTables]
     described_code: bytes | None
-    redone: frozenset[int]
-    """Txids whose batch a later one redid: their source may differ since."""
+    chains: Chains
+    """A batch whose place another one took is not compared: its source may differ since."""
     recounting: bool
     readable: set[str] = field(default_factory=set)
     """Committers whose contributions can be read."""
+    _rejecting: frozenset[tuple[str, str]] = frozenset()
+    """Spout and path of the batch's files of which rejected records were kept."""
 
-    def check(self, row: Any, plan: Any | None, files: Sequence[Any]) -> int | None:
-        """One committed batch; returns the records counted in its files, None where they were not."""
+    def check(self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any]) -> int | None:
+        """One committed batch; returns the records counted in its files, None where they were not. `kept`: its rejected records by file."""
+        self._rejecting = frozenset((one.spout, one.path) for one in kept)
         if plan is None:
             self.findings.by_design(CONTENT, "the plan has expired, and with it what to recount")
             return None
@@ -71,7 +79,7 @@ class Source:
             return "not recounted, as asked (--no-recount)"
         if row.state != "applied":
             return "nothing was counted of a quarantined batch"
-        if row.txid in self.redone:
+        if self.chains.redone_as(row.txid) is not None:
             return "redone by a later batch, whose source counts"
         return None
 
@@ -113,24 +121,19 @@ class Source:
             f"{len(other)} files differ between its plan and what is remembered as consumed, first {other[0][1] if other else ''}",
             row.txid,
         )
+        marked = [one.path for one in files if one.redo != (row.redo_of is not None)]
+        self.findings.equal(
+            FILES,
+            not marked,
+            f"{len(marked)} files are remembered as input of {'a first reading' if row.redo_of else 'a redo'}, first {marked[0] if marked else ''}",
+            row.txid,
+        )
 
     def _recount(self, row: Any, metadata: Mapping[str, Any]) -> int | None:
         whole = Recounted()
-        records: int | None = None
         try:
             for spout, value in metadata.items():
-                direct = [one for one in self.committers.values() if one.way == "direct" and one.spout == spout]
-                wanted = [one for one in direct if one.contributions and one.name in self.readable]
-                found, totals = recount(value, wanted)
-                whole.records += found.records
-                whole.rejected += found.rejected
-                whole.first_rejected = whole.first_rejected or found.first_rejected
-                self.findings.compared(CONTENT, found.files)
-                for committer, counted in zip(wanted, totals, strict=True):
-                    self._check_keys(row, committer, counted)
-                for name in sorted({*self.committers} - {one.name for one in wanted}):
-                    self._tell_why_not(self.committers[name])
-            records = whole.records
+                self._recount_spout(row, spout, value, whole)
         except ChangedError as error:
             self.findings.wrong(CONTENT, str(error), row.txid)
             return None
@@ -140,12 +143,40 @@ class Source:
         first = f" (first {whole.first_rejected})" if whole.first_rejected else ""
         self.findings.equal(
             RECORDS,
-            (whole.records, whole.rejected) == (row.read, row.rejected),
-            f"its files hold {whole.records} records of which {whole.rejected} do not parse{first}; "
+            (whole.records, whole.judged.rejected) == (row.read, row.rejected),
+            f"its files hold {whole.records} records of which {whole.judged.rejected} do not parse{first}; "
             f"the ledger says {row.read} read, {row.rejected} rejected",
             row.txid,
         )
-        return records
+        return whole.records
+
+    def _recount_spout(self, row: Any, spout: str, metadata: Any, whole: Recounted) -> None:
+        """One spout's files; what is found is told, and added to `whole`."""
+        direct = [one for one in self.committers.values() if one.way == "direct" and one.spout == spout]
+        wanted = [one for one in direct if one.contributions and one.name in self.readable]
+        found, totals = recount(metadata, wanted, lambda path: self._kept(row.txid, spout, path))
+        whole.records += found.records
+        whole.judged.rejected += found.judged.rejected
+        whole.first_rejected = whole.first_rejected or found.first_rejected
+        self.findings.compared(CONTENT, found.files)
+        self.findings.compared(LINES, found.judged.compared)
+        for remark in found.judged.wrong.lines:
+            self.findings.wrong(LINES, remark, row.txid)
+        for remark in found.judged.unsure.lines:
+            self.findings.unknown(LINES, f"{remark}; how such a value is spelled leaves room for doubt", row.txid)
+        for committer, counted in zip(wanted, totals, strict=True):
+            self._check_keys(row, committer, counted, found.judged.unsure.number)
+        for name in sorted({*self.committers} - {one.name for one in wanted}):
+            self._tell_why_not(self.committers[name])
+
+    def _kept(self, txid: int, spout: str, path: str) -> Iterator[KeptReject]:
+        """The rejected records kept of one file of a batch."""
+        if (spout, path) not in self._rejecting:
+            return
+        values = {"topology": self.topology, "txid": txid, "spout": spout, "path": path}
+        lines = stream(self.connection, audit_statements.REJECTED_LINES, rows_at_once=REJECTS_AT_ONCE, **values)
+        for one in lines:
+            yield KeptReject(line=one.line, reason=one.reason, raw=bytes(one.raw), raw_bytes=one.raw_bytes)
 
     def _tell_why_not(self, committer: CommitterTables) -> None:
         if committer.way != "direct":
@@ -153,13 +184,20 @@ class Source:
         elif not committer.contributions:
             self.findings.by_design(KEYS, f"{committer.name} keeps no contributions")
 
-    def _check_keys(self, row: Any, committer: CommitterTables, counted: Totals) -> None:
+    def _check_keys(self, row: Any, committer: CommitterTables, counted: Totals, unsure: int) -> None:
         stored = self._contributions(committer, row.txid)
         differing = same_totals(counted, stored)
         if differing and bytes(row.code_hash) != self.described_code:
             self.findings.unknown(
                 KEYS,
                 f"committer {committer.name}: {len(differing)} keys differ from its files, but it was counted by other code than the one described now",
+                row.txid,
+            )
+            return
+        if differing and unsure:
+            self.findings.unknown(
+                KEYS,
+                f"committer {committer.name}: {len(differing)} keys differ from its files, of which {unsure} records cannot be judged",
                 row.txid,
             )
             return

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, text
 ROWS_AT_ONCE = 5000
 
 
-def stream(connection: Connection, sql: str, /, **values: object) -> Iterator[Any]:
+def stream(connection: Connection, sql: str, /, *, rows_at_once: int = ROWS_AT_ONCE, **values: object) -> Iterator[Any]:
     """Rows of a statement with psycopg2's own placeholders (at least one), from a cursor."""
-    options = {"stream_results": True, "yield_per": ROWS_AT_ONCE}
+    options = {"stream_results": True, "yield_per": rows_at_once}
     return iter(connection.exec_driver_sql(sql, values, execution_options=options))
 
 

@@ -41,9 +41,14 @@ def list_batches(
 def _open(connection: Connection, topology: str, last_txid: int) -> list[Mapping[str, Any]]:
     """Uncommitted batches, newest first: as many as may be pending at most. An attempt may be known before its plan is mirrored."""
     planned = [row["txid"] for row in rows(connection, statements.OPEN_PLANS, topology=topology, last=last_txid)]
-    tried = rows(connection, statements.OPEN_ATTEMPTS, topology=topology, last=last_txid)
-    states = {**dict.fromkeys(planned, "planned"), **{row["txid"]: open_state(row["state"]) for row in tried}}
+    states = {**dict.fromkeys(planned, "planned"), **tried_states(connection, topology, last_txid)}
     return [{"txid": txid, "state": states[txid]} for txid in sorted(states, reverse=True)]
+
+
+def tried_states(connection: Connection, topology: str, last_txid: int) -> dict[int, BatchState]:
+    """State of each uncommitted batch that was tried, in txid order."""
+    tried = rows(connection, statements.OPEN_ATTEMPTS, topology=topology, last=last_txid)
+    return {row["txid"]: open_state(row["state"]) for row in tried}
 
 
 def open_state(last_attempt: str | None) -> BatchState:
@@ -65,6 +70,7 @@ def _complete(connection: Connection, topology: str, picked: Sequence[Mapping[st
             files=files.get(row["txid"], 0),
             read=row.get("read"),
             rejected=row.get("rejected"),
+            redo_of=row.get("redo_of"),
             committers=tuple(_numbers(item) for item in numbers[row["txid"]]),
             committed_at=row.get("committed_at"),
             duration_s=_duration_s(row, attempts[row["txid"]]),

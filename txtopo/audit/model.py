@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from txtopo.core import limits
+
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
-"""RUNNING: its leader's heartbeat is fresh. STALLED: it says running, and its heartbeat is old."""
+"""RUNNING: its leader's heartbeat is fresh. STALLED: it says running and its heartbeat is old, or it has committed nothing for too long."""
 
 BatchState = Literal["committed", "quarantined", "planned", "failed"]
 """planned: cut and not yet in the ledger. failed: the same, and its last attempt failed."""
@@ -16,10 +18,34 @@ BatchState = Literal["committed", "quarantined", "planned", "failed"]
 BATCH_STATES: tuple[BatchState, ...] = ("committed", "quarantined", "planned", "failed")
 
 
+TXIDS_NAMED_MAX = 10
+ORDERS_NAMED_MAX = 10
+"""What `status` names; the numbers beside count all."""
+
+
+def after_failure(topology: str, txid: int) -> tuple[str, ...]:
+    """The two ways out of a failed batch: again as it was planned, or without it."""
+    return (f"txtopo retry {topology}", f'txtopo skip {topology} {txid} --reason "…"')
+
+
 def how_to_run(application: str | None) -> str:
     """The command that runs an application again: `txtopo run APP`, or its own script."""
     name = application or "APP"
     return name if name.startswith("python ") else f"txtopo run {name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCounts:
+    """Failed attempts by kind, counted apart: only data failures count towards `attempts_max`."""
+
+    data: int
+    infrastructure: int
+    suspect: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.data + self.infrastructure + self.suspect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +58,16 @@ class Leader:
     heartbeat_at: datetime
     heartbeat_age_s: float
     """Seconds since the heartbeat, by the database's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOrder:
+    """An order that no leader has answered yet."""
+
+    request_id: int
+    kind: str
+    txids: tuple[int, ...]
+    """What it is about; none where it speaks of the whole topology."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +87,27 @@ class TopologyStatus:
     """Highest txid planned."""
     problem: str | None
     """What a running leader waits for."""
+    waiting: Mapping[str, Any] = field(default_factory=dict)
+    """The batch whose turn it is: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit; empty where none waits or nobody leads."""
     reason: str | None
     """Why it ended."""
     halted_txid: int | None
     failed_attempts: int
+    failures: FailureCounts
+    """The failed attempts by kind."""
+    failed_txids: tuple[int, ...]
+    """Uncommitted batches whose last attempt failed, lowest first, at most `TXIDS_NAMED_MAX`."""
     quarantined: int
     """Batches in the ledger without effect."""
+    holes: int
+    """Of these: neither redone nor themselves the redo of another batch."""
+    hole_txids: tuple[int, ...]
+    """The lowest of the holes, at most `TXIDS_NAMED_MAX`."""
+    rejected: int
+    """Source records in the ledger that were not parsable under the declared schema."""
     open_requests: int
+    open_orders: tuple[OpenOrder, ...]
+    """The oldest open orders, at most `ORDERS_NAMED_MAX`."""
     leader: Leader | None
 
     @property
@@ -67,8 +117,9 @@ class TopologyStatus:
 
     @property
     def is_led(self) -> bool:
-        """Is a leader alive?"""
-        return self.state == "RUNNING"
+        """Is a leader alive? One that has stalled is, and carries out orders."""
+        alive = self.leader is not None and self.leader.heartbeat_age_s <= limits.STALLED_AFTER_S
+        return self.state == "RUNNING" or (self.state == "STALLED" and alive)
 
     @property
     def is_bad(self) -> bool:
@@ -78,10 +129,24 @@ class TopologyStatus:
     @property
     def next_commands(self) -> tuple[str, ...]:
         """What to type where a person must look."""
+        redrive = (f"txtopo redrive {self.topology} {self.hole_txids[0]}",) if self.hole_txids else ()
+        return (*self._going_on, *redrive)
+
+    @property
+    def _going_on(self) -> tuple[str, ...]:
         run = how_to_run(self.application)
-        if self.state == "HALTED" and self.halted_txid and self.halted_txid <= self.planned_txid:
-            return (f"txtopo show {self.topology} {self.halted_txid}", run)
-        return (run,) if self.is_bad else ()
+        txid = self.halted_txid
+        if self.state == "STALLED" and self.is_led and self.waiting:
+            stuck = self.waiting["txid"]
+            return (f"txtopo show {self.topology} {stuck}", f"txtopo events {self.topology} {stuck}")
+        # The last heartbeat before a halt may not have known that the batch was planned.
+        is_planned = txid is not None and (txid <= self.planned_txid or txid in self.failed_txids)
+        if self.state != "HALTED" or not is_planned:
+            return (run,) if self.is_bad else ()
+        show = f"txtopo show {self.topology} {txid}"
+        if txid in self.failed_txids:
+            return (show, *after_failure(self.topology, txid))
+        return (show, run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +178,8 @@ class BatchRow:
     read: int | None
     """Source records; None until committed."""
     rejected: int | None
+    redo_of: int | None
+    """The batch that this one redoes; known once it is in the ledger."""
     committers: tuple[CommitterNumbers, ...]
     committed_at: datetime | None
     duration_s: float | None
@@ -180,6 +247,64 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRecord:
+    """A row of `rejected_row`: a source record that came with its batch without being counted by any committer."""
+
+    spout: str
+    path: str
+    line: int
+    """Where it starts in its file; the header is line 1."""
+    reason: str
+    raw: str
+    """The first `RAW_SHOWN_BYTES_MAX` of it as text; what is no UTF-8 as escapes."""
+    raw_bytes: int
+    """Bytes of the whole record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedoLink:
+    """A batch that redoes another one."""
+
+    txid: int
+    state: BatchState
+    """Planned or failed while its own turn has not come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRow:
+    """A row of `request` whole: who wanted what, and what became of it."""
+
+    request_id: int
+    kind: str
+    txids: tuple[int, ...]
+    reason: str | None
+    actor: str | None
+    host: str | None
+    created_at: datetime
+    state: str
+    """open, done or refused."""
+    answer: str | None
+    done_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRow:
+    """A row of the action log: what was changed, by whom and why."""
+
+    action_id: int
+    at: datetime
+    actor: str
+    host: str
+    command: str
+    reason: str | None
+    request_id: int | None
+    """The order behind it; None: the leader acted by its own rules."""
+    txid: int | None
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDetail:
     """Everything about one batch."""
 
@@ -201,14 +326,43 @@ class BatchDetail:
     edges: tuple[EdgeNumbers, ...]
     targets: Mapping[str, str]
     """Committer -> target table."""
+    redo_of: int | None
+    """The batch that this one redoes, from its ledger row or its plan."""
+    redone_as: tuple[RedoLink, ...]
+    """Batches that redo this one, in txid order."""
+    rejected_rows: tuple[RejectedRecord, ...]
+    """As many as were asked for; the ledger row counts all."""
+    orders: tuple[OrderRow, ...]
+    """Orders that name this batch, oldest first."""
+    actions: tuple[ActionRow, ...]
+    """Rows of the action log about this batch, oldest first."""
+
+    @property
+    def failures(self) -> FailureCounts:
+        """Its failed attempts by kind."""
+        kinds = [attempt.kind for attempt in self.attempts if attempt.state == "failed"]
+        return FailureCounts(
+            data=kinds.count("data"), infrastructure=kinds.count("infrastructure"), suspect=kinds.count("suspect")
+        )
+
+    @property
+    def is_redone(self) -> bool:
+        """Does a batch in the ledger or on its way to it redo this one?"""
+        return any(link.state != "quarantined" for link in self.redone_as)
 
     @property
     def next_commands(self) -> tuple[str, ...]:
         """What to type next."""
-        listing = f"txtopo batches {self.topology}"
+        status = f"txtopo status {self.topology}"
         if self.state == "failed":
-            return (how_to_run(self.application), f"txtopo status {self.topology}")
-        return (f"txtopo status {self.topology}", listing)
+            return (*after_failure(self.topology, self.txid), status)
+        if (
+            self.state == "quarantined" and self.redo_of
+        ):  # its place is free again: what to do depends on the batch itself
+            return (f"txtopo show {self.topology} {self.redo_of}", status)
+        if self.state == "quarantined" and not self.is_redone:
+            return (f"txtopo redrive {self.topology} {self.txid}", status)
+        return (status, f"txtopo batches {self.topology}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

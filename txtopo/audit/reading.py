@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit import statements
-from txtopo.audit.listing import list_batches, one, open_state, rows
+from txtopo.audit.listing import list_batches, one, open_state, rows, tried_states
 from txtopo.audit.model import (
+    ORDERS_NAMED_MAX,
+    TXIDS_NAMED_MAX,
     AttemptRow,
     BatchDetail,
     BatchRow,
@@ -21,20 +21,22 @@ from txtopo.audit.model import (
     Committed,
     CommitterNumbers,
     EdgeNumbers,
+    FailureCounts,
     Leader,
+    OpenOrder,
     RequestRow,
-    SourceFile,
     TopologyState,
     TopologyStatus,
 )
+from txtopo.audit.operating import actions_about, orders_about, redos_of, rejected_rows, txids_of
+from txtopo.audit.stored_plans import files_of, metadata_of, redo_of
 from txtopo.committers.connecting import make_engine, mask_dsn
 from txtopo.committers.outcomes import one_line, sqlstate
 from txtopo.core import limits
-from txtopo.core.plan import read_plan
-from txtopo.errors import ConfigurationError, Halted, PostgresUnavailable, TxtopoError
+from txtopo.errors import ConfigurationError, PostgresUnavailable, TxtopoError
 
-_PART_KEY = "$part"
-"""A file list too long for a plan is a pointer under this key, to a piece in `plan_part`."""
+REJECTS_SHOWN = 20
+"""Rejected rows of a batch that are read unless more are asked for."""
 _UNDEFINED = ("42P01", "3F000", "42703")
 
 
@@ -64,12 +66,13 @@ def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
         return ConfigurationError(
             f"{mask_dsn(dsn)} has no up-to-date schema txtopo: run `txtopo migrate` ({one_line(error)})"
         )
-    return PostgresUnavailable(f"{mask_dsn(dsn)}: {mask_dsn(one_line(error))}")
+    remedy = "; reading needs USAGE on the schema and SELECT on its tables" if state == "42501" else ""
+    return PostgresUnavailable(f"{mask_dsn(dsn)}: {mask_dsn(one_line(error))}{remedy}")
 
 
 def read_topologies(connection: Connection, topology: str | None = None) -> list[TopologyStatus]:
     """All topologies by name, or the one; empty where there is none."""
-    return [_status(row) for row in rows(connection, statements.TOPOLOGIES, topology=topology)]
+    return [_status(connection, row) for row in rows(connection, statements.TOPOLOGIES, topology=topology)]
 
 
 def read_names(connection: Connection) -> list[str]:
@@ -87,15 +90,18 @@ def read_batches(
     return list_batches(connection, topology, fence["last_txid"], state, limit)
 
 
-def read_batch(connection: Connection, topology: str, txid: int) -> BatchDetail | None:
-    """Everything about one batch; None where nothing knows that txid."""
+def read_batch(
+    connection: Connection, topology: str, txid: int, *, rejects: int | None = REJECTS_SHOWN
+) -> BatchDetail | None:
+    """Everything about one batch, with at most `rejects` of its rejected rows (None: all); None where nothing knows that txid."""
     fence = one(connection, statements.FENCE, topology=topology)
     ledger = one(connection, statements.LEDGER_ROW, topology=topology, txid=txid)
     plan = one(connection, statements.PLAN, topology=topology, txid=txid, cut=ledger["cut"] if ledger else None)
     attempts = [_attempt(row) for row in rows(connection, statements.ATTEMPTS, topology=topology, txid=txid)]
     if fence is None or not (ledger or plan or attempts):
         return None
-    metadata, problem = _metadata(connection, plan)
+    metadata, problem = metadata_of(connection, plan)
+    actions = actions_about(connection, topology, txid)
     return BatchDetail(
         topology=topology,
         txid=txid,
@@ -106,13 +112,18 @@ def read_batch(connection: Connection, topology: str, txid: int) -> BatchDetail 
         plan_problem=problem,
         metadata=metadata,
         ledger=_committed(ledger) if ledger else None,
-        files=_files(metadata, rows(connection, statements.SOURCE_FILES, topology=topology, txid=txid)),
+        files=files_of(metadata, rows(connection, statements.SOURCE_FILES, topology=topology, txid=txid)),
         attempts=tuple(attempts),
         committers=tuple(
             CommitterNumbers(**row) for row in rows(connection, statements.COMMITTERS, topology=topology, txid=txid)
         ),
         edges=tuple(EdgeNumbers(**row) for row in rows(connection, statements.EDGES, topology=topology, txid=txid)),
         targets={row["committer"]: row["target"] for row in rows(connection, statements.TARGETS, topology=topology)},
+        redo_of=ledger["redo_of"] if ledger else redo_of(plan["bytes"]) if plan else None,
+        redone_as=redos_of(connection, topology, txid, fence["last_txid"]),
+        rejected_rows=rejected_rows(connection, topology, txid, rejects),
+        orders=orders_about(connection, topology, txid, actions),
+        actions=actions,
     )
 
 
@@ -122,18 +133,41 @@ def read_request(connection: Connection, request_id: int) -> RequestRow | None:
     return RequestRow(**row) if row else None
 
 
-def _status(row: RowMapping) -> TopologyStatus:
-    led = row["state"] is not None
+def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
+    topology, led = row["topology"], row["state"] is not None
     leader = Leader(
         host=row["host"], pid=row["pid"], since=row["started_at"], heartbeat_at=row["heartbeat_at"], heartbeat_age_s=row["heartbeat_age_s"]
     ) if led else None  # fmt: skip
     own = ("topology", "epoch", "incarnation", "application", "last_txid", "last_committed_at", "planned_txid", "problem", "reason",
-           "halted_txid", "failed_attempts", "quarantined", "open_requests")  # fmt: skip
-    return TopologyStatus(state=_state(row), leader=leader, **{name: row[name] for name in own})
+           "halted_txid", "open_requests")  # fmt: skip
+    failures = dict(rows(connection, statements.FAILURES, topology=topology)[0])
+    (sums,) = rows(connection, statements.LEDGER_SUMS, topology=topology)
+    (holes,) = rows(connection, statements.HOLES, topology=topology, named=TXIDS_NAMED_MAX)
+    orders = rows(connection, statements.OPEN_ORDERS, topology=topology, limit=ORDERS_NAMED_MAX)
+    tried = tried_states(connection, topology, row["last_txid"])
+    return TopologyStatus(
+        state=_state(row),
+        waiting=row["waiting"] or {},
+        leader=leader,
+        failed_attempts=failures.pop("failed_attempts"),
+        failures=FailureCounts(**failures),
+        failed_txids=tuple(txid for txid, state in tried.items() if state == "failed")[:TXIDS_NAMED_MAX],
+        quarantined=sums["quarantined"],
+        holes=holes["holes"],
+        hole_txids=tuple(holes["hole_txids"] or ()),
+        rejected=sums["rejected"],
+        open_orders=tuple(
+            OpenOrder(request_id=order["request_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
+            for order in orders
+        ),
+        **{name: row[name] for name in own},
+    )
 
 
 def _state(row: RowMapping) -> TopologyState:
     match row["state"]:
+        case "stalled":
+            return "STALLED"
         case "running":
             return "STALLED" if row["heartbeat_age_s"] > limits.STALLED_AFTER_S else "RUNNING"
         case "halted":
@@ -163,44 +197,3 @@ def _committed(row: RowMapping) -> Committed:
         "seal",
     )
     return Committed(**{name: row[name] for name in own})
-
-
-def _metadata(connection: Connection, plan: RowMapping | None) -> tuple[Mapping[str, Any], str | None]:
-    """What the plan says, by spout, pieces put back; or why it cannot be said. A plan that cannot be read must not hide the rest."""
-    if plan is None:
-        return {}, None
-    try:
-        stored = read_plan(bytes(plan["bytes"]), "table txtopo.plan").metadata
-        return {spout: _whole(connection, value) for spout, value in stored.items()}, None
-    except (Halted, ValueError) as error:
-        return {}, str(error)
-
-
-def _whole(connection: Connection, metadata: Any) -> Any:
-    if not isinstance(metadata, Mapping) or _PART_KEY not in metadata:
-        return metadata
-    part = one(connection, statements.PLAN_PART, digest=str(metadata[_PART_KEY]))
-    if part is None:
-        raise Halted(f"table txtopo.plan_part has no piece {metadata[_PART_KEY]}")
-    return json.loads(bytes(part["bytes"]))
-
-
-def _files(metadata: Mapping[str, Any], consumed: Sequence[RowMapping]) -> tuple[SourceFile, ...]:
-    """Inputs as `source_file` remembers them for ever, with the sizes that the plan knows."""
-    sizes = {(spout, path): size for spout, value in metadata.items() for path, size in _sizes(value)}
-    return tuple(
-        SourceFile(
-            spout=row["spout"],
-            path=row["path"],
-            size=sizes.get((row["spout"], row["path"])),
-            fingerprint=row["fingerprint"],
-        )
-        for row in consumed
-    )
-
-
-def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:
-    files = metadata.get("files") if isinstance(metadata, Mapping) else None
-    for entry in files if isinstance(files, list) else ():
-        if isinstance(entry, Mapping) and isinstance(entry.get("size"), int):
-            yield str(entry.get("path")), entry["size"]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from operator import itemgetter
 from typing import Any, BinaryIO
 
 from txtopo.audit.describing import CommitterTables
 from txtopo.audit.recount_records import CsvRecord, HashedFile, TooLongError, read_records
-from txtopo.audit.recount_values import WIDE, Cell, cell_of
+from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
+from txtopo.audit.recount_values import WIDE, Cell, cell_of, is_doubtful
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.errors import TopologyError
 
+RejectsOf = Callable[[str], Iterator[KeptReject]]
+"""Path -> the rejected records kept of it, in the order of their lines."""
 Totals = dict[tuple[Any, ...], list[Any]]
 """Key -> count, then sums."""
 
@@ -39,10 +42,10 @@ class Recounted:
     files: int = 0
     records: int = 0
     """All of them, those that do not parse too."""
-    rejected: int = 0
-    """Records that do not parse under the plan's schema."""
+    judged: Judged = field(default_factory=Judged)
+    """Of the records that were rejected, or should have been."""
     first_rejected: str | None = None
-    """`file:line: reason` of the first of them."""
+    """`file:line: reason` of the first record that does not parse under the plan's schema."""
 
 
 class Counter:
@@ -68,8 +71,10 @@ class Counter:
                 total[at] += value
 
 
-def recount(metadata: Mapping[str, Any], committers: Sequence[CommitterTables]) -> tuple[Recounted, list[Totals]]:
-    """All files of one spout's metadata; totals for each of the committers, which read the spout directly.
+def recount(
+    metadata: Mapping[str, Any], committers: Sequence[CommitterTables], rejects: RejectsOf
+) -> tuple[Recounted, list[Totals]]:
+    """All files of one spout's metadata; totals for each of the committers, which read the spout directly. Rejected records count nowhere.
 
     Raises ChangedError, UnreadableError, UnknownSourceError.
     """
@@ -79,7 +84,9 @@ def recount(metadata: Mapping[str, Any], committers: Sequence[CommitterTables]) 
             raise UnknownSourceError(f"sources of kind {layout['kind']!r} are not recounted")
         planned = parse_fields(metadata["schema"])
         counters = [Counter(committer, planned.names) for committer in committers]
-        reader = _Reader(planned, layout["delimiter"], tuple(layout["null_values"]), metadata["headers"], counters)
+        reader = _Reader(
+            planned, layout["delimiter"], tuple(layout["null_values"]), metadata["headers"], counters, rejects
+        )
         with localcontext(WIDE):
             for file in metadata["files"]:
                 reader.read(file)
@@ -92,12 +99,19 @@ class _Reader:
     """Reads the files of one batch."""
 
     def __init__(
-        self, planned: Fields, delimiter: str, nulls: Sequence[str], headers: Any, counters: list[Counter]
+        self,
+        planned: Fields,
+        delimiter: str,
+        nulls: Sequence[str],
+        headers: Any,
+        counters: list[Counter],
+        rejects: RejectsOf,
     ) -> None:
         self._fields = planned
         self._delimiter = delimiter.encode()
         self._headers = headers
         self._counters = counters
+        self._rejects = rejects
         self._cells: list[Cell] = [cell_of(column, nulls) for column in planned.items]
         self.recounted = Recounted()
 
@@ -123,41 +137,70 @@ class _Reader:
         self.recounted.files += 1
 
     def _count(self, path: str, file: Mapping[str, Any], hashed: HashedFile) -> None:
+        kept = Kept(path, self._rejects(path), self.recounted.judged)
         records = read_records(hashed.lines(), self._delimiter)
         header = next(records, None)
-        if header is None:
-            return
+        if header is not None:
+            self._count_behind(header, path, file, records, kept)
+        kept.end()
+
+    def _count_behind(
+        self, header: CsvRecord, path: str, file: Mapping[str, Any], records: Iterator[CsvRecord], kept: Kept
+    ) -> None:
         names = [name.decode("utf-8", "replace") for name in header.fields]
         planned = None if file["header"] is None else list(self._headers[file["header"]])
         if names != planned or any(names.count(name) != 1 for name in self._fields.names):
-            self._reject(path, header.line, f"the header is {names}, planned {planned}")
+            self.recounted.judged.wrong.add(f"{path}:{header.line}: the header is {names}, planned {planned}")
             return
         indexes = [names.index(name) for name in self._fields.names]
         for record in records:
-            self._take(path, record, len(names), indexes)
+            self._take(path, record, len(names), indexes, kept)
 
-    def _take(self, path: str, record: CsvRecord, width: int, indexes: Sequence[int]) -> None:
+    def _take(self, path: str, record: CsvRecord, width: int, indexes: Sequence[int], kept: Kept) -> None:
         self.recounted.records += 1
-        if not record.closed:
-            self._reject(path, record.line, "a quoted value is not closed")
-            return
-        if len(record.fields) != width:
-            self._reject(path, record.line, f"{len(record.fields)} columns, the header has {width}")
-            return
-        try:
-            row = [
-                cell(record.fields[index], index in record.quoted)
-                for cell, index in zip(self._cells, indexes, strict=True)
-            ]
-        except (ValueError, OverflowError) as error:
-            self._reject(path, record.line, str(error))
+        row, reason = self._parse(record, width, indexes)
+        if (reason is not None or kept.line <= record.line) and not self._judge(
+            path, record, reason, width, indexes, kept
+        ):
             return
         for counter in self._counters:
             counter.add(row)
 
-    def _reject(self, path: str, line: int, reason: str) -> None:
-        self.recounted.rejected += 1
-        self.recounted.first_rejected = self.recounted.first_rejected or f"{path}:{line}: {reason}"
+    def _parse(self, record: CsvRecord, width: int, indexes: Sequence[int]) -> tuple[Sequence[Any], str | None]:
+        """The values, or why there are none."""
+        if not record.closed:
+            return (), "a quoted value is not closed"
+        if len(record.fields) != width:
+            return (), f"{len(record.fields)} columns, the header has {width}"
+        try:
+            return [
+                cell(record.fields[index], index in record.quoted)
+                for cell, index in zip(self._cells, indexes, strict=True)
+            ], None
+        except (ValueError, OverflowError) as error:
+            return (), str(error)
+
+    def _judge(
+        self, path: str, record: CsvRecord, reason: str | None, width: int, indexes: Sequence[int], kept: Kept
+    ) -> bool:
+        doubtful = record.closed and len(record.fields) == width and self._is_doubtful(record, reason, indexes)
+        if reason is not None and self.recounted.first_rejected is None:
+            self.recounted.first_rejected = f"{path}:{record.line}: {reason}"
+        return kept.judge(record, reason, doubtful)
+
+    def _is_doubtful(self, record: CsvRecord, reason: str | None, indexes: Sequence[int]) -> bool:
+        """May another reader judge this record otherwise? Not where one of its plain values is wrong."""
+        found = False
+        for cell, column, index in zip(self._cells, self._fields.items, indexes, strict=True):
+            text = record.fields[index]
+            doubtful = is_doubtful(column, text)
+            found = found or doubtful
+            if reason is not None and not doubtful:
+                try:
+                    cell(text, index in record.quoted)
+                except (ValueError, OverflowError):
+                    return False
+        return found
 
 
 def _open(path: str) -> BinaryIO:

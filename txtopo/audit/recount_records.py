@@ -32,6 +32,8 @@ class CsvRecord:
     fields: list[bytes]
     quoted: frozenset[int]
     """Indexes of the fields that stood in quotes."""
+    raw: bytes
+    """As it stands in the file, without its line end."""
     closed: bool = True
     """False: a quoted value is never closed; only the line where it starts is taken, and reading goes on behind it."""
 
@@ -91,7 +93,7 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
         if not body:
             continue
         if b'"' not in line:
-            yield CsvRecord(number, body.split(delimiter), _NOT_QUOTED)
+            yield CsvRecord(number, body.split(delimiter), _NOT_QUOTED, body)
             continue
         record = _OpenRecord(delimiter)
         taken = [line]
@@ -106,9 +108,10 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
             taken.append(following)
         if record.is_open:
             again.extend(reversed(taken[1:]))
-            yield CsvRecord(number, [body], _NOT_QUOTED, closed=False)
+            yield CsvRecord(number, [body], _NOT_QUOTED, body, closed=False)
             continue
-        yield CsvRecord(number, record.fields, frozenset(record.quoted))
+        raw = body if len(taken) == 1 else _without_end(b"".join(taken))
+        yield CsvRecord(number, record.fields, frozenset(record.quoted), raw)
         number += len(taken) - 1
 
 

@@ -8,18 +8,42 @@ from __future__ import annotations
 
 TOPOLOGIES = """
 select f.topology, f.epoch, f.incarnation::text as incarnation, f.last_txid,
-       t.application, t.state, t.host, t.pid, t.started_at, t.heartbeat_at, t.problem, t.reason, t.halted_txid,
+       t.application, t.state, t.host, t.pid, t.started_at, t.heartbeat_at, t.problem, t.reason, t.halted_txid, to_jsonb(t) -> 'waiting' as waiting,
        extract(epoch from clock_timestamp() - t.heartbeat_at)::float8 as heartbeat_age_s,
        greatest(t.planned_txid, f.last_txid,
                 (select max(p.txid) from txtopo.plan p where p.topology = f.topology)) as planned_txid,
        (select l.committed_at from txtopo.ledger l
          where (l.topology, l.txid) = (f.topology, f.last_txid) and l.txid > 0) as last_committed_at,
-       (select count(*) from txtopo.attempt a where a.topology = f.topology and a.state = 'failed') as failed_attempts,
-       (select count(*) from txtopo.ledger l where l.topology = f.topology and l.state = 'quarantined') as quarantined,
        (select count(*) from txtopo.request r where r.topology = f.topology and r.state = 'open') as open_requests
   from txtopo.fence f left join txtopo.topology t using (topology)
  where cast(:topology as text) is null or f.topology = :topology
  order by f.topology collate "C"
+"""
+
+FAILURES = """
+select count(*) as failed_attempts, count(*) filter (where kind = 'data') as data,
+       count(*) filter (where kind = 'infrastructure') as infrastructure, count(*) filter (where kind = 'suspect') as suspect
+  from txtopo.attempt where topology = :topology and state = 'failed'
+"""
+
+LEDGER_SUMS = """
+select coalesce(sum(rejected), 0)::bigint as rejected, count(*) filter (where state = 'quarantined') as quarantined
+  from txtopo.ledger where topology = :topology
+"""
+
+HOLES = """
+with recursive filled (txid) as (
+  select redo_of from txtopo.ledger where topology = :topology and redo_of is not null and state = 'applied'
+  union
+  select l.redo_of from filled join txtopo.ledger l on l.topology = :topology and l.txid = filled.txid where l.redo_of is not null)
+select count(*) as holes, (array_agg(l.txid order by l.txid))[1:cast(:named as integer)] as hole_txids
+  from txtopo.ledger l
+ where l.topology = :topology and l.state = 'quarantined' and l.redo_of is null and l.txid not in (select txid from filled)
+"""
+"""A redo that was quarantined is no hole itself: the batch that it redoes is, or has its effect all the same."""
+
+OPEN_ORDERS = """
+select request_id, kind, arguments from txtopo.request where topology = :topology and state = 'open' order by request_id limit :limit
 """
 
 NAMES = """select topology from txtopo.fence order by topology collate "C" limit 1000"""
@@ -32,7 +56,7 @@ select distinct on (txid) txid, state from txtopo.attempt where topology = :topo
 """
 
 LEDGER_ROWS = """
-select txid, case state when 'applied' then 'committed' else state end as state, attempt, read, rejected, committed_at
+select txid, case state when 'applied' then 'committed' else state end as state, attempt, read, rejected, redo_of, committed_at
   from txtopo.ledger
  where topology = :topology and txid between 1 and :last and (cast(:state as text) is null or state = :state)
  order by txid desc limit :limit
@@ -82,6 +106,34 @@ select attempt, epoch, state, alone, kind, component, position, message, detail,
 COMMITTERS = """
 select committer, arrived, counted, results, written, ignored, reversed, digest::text as digest
   from txtopo.committer_count where (topology, txid) = (:topology, :txid) order by committer collate "C"
+"""
+
+REDOS = """
+select txid, case state when 'applied' then 'committed' else state end as state
+  from txtopo.ledger where topology = :topology and redo_of = :txid order by txid limit 1000
+"""
+
+OPEN_PLAN_BYTES = """
+select distinct on (txid) txid, bytes from txtopo.plan where topology = :topology and txid > :last order by txid, cut desc limit 1000
+"""
+"""Plans that are not in the ledger yet: as many as may be pending, so that an uncommitted redo is found."""
+
+REJECTED_ROWS = """
+select spout, path, line, reason, substring(raw for cast(:raw_bytes_max as integer)) as raw, raw_bytes
+  from txtopo.rejected_row where topology = :topology and txid = :txid order by spout, path, line limit :limit
+"""
+"""In the order of their key. Without a limit (NULL) only where somebody asked for all."""
+
+ORDERS_ABOUT = """
+select request_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at from txtopo.request
+ where topology = :topology
+   and (arguments -> 'txids' @> to_jsonb(cast(:txid as bigint)) or request_id = any(cast(:request_ids as bigint[])))
+ order by request_id limit 1000
+"""
+
+ACTIONS_ABOUT = """
+select action_id, at, actor, host, command, reason, request_id, txid, before, after
+  from txtopo.action where topology = :topology and txid = :txid order by action_id limit 1000
 """
 
 EDGES = """select edge, sent, received from txtopo.edge_count where (topology, txid) = (:topology, :txid) order by edge collate "C" """

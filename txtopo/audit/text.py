@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from txtopo.audit.model import AttemptRow, BatchDetail, BatchRow, CommitterNumbers, SourceFile, TopologyStatus
+from txtopo.audit.model import BatchRow, CommitterNumbers, FailureCounts, OpenOrder, TopologyStatus
 
 NOTHING = "-"
 """Stands where there is no value."""
 THIN_SPACE = "\N{THIN SPACE}"
-FILES_SHOWN_MAX = 50
-"""Files of a batch that `show` lists; the JSON has all."""
 
 
 def status_text(topologies: Sequence[TopologyStatus]) -> str:
@@ -27,25 +26,11 @@ def batches_text(topology: str, batches: Sequence[BatchRow]) -> str:
     if not batches:
         return f"{topology} has no such batches."
     committers = sorted({numbers.committer for row in batches for numbers in row.committers})
-    header = ["txid", "state", "attempts", "files", "read", "rejected", *committers, "committed at", "duration"]
-    rows = [_batch_cells(row, committers) for row in batches]
+    redos = any(row.redo_of for row in batches)
+    numbers = ["attempts", "files", "read", "rejected", *(["redo of"] if redos else [])]
+    header = ["txid", "state", *numbers, *committers, "committed at", "duration"]
+    rows = [_batch_cells(row, committers, with_redos=redos) for row in batches]
     return table(header, rows, left=("state", "committed at"))
-
-
-def batch_text(batch: BatchDetail) -> str:
-    """Everything about one batch, one subject a paragraph."""
-    paragraphs = [
-        _batch_head(batch),
-        _batch_files(batch.files),
-        _batch_attempts(batch.attempts),
-        _batch_committers(batch),
-        _batch_edges(batch),
-        [
-            f"next      {command}" if index == 0 else f"          {command}"
-            for index, command in enumerate(batch.next_commands)
-        ],
-    ]
-    return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
 
 
 # -------------------------------------------------------------------------------------------------------------------------------------- status
@@ -64,11 +49,16 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         if one.planned_ahead
         else "nothing ahead",
     )
+    if one.waiting:
+        yield _fact("turn of", _turn(one.waiting))
     if one.problem:
         yield _fact("waits for", one.problem)
-    yield _fact(
-        "failures", f"{count(one.failed_attempts)} failed attempts, {count(one.quarantined)} batches quarantined"
-    )
+    yield _fact("failures", failures_text(one.failures))
+    if one.failed_txids:
+        yield _fact("failed", f"{batches_named(one.failed_txids)} (last attempt failed, not committed)")
+    yield _fact("rejected", f"{counted(one.rejected, 'source row')} in all")
+    if one.quarantined:
+        yield _fact("holes", _holes(one))
     if one.leader is not None:
         spoke = (
             f"heartbeat {duration(one.leader.heartbeat_age_s)} ago" if one.state in ("RUNNING", "STALLED") else "ended"
@@ -76,9 +66,29 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         yield _fact("leader", f"{one.leader.host} pid {one.leader.pid} since {instant(one.leader.since)}, {spoke}")
     yield _fact("epoch", str(one.epoch))
     if one.open_requests:
-        yield _fact("requests", f"{count(one.open_requests)} open")
+        listed = ", ".join(_open_order(order) for order in one.open_orders)
+        more = ", …" if one.open_requests > len(one.open_orders) else ""
+        yield _fact("orders", f"{count(one.open_requests)} open: {listed}{more}")
     for index, command in enumerate(one.next_commands):
         yield _fact("next" if index == 0 else "", command)
+
+
+def _turn(waiting: Mapping[str, Any]) -> str:
+    since = duration(float(waiting["for_s"]))
+    return f"batch {waiting['txid']} attempt {waiting['attempt']}, {waiting['phase']}; nothing committed for {since}"
+
+
+def _holes(one: TopologyStatus) -> str:
+    if not one.holes:
+        return f"none: {counted(one.quarantined, 'quarantined batch')}, each redone or itself a redo"
+    more = ", …" if one.holes > len(one.hole_txids) else ""
+    verb = "is" if one.holes == 1 else "are"
+    return f"{batches_named(one.hole_txids)}{more} {verb} quarantined and not redone ({count(one.holes)} of {count(one.quarantined)} quarantined)"
+
+
+def _open_order(order: OpenOrder) -> str:
+    about = f" of {batches_named(order.txids)}" if order.txids else ""
+    return f"{order.kind}{about} (order {order.request_id})"
 
 
 def _fact(name: str, value: str) -> str:
@@ -88,7 +98,7 @@ def _fact(name: str, value: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------------------------- batches
 
 
-def _batch_cells(row: BatchRow, committers: Sequence[str]) -> list[str]:
+def _batch_cells(row: BatchRow, committers: Sequence[str], *, with_redos: bool) -> list[str]:
     by_name = {numbers.committer: numbers for numbers in row.committers}
     failed = f" ({row.failed_attempts} failed)" if row.failed_attempts else ""
     return [
@@ -96,8 +106,9 @@ def _batch_cells(row: BatchRow, committers: Sequence[str]) -> list[str]:
         row.state,
         f"{row.attempts}{failed}",
         count(row.files) if row.files else NOTHING,
-        _count(row.read),
-        _count(row.rejected),
+        count_or_nothing(row.read),
+        count_or_nothing(row.rejected),
+        *([str(row.redo_of) if row.redo_of else NOTHING] if with_redos else []),
         *(_written(by_name.get(name)) for name in committers),
         instant(row.committed_at) if row.committed_at else NOTHING,
         NOTHING if row.duration_s is None else duration(row.duration_s),
@@ -106,122 +117,6 @@ def _batch_cells(row: BatchRow, committers: Sequence[str]) -> list[str]:
 
 def _written(numbers: CommitterNumbers | None) -> str:
     return NOTHING if numbers is None else f"{count(numbers.arrived)} > {count(numbers.written)}"
-
-
-def _count(value: int | None) -> str:
-    return NOTHING if value is None else count(value)
-
-
-# ---------------------------------------------------------------------------------------------------------------------------------------- show
-
-
-def _batch_head(batch: BatchDetail) -> list[str]:
-    ledger = batch.ledger
-    at = f" at {instant(ledger.committed_at)}" if ledger else ""
-    lines = [f"batch {batch.txid} of {clean(batch.topology)}  {batch.state.upper()}{at}"]
-    if ledger and ledger.reason:
-        lines.append(_line("reason", ledger.reason))
-    if ledger and ledger.redo_of:
-        lines.append(_line("redoes", f"batch {ledger.redo_of}"))
-    if batch.plan_problem:
-        lines.append(_line("plan", f"cannot be read: {batch.plan_problem}"))
-    if ledger and ledger.read is not None:
-        taken_out = f"{_count(ledger.rejected)} rejected, {_count(ledger.dead_lettered)} dead-lettered"
-        lines.append(_line("rows", f"{count(ledger.read)} read, {taken_out}"))
-    if ledger:
-        lines.append(_line("commit", f"attempt {ledger.attempt}, epoch {ledger.epoch}, code {ledger.code_hash[:12]}"))
-    if batch.planned_at:
-        lines.append(_line("planned", f"at {instant(batch.planned_at)}"))
-    lines.append(_line("digest", batch.digest or "not in Postgres yet"))
-    return lines
-
-
-def _line(name: str, value: str) -> str:
-    return f"{name:<10}{clean(value)}"
-
-
-def _batch_files(files: Sequence[SourceFile]) -> list[str]:
-    if not files:
-        return []
-    total = "" if any(file.size is None for file in files) else f", {size(sum(file.size or 0 for file in files))}"
-    cells = [
-        [file.path, NOTHING if file.size is None else size(file.size), file.fingerprint[:16], file.spout]
-        for file in files[:FILES_SHOWN_MAX]
-    ]
-    more = (
-        [f"and {count(len(files) - FILES_SHOWN_MAX)} more (--json lists all)"] if len(files) > FILES_SHOWN_MAX else []
-    )
-    noun = "file" if len(files) == 1 else "files"
-    return [
-        f"source: {count(len(files))} {noun}{total}",
-        table(["file", "size", "fingerprint", "spout"], cells, left=("file", "fingerprint", "spout")),
-        *more,
-    ]
-
-
-def _batch_attempts(attempts: Sequence[AttemptRow]) -> list[str]:
-    if not attempts:
-        return ["no attempt has begun"]
-    header = ["attempt", "state", "started", "took", "phases", "epoch", "host"]
-    lines = [table(header, [_attempt_cells(row) for row in attempts], left=("state", "started", "phases", "host"))]
-    told: list[tuple[str | None, ...]] = []
-    for row in attempts:
-        same = (row.component, row.position, row.message)
-        if row.message and same in told:
-            lines += ["", f"attempt {row.attempt} failed in the same way"]
-        elif row.message:
-            told.append(same)
-            lines += ["", *_failure(row)]
-    return lines
-
-
-def _attempt_cells(row: AttemptRow) -> list[str]:
-    kind = f" ({row.kind})" if row.kind else ""
-    took = NOTHING if row.ended_at is None else duration((row.ended_at - row.started_at).total_seconds())
-    phases = ", ".join(f"{name} {duration(seconds)}" for name, seconds in row.spans.items()) or NOTHING
-    alone = " alone" if row.alone else ""
-    return [
-        str(row.attempt),
-        f"{row.state}{kind}{alone}",
-        instant(row.started_at),
-        took,
-        phases,
-        str(row.epoch),
-        row.host or NOTHING,
-    ]
-
-
-def _failure(row: AttemptRow) -> list[str]:
-    place = (
-        " in " + " at ".join(part for part in (row.component, row.position) if part and part not in (row.message or ""))
-        if row.component or row.position
-        else ""
-    )
-    detail = [f"    {line}" for line in clean(row.detail, lines=True).splitlines()] if row.detail else []
-    return [f"attempt {row.attempt} failed{clean(place)}: {clean(row.message or '')}", *detail]
-
-
-def _batch_committers(batch: BatchDetail) -> list[str]:
-    if not batch.committers:
-        return []
-    header = ["committer", "table", "arrived", "counted", "results", "written", "ignored", "reversed"]
-    cells = [
-        [
-            numbers.committer,
-            batch.targets.get(numbers.committer, NOTHING),
-            *map(
-                count,
-                (numbers.arrived, numbers.counted, numbers.results, numbers.written, numbers.ignored, numbers.reversed),
-            ),
-        ]
-        for numbers in batch.committers
-    ]
-    return [table(header, cells, left=("committer", "table"))]
-
-
-def _batch_edges(batch: BatchDetail) -> list[str]:
-    cells = [[edge.edge, count(edge.sent), count(edge.received)] for edge in batch.edges]
-    return [table(["edge", "sent", "received"], cells, left=("edge",))] if cells else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------------------------- parts
@@ -241,6 +136,35 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequenc
 def count(value: int) -> str:
     """12 400 with a thin space."""
     return f"{value:,}".replace(",", THIN_SPACE)
+
+
+def count_or_nothing(value: int | None) -> str:
+    """The same, or a dash where it is not known."""
+    return NOTHING if value is None else count(value)
+
+
+def counted(value: int, noun: str) -> str:
+    """1 batch, 2 batches, 3 source rows."""
+    if value == 1:
+        return f"1 {noun}"
+    return f"{count(value)} {noun}es" if noun.endswith("ch") else f"{count(value)} {noun}s"
+
+
+def batches_named(txids: Sequence[int]) -> str:
+    """batch 7; batches 7, 9."""
+    return f"batch{'es' if len(txids) > 1 else ''} {', '.join(map(str, txids))}"
+
+
+def failures_text(failures: FailureCounts) -> str:
+    """Each kind apart: they mean different things."""
+    kinds = f"{count(failures.data)} data, {count(failures.infrastructure)} infrastructure, {count(failures.suspect)} suspect"
+    return f"{counted(failures.total, 'failed attempt')}{f': {kinds}' if failures.total else ''}"
+
+
+def clip(text: str, width: int | None) -> str:
+    """`text` without control characters in at most `width` characters, an ellipsis where something is left out; None: all of it."""
+    text = clean(text)
+    return text if width is None or len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def size(value: int) -> str:
@@ -275,7 +199,10 @@ def instant(when: datetime) -> str:
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""What moves the cursor, turns the direction of writing, or is invisible; and what no terminal's encoding can take."""
 
 
 def clean(text: str, *, lines: bool = False) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 
 class Verdict(StrEnum):
@@ -29,7 +30,10 @@ class Check:
 CHECKS = (
     Check("source.content", "existence, size and sha-256 of every input file", "the plan"),
     Check("source.records", "records counted in the files", "the ledger's read and rejected"),
+    Check("source.holes", "batches cut from the source", "the one batch of each that is in effect"),
     Check("source.keys", "counts and sums a key, recounted from the files", "the contributions of the batch"),
+    Check("rejects.rows", "rejected records kept", "the ledger's rejected and the files consumed"),
+    Check("rejects.lines", "records that do not parse, and their bytes", "the rejected records kept"),
     Check("plan.digest", "sha-256 of the plan's bytes", "the digests of plan and ledger row"),
     Check("plan.files", "the files named in the plan", "the files remembered as consumed"),
     Check("ledger.gaps", "txids of the ledger", "1 to the fence's last txid"),
@@ -40,6 +44,10 @@ CHECKS = (
     Check("ledger.counts", "arrived, results and number of committers", "counted, written + ignored, the row's own word"),
     Check("ledger.equation", "read - rejected - dead-lettered", "what arrived at each committer"),
     Check("ledger.attempts", "the attempt that was applied", "the ledger row"),
+    Check("quarantine.empty", "quarantined batches", "a reason, and nothing counted or rejected"),
+    Check("redo.chain", "redos, their plans and their files", "the batch that each redoes"),
+    Check("redo.reversed", "contributions that a redo took back", "those of the batch redone, negated"),
+    Check("actions.signed", "redos and quarantined batches", "the action log and the orders"),
     Check("contributions.rows", "rows, weights and digest of the contributions", "results, counted and digest"),
     Check("contributions.known", "txids of the contributions", "the applied rows of the ledger"),
     Check("target.keys", "the target table, key by key", "the sum over all contributions"),
@@ -98,12 +106,50 @@ class AttemptFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActionTaken:
+    """A row of the action log."""
+
+    action_id: int
+    at: datetime
+    actor: str
+    host: str
+    command: str
+    txid: int | None
+    reason: str | None
+    order_id: int | None
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderGiven:
+    """An operator's order."""
+
+    order_id: int
+    kind: str
+    txids: tuple[int, ...]
+    at: datetime
+    actor: str | None
+    host: str | None
+    reason: str | None
+    state: str
+    """open, done or refused."""
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchVerdict:
     """One committed batch."""
 
     txid: int
     state: str
     """committed or quarantined."""
+    reason: str | None
+    """Why it is quarantined."""
+    redo_of: int | None
+    """The batch that it redoes."""
+    redone_as: int | None
+    """The batch in effect in its place, with whose plan the source is compared instead."""
     verdict: Verdict
     epoch: int
     attempts: int
@@ -111,13 +157,15 @@ class BatchVerdict:
     files: int
     read: int | None
     """By the run's own word."""
+    rejected: int | None
+    """Of these, by the run's own word."""
     recounted: int | None
     """Records counted in its files by the audit; None where they were not counted."""
     contributed: Mapping[str, int]
     """Committer -> sum of the weights in its contributions."""
     committed_at: datetime
     phases_s: Mapping[str, float]
-    """Seconds by phase, from planning to commit; they add up to `wall_s`."""
+    """Seconds by phase, from the first attempt to the commit; they add up to `wall_s`."""
     wall_s: float | None
     """From planning to commit; None where a time is missing."""
 
@@ -144,6 +192,13 @@ class AuditReport:
     failures: tuple[AttemptFailure, ...]
     attempts: Mapping[str, int]
     """State -> attempts in the range."""
+    failures_by_kind: Mapping[str, int]
+    """data, infrastructure, suspect -> failed attempts in the range."""
+    actions: tuple[ActionTaken, ...]
+    """In the order in which they were done."""
+    orders: tuple[OrderGiven, ...]
+    holes: tuple[int, ...]
+    """Quarantined batches of the range that nothing redoes: their records are in no table."""
     batches: tuple[BatchVerdict, ...]
 
     @property

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
 
 from txtopo.cli.common import json_option, load, reachable, sayer, verb
+from txtopo.cli.ranges import one_span
 from txtopo.cli.verbs import nearest
 
 if TYPE_CHECKING:
     from txtopo.audit.auditing import Range
-
-_RANGE = re.compile(r"(?P<single>[0-9]{1,18})|(?P<first>[0-9]{1,18})?\.\.(?P<last>[0-9]{1,18})?")
 
 
 @verb("audit")
@@ -26,7 +24,8 @@ def audit(context: click.Context, topology: str, txids: str | None, as_json: boo
     """Compare the committed batches of TOPOLOGY with their source files, their contributions and the target tables.
 
     RANGE is 17, 17..42, 17.. or ..42; without it all batches are audited. Files are counted again by code of the audit's own; what the runs said
-    of themselves is never the proof. Needs a role that may SELECT, and the files; neither Spark nor ZooKeeper.
+    of themselves is never the proof. Rejected records are looked up in their files; quarantined batches and redos must be signed for in the action
+    log, and every batch of the source be in effect once. Needs a role that may SELECT, and the files; neither Spark nor ZooKeeper.
 
     Exit code 0: all MATCH. 1: something is wrong, the batch named. 3: something could not be found out, and nothing was found wrong.
     """
@@ -53,13 +52,5 @@ def _range(txids: str | None) -> Range:
 
     if txids is None:
         return Range()
-    match = _RANGE.fullmatch(txids)
-    if match is None:
-        raise click.BadParameter(
-            f"{txids!r} is no range of batches: write 17, 17..42, 17.. or ..42", param_hint="RANGE"
-        )
-    first, last = (match["single"] or match["first"]), (match["single"] or match["last"])
-    wanted = Range(first=int(first) if first else None, last=int(last) if last else None)
-    if wanted.last is not None and (wanted.last < 1 or wanted.last < (wanted.first or 1)):
-        raise click.BadParameter(f"{txids!r} holds no batch", param_hint="RANGE")
-    return wanted
+    first, last = one_span(txids)
+    return Range(first=first, last=last)

@@ -131,6 +131,7 @@ _SETTINGS = frozenset(
         "workers",
         "spout_pending_max",
         "attempts_max",
+        "on_poison",
         "message_timeout_s",
         "log_folder",
     }

@@ -20,7 +20,13 @@ from txtopo.cli.common import load, option, reachable, verb
     metavar="N",
     help="Batches planned and not yet committed, at most.",
 )
-@option("--attempts-max", setting="attempts_max", metavar="N", help="Failures of a batch before the topology halts.")
+@option("--attempts-max", setting="attempts_max", metavar="N", help="Failures of a batch before --on-poison decides.")
+@option(
+    "--on-poison",
+    setting="on_poison",
+    metavar="halt|quarantine_batch",
+    help="What becomes of a batch that keeps failing: the topology halts (default), or the batch is quarantined and the order goes on.",
+)
 @option(
     "--message-timeout",
     setting="message_timeout_s",

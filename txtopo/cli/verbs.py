@@ -25,10 +25,33 @@ VERBS: dict[str, Verb] = {
         Verb("status", "Show how topologies fare: state, progress, leader.", "txtopo status flights"),
         Verb("batches", "List the batches of a topology, newest first.", "txtopo batches flights --state failed"),
         Verb("show", "Show everything about one batch.", "txtopo show flights 17"),
+        Verb("events", "Show what happened, oldest first, and go on with what is new.", "txtopo events flights -f"),
+        Verb(
+            "trace",
+            "Tell which batches made one row of a target.",
+            "txtopo trace --table flights_by_carrier --key carrier=AA --key origin=JFK",
+        ),
         Verb(
             "audit",
             "Recount committed batches from source to target: MATCH, MISMATCH or UNVERIFIED.",
             "txtopo audit flights 1..200",
+        ),
+        Verb("retry", "Try failed batches again, with their stored plans.", "txtopo retry flights 17"),
+        Verb(
+            "skip",
+            "Quarantine a batch in its place in the order.",
+            'txtopo skip flights 17 --reason "the file is damaged, ticket 4711"',
+        ),
+        Verb("redrive", "Bring a quarantined batch back, at the end of the order.", "txtopo redrive flights 17"),
+        Verb(
+            "replan",
+            "Drop plans that were never mirrored, so that their files are planned anew.",
+            'txtopo replan flights --reason "column hour was declared int"',
+        ),
+        Verb(
+            "replay",
+            "Verify committed batches, or recompute what they brought.",
+            "txtopo replay flights 17..42 --verify",
         ),
         Verb("stop", "Ask the leader to end in good order, and wait for it.", "txtopo stop flights --timeout 120"),
         Verb("migrate", "Bring the schema in Postgres up to date.", "txtopo migrate --check"),
@@ -37,7 +60,7 @@ VERBS: dict[str, Verb] = {
 }
 
 ALIASES = {
-    "describe": "show", "inspect": "show", "trace": "show", "view": "show", "ls": "batches", "list": "status", "monitor": "status",
+    "describe": "show", "inspect": "show", "view": "show", "ls": "batches", "list": "status", "monitor": "status",
     "drain": "stop", "cancel": "stop",
 }  # fmt: skip
 """What people type out of habit; works, and is not shown."""

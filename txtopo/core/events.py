@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from txtopo.core.plan import Plan
-from txtopo.core.values import CommitOutcome, Failure, Outcome, Processed, TransactionAttempt
+from txtopo.core.values import (
+    ActionRecord,
+    CommitOutcome,
+    Failure,
+    Outcome,
+    Processed,
+    Quarantine,
+    Request,
+    TransactionAttempt,
+)
 
 Store = Literal["postgres", "zookeeper", "source"]
 
@@ -26,6 +35,15 @@ class Moment:
 
 
 # ------------------------------------------------------------------------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redo:
+    """One batch that an order wants redone as a new txid at the end of the order."""
+
+    request_id: int
+    kind: Literal["redrive", "recompute"]
+    txid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +169,26 @@ class HaltRequired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsSeen:
+    """Operators' orders that are open and that this leader has not been told of yet, oldest first."""
+
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedoCut:
+    """A CutRedo ended: the redo is planned, was planned or done before, or may not be."""
+
+    redo: Redo
+    plan: Plan | None = None
+    """Durable in ZooKeeper now; the next txid."""
+    by: int | None = None
+    """Txid that redoes it already for this very order: planned by an earlier leader, or committed."""
+    refused: str | None = None
+    """Why there is nothing to redo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeadGone:
     """This driver may not lead any more: fenced by another epoch, or the session is lost."""
 
@@ -160,7 +198,7 @@ class LeadGone:
 
 Event = (
     Tick | PlansCut | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | ResolveFailed
-    | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
+    | RequestsSeen | RedoCut | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
 )  # fmt: skip
 
 
@@ -175,6 +213,16 @@ class Cut:
     count: int
     previous: Plan | None
     """The batch before, if it is still uncommitted; else the planner uses what it learned at takeover."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutRedo:
+    """Plan one redo as `first_txid`. Its plan must be in ZooKeeper before its RedoCut (R3)."""
+
+    first_txid: int
+    redo: Redo
+    open_redos: tuple[tuple[int, int, int | None], ...]
+    """(redo_of, txid, request id) of the uncommitted batches that redo one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +273,25 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuarantine:
+    """Write the quarantine of a batch into its place in the order (R14). Its plan must be mirrored (R9)."""
+
+    plan: Plan
+    quarantine: Quarantine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Close an operator's order."""
+
+    request_id: int
+    state: Literal["done", "refused"]
+    answer: str
+    action: ActionRecord | None = None
+    """For the action log, where closing the order is the change itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Advance the counter in ZooKeeper and clean behind the durable mark (R8). Only after COMMIT is known (R7)."""
 
@@ -243,10 +310,13 @@ class Say:
 class End:
     """Stop performing; the last action."""
 
-    kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost"]
+    kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost", "replan"]
+    """replan: the plans that were never mirrored are dropped at the next takeover, which this process tries for at once."""
     reason: str
     txid: int | None = None
     next_command: str | None = None
 
 
-Action = Cut | Process | Cancel | RecordEnd | Mirror | Commit | Resolve | Checkpoint | Say | End
+Action = (
+    Cut | CutRedo | Process | Cancel | RecordEnd | Mirror | Commit | CommitQuarantine | Resolve | Answer | Checkpoint | Say | End
+)  # fmt: skip

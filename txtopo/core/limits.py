@@ -24,7 +24,16 @@ WORKERS = 4
 """Waves in processing at once."""
 
 ATTEMPTS_MAX = 3
-"""Data failures of a batch before the policy decides."""
+"""Data failures of a batch before `on_poison` decides."""
+
+REJECTED_MAX = 0.1
+"""Share of a batch's records that may be rejected; more fails the batch: a wrong schema must not commit empty counts."""
+
+REJECTED_RAW_BYTES_MAX = 64 * 1024
+"""Bytes of a rejected record that are kept; the whole of it stays in its file."""
+
+REJECTED_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of the rejected records of one part that a task keeps; more fails the batch."""
 
 SUSPECT_RUNS_ALONE_MAX = 3
 """Times a suspect runs alone before it counts as a data failure."""

@@ -30,6 +30,8 @@ from txtopo.core.events import (
     PostgresAnswered,
     PostgresSilent,
     RecordEnd,
+    RedoCut,
+    RequestsSeen,
     ResolveFailed,
     Say,
     StopRequested,
@@ -37,6 +39,7 @@ from txtopo.core.events import (
     Tick,
     ZooKeeperSeen,
 )
+from txtopo.core.ordering import committed, failed_again, redo_cut, take_in_requests
 from txtopo.core.plan import Plan
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
@@ -48,6 +51,7 @@ from txtopo.core.values import (
     Failed,
     Failure,
     Processed,
+    Quarantine,
     TransactionAttempt,
     Unknown,
 )
@@ -60,6 +64,8 @@ def step(state: State, event: Event, moment: Moment) -> Step:
     """Take in one event, then say what is to be done now. An ended state stays as it is."""
     if state.ended is not None:
         return state, []
+    if not state.batches:
+        state = replace(state, moved_at=moment.now)
     state, told = _take_in(state, event, moment)
     state, started = due(state, moment.now)
     return state, told + started
@@ -73,6 +79,11 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return _plans_cut(state, event, moment), []
         case CutFailed():
             return _cut_failed(state, event, moment)
+        case RedoCut(plan=planned):
+            with_plan = _with_plans(state, () if planned is None else (planned,))
+            return redo_cut(replace(with_plan, cutting=False, cut_failures=0), event)
+        case RequestsSeen(requests=requests):
+            return take_in_requests(state, requests)
         case Mirrored(txid=txid):
             return replace(
                 _postgres_back(state), mirroring=False, mirror_failures=0, mirrored_txid=max(state.mirrored_txid, txid)
@@ -107,7 +118,8 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
 def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
     state = _with_plans(state, event.plans)
     wait = 0.0 if event.plans else state.rules.spout_poll_s
-    return replace(state, cutting=False, cut_failures=0, exhausted=event.exhausted, cut_not_before=moment.now + wait)
+    exhausted = event.exhausted or state.exhausted
+    return replace(state, cutting=False, cut_failures=0, exhausted=exhausted, cut_not_before=moment.now + wait)
 
 
 def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
@@ -130,7 +142,7 @@ def _with_plans(state: State, plans: tuple[Plan, ...]) -> State:
             plan.txid == state.last_txid + len(batches) + 1,
             f"plan {plan.txid} does not follow {state.last_txid + len(batches)}",
         )
-        batches[plan.txid] = Batch(plan=plan, attempt=0)
+        batches[plan.txid] = Batch(plan=plan, attempt=state.next_attempts.get(plan.txid, 0))
     return replace(state, batches=batches)
 
 
@@ -178,8 +190,12 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Ste
             used_up = batch.runs_alone >= limits.SUSPECT_RUNS_ALONE_MAX
         case _:
             assert_never(failure.kind)
+    if used_up and state.rules.on_poison == "quarantine_batch":
+        return _poisoned(state, batch, failure, actions)
     if used_up:
         halting = _halting(state.topology, batch, failure)
+        state, answers = failed_again(state, attempt.txid, halting.reason)
+        actions += answers
         if state.halting is None or halting.txid < state.halting.txid:
             state = replace(state, halting=halting)
         return state.with_batch(replace(batch, not_before=float("inf"))), actions
@@ -192,17 +208,29 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Ste
     return state.with_batch(replace(batch, not_before=moment.now + wait)), actions
 
 
-def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
+def _poisoned(state: State, batch: Batch, failure: Failure, actions: list[Action]) -> Step:
+    """R14: its place in the order is kept by a ledger row without effect, and what follows is not held up."""
+    reason = _what_failed(batch, failure)
+    quarantine = Quarantine(attempt=TransactionAttempt(batch.plan.txid, batch.attempt - 1), reason=reason)
+    state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, quarantine=quarantine))
+    return state, [*actions, Say(message=f"batch {batch.plan.txid} will be quarantined: {reason}")]
+
+
+def _what_failed(batch: Batch, failure: Failure) -> str:
     tries = (
-        f"{batch.data_failures} attempts failed"
+        f"{batch.data_failures} {'attempt' if batch.data_failures == 1 else 'attempts'} failed"
         if failure.kind == "data"
         else f"no verdict from {batch.runs_alone} attempts that ran alone"
     )
     where = f" in {failure.component}" if failure.component else ""
     at = f" at {failure.position}" if failure.position and failure.position not in failure.message else ""
+    return f"{tries}{where}{at}: {failure.message}"
+
+
+def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
     return Halting(
         txid=batch.plan.txid,
-        reason=f"batch {batch.plan.txid} of {topology}: {tries}{where}{at}: {failure.message}",
+        reason=f"batch {batch.plan.txid} of {topology}: {_what_failed(batch, failure)}",
         next_command=f"txtopo show {topology} {batch.plan.txid}",
     )
 
@@ -247,7 +275,8 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
         return state, []
     match outcome:
         case Committed(txid=txid) | AlreadyCommitted(txid=txid):
-            return _advance(_postgres_back(state), txid, moment.now), []
+            state, answers = committed(_advance(_postgres_back(state), txid, moment.now), batch)
+            return state, answers
         case Unknown(message=message):
             # R7: resolved under the fence lock before anything else is committed.
             return replace(_commit_later(state, message, moment), unresolved=True, commit_not_before=moment.now), []
@@ -269,6 +298,7 @@ def _advance(state: State, txid: int, now: float) -> State:
         committing=False,
         unresolved=False,
         commit_failures=0,
+        moved_at=now,
         commit_log=_logged(state.commit_log, txid, now),
     )
 
@@ -287,7 +317,8 @@ def _commit_later(state: State, message: str, moment: Moment) -> State:
     failures = state.commit_failures + 1
     batch = state.lowest
     if batch is not None:
-        state = state.with_batch(replace(batch, phase=Phase.PROCESSED))
+        phase = Phase.PROCESSED if batch.quarantine is None else Phase.QUARANTINED
+        state = state.with_batch(replace(batch, phase=phase))
     return replace(
         state,
         committing=False,

@@ -21,7 +21,7 @@ class Reconciled:
     mirrored_txid: int
     """Plans up to here are durable in Postgres."""
     next_attempts: Mapping[int, int]
-    """First attempt id that was never used, by txid."""
+    """First attempt id that was never used, by txid; also of txids whose plan is gone and that will be planned anew."""
     suspects: Mapping[int, int]
     """Txids with an attempt that ended without a verdict -> how often they ran alone."""
 
@@ -121,7 +121,8 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
     for record in stores.attempts:
         txid = record.attempt.txid
         highest[txid] = max(highest.get(txid, -1), record.attempt.attempt)
-    return {plan.txid: highest.get(plan.txid, -1) + 1 for plan in plans}
+    fresh = {plan.txid: 0 for plan in plans}
+    return {**fresh, **{txid: attempt + 1 for txid, attempt in highest.items() if txid > stores.last_txid}}
 
 
 def _suspects(attempts: Iterable[AttemptRecord], planned: set[int]) -> dict[int, int]:

@@ -6,9 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from txtopo.core import limits
-from txtopo.core.events import Action, Cancel, Checkpoint, Commit, Cut, End, Mirror, Process, RecordEnd, Resolve
+from txtopo.core.events import (
+    Action,
+    Cancel,
+    Checkpoint,
+    Commit,
+    CommitQuarantine,
+    Cut,
+    CutRedo,
+    End,
+    Mirror,
+    Process,
+    RecordEnd,
+    Resolve,
+)
+from txtopo.core.ordering import apply_skips, next_redo, wants_replan
 from txtopo.core.state import Phase, State
 from txtopo.core.values import Failure
+from txtopo.errors import broken
 
 Step = tuple[State, list[Action]]
 
@@ -16,7 +31,9 @@ Step = tuple[State, list[Action]]
 def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
-    rules: tuple[Callable[[State, float], Step], ...] = (_give_up, _commit, _mirror, _process, _cut, _checkpoint, _end)
+    rules: tuple[Callable[[State, float], Step], ...] = (
+        _give_up, _replan, _skip, _commit, _mirror, _process, _cut_redo, _cut, _checkpoint, _end,
+    )  # fmt: skip
     for rule in rules:
         if state.ended is not None:
             break
@@ -34,21 +51,53 @@ def _give_up(state: State, now: float) -> Step:
     return replace(state, ended=end), [end]
 
 
+# ----------------------------------------------------------------------------------------------------------------------------------- orders
+
+
+def _replan(state: State, now: float) -> Step:
+    """R3: plans are dropped only under a new epoch, so the lead ends, between two commits, and is taken again."""
+    del now
+    if not wants_replan(state) or state.committing or state.mirroring or state.unresolved or state.cutting:
+        return state, []
+    end = End(kind="replan", reason="plans that were never mirrored are to be dropped")
+    return replace(state, ended=end), [*_cancel_all(state), end]
+
+
+def _skip(state: State, now: float) -> Step:
+    """A batch that an order skips waits for its turn as a quarantined one, unless its commit is under way."""
+    del now
+    return apply_skips(state)
+
+
+def _cut_redo(state: State, now: float) -> Step:
+    """Redos go to the end of the order, one at a time, before any new input."""
+    redo = next_redo(state)
+    if redo is None or _may_not_cut(state, now):
+        return state, []
+    uncommitted = [batch.plan for batch in state.batches.values() if batch.plan.redo_of is not None]
+    open_redos = tuple((plan.redo_of or 0, plan.txid, plan.request_id) for plan in uncommitted)
+    return replace(state, cutting=True), [CutRedo(first_txid=state.next_txid, redo=redo, open_redos=open_redos)]
+
+
 # ------------------------------------------------------------------------------------------------------------------------------- committing
 
 
 def _commit(state: State, now: float) -> Step:
     """Only the lowest uncommitted txid commits, one at a time, its plan mirrored before (R9); nothing new once ZooKeeper was silent too long (Z5)."""
     batch = state.lowest
-    if batch is None or batch.phase is not Phase.PROCESSED or state.committing or now < state.commit_not_before:
+    if batch is None or not batch.is_ready or state.committing or now < state.commit_not_before:
         return state, []
     if state.unresolved:
         return replace(state, committing=True), [Resolve(plan=batch.plan)]
-    if state.mirrored_txid < batch.plan.txid or _is_silent_too_long(state, now) or batch.processed is None:
+    if state.mirrored_txid < batch.plan.txid or _is_silent_too_long(state, now):
         return state, []
     if state.stopping is not None and state.stopping.at_once:
         return state, []
     state = replace(state.with_batch(replace(batch, phase=Phase.COMMITTING)), committing=True)
+    if batch.quarantine is not None:
+        return state, [CommitQuarantine(plan=batch.plan, quarantine=batch.quarantine)]
+    if batch.processed is None:
+        broken(f"batch {batch.plan.txid} is to be committed without results")
     return state, [Commit(plan=batch.plan, processed=batch.processed)]
 
 
@@ -62,14 +111,14 @@ def _is_silent_too_long(state: State, now: float) -> bool:
 def _mirror(state: State, now: float) -> Step:
     """Mirror the processed batches in front of the queue: in txid order without holes (R9), many in one database transaction.
 
-    Only processed ones, so that a plan whose batch cannot be processed stays replaceable by an operator (R3).
+    Only processed and quarantined ones, so that a plan whose batch cannot be processed stays replaceable by an operator (R3).
     """
     if state.mirroring or now < state.mirror_not_before or (state.stopping is not None and state.stopping.at_once):
         return state, []
     plans = []
     for txid in range(state.last_txid + 1, state.next_txid):
         batch = state.batches[txid]
-        if batch.phase not in (Phase.PROCESSED, Phase.COMMITTING):
+        if not batch.is_ready and batch.phase is not Phase.COMMITTING:
             break
         if txid > state.mirrored_txid:
             plans.append(batch.plan)
@@ -119,18 +168,16 @@ def _next_to_process(state: State, now: float) -> int | None:
 # --------------------------------------------------------------------------------------------------------------------------------- planning
 
 
-def _cut(state: State, now: float) -> Step:
-    free = state.rules.spout_pending_max - len(state.batches)
+def _may_not_cut(state: State, now: float) -> bool:
     stopped = state.stopping is not None or state.halting is not None
-    if (
-        state.cutting
-        or state.exhausted
-        or stopped
-        or free <= 0
-        or now < state.cut_not_before
-        or state.suspended_since is not None
-    ):
+    full = len(state.batches) >= state.rules.spout_pending_max
+    return state.cutting or stopped or full or now < state.cut_not_before or state.suspended_since is not None
+
+
+def _cut(state: State, now: float) -> Step:
+    if state.exhausted or _may_not_cut(state, now):
         return state, []
+    free = state.rules.spout_pending_max - len(state.batches)
     last = state.batches.get(state.next_txid - 1)
     cut = Cut(
         first_txid=state.next_txid, count=min(free, limits.PLANS_PER_CUT_MAX), previous=last.plan if last else None
@@ -176,11 +223,17 @@ def _end(state: State, now: float) -> Step:
         end = End(kind="halted", reason=halting.reason, txid=halting.txid, next_command=halting.next_command)
     elif state.stopping is not None and _is_quiet(state):
         end = End(kind="stopped", reason=state.stopping.reason)
-    elif state.exhausted and not state.batches and not state.cutting and state.checkpointed_txid >= state.last_txid:
+    elif _is_done(state):
         end = End(kind="finished", reason="the input is at its end")
     if end is None:
         return state, []
     return replace(state, ended=end), [*_cancel_all(state), end]
+
+
+def _is_done(state: State) -> bool:
+    """Nothing more will come, and everything that came or was ordered is committed."""
+    left = state.batches or state.orders or state.cutting
+    return state.exhausted and not left and state.checkpointed_txid >= state.last_txid
 
 
 def _is_quiet(state: State) -> bool:
@@ -190,12 +243,14 @@ def _is_quiet(state: State) -> bool:
     if state.cutting:
         return False
     lowest = state.lowest
-    return not (state.running - state.abandoned) and (lowest is None or lowest.phase is not Phase.PROCESSED)
+    return not (state.running - state.abandoned) and (lowest is None or not lowest.is_ready)
 
 
 def _cancel_all(state: State) -> list[Action]:
+    """What is begun gets its end, so that the next leader takes none of it for a suspect: work under way, and results that nobody will commit."""
     failure = Failure(kind="infrastructure", message="the run ended before the attempt did")
-    actions: list[Action] = []
+    unused = [batch.transaction_attempt for batch in state.batches.values() if batch.phase is Phase.PROCESSED]
+    actions: list[Action] = [RecordEnd(attempt=attempt, state="cancelled", failure=failure) for attempt in unused]
     for attempt in sorted(state.running - state.abandoned):
         actions += [Cancel(attempt=attempt), RecordEnd(attempt=attempt, state="cancelled", failure=failure)]
     return actions

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Literal
 
 from txtopo.core import limits
 from txtopo.core.events import End
 from txtopo.core.plan import Plan
-from txtopo.core.values import Failure, Processed, TransactionAttempt
+from txtopo.core.values import Failure, Processed, Quarantine, Request, TransactionAttempt
+
+PoisonPolicy = Literal["halt", "quarantine_batch"]
+"""What becomes of a batch whose attempts are used up: the topology halts, or the batch is quarantined in its place and the order goes on."""
 
 
 class Phase(Enum):
@@ -18,6 +22,8 @@ class Phase(Enum):
     PLANNED = "planned"
     PROCESSING = "processing"
     PROCESSED = "processed"
+    QUARANTINED = "quarantined"
+    """It will have no effect; waits for its turn, as a processed one does (R14)."""
     COMMITTING = "committing"
 
 
@@ -28,6 +34,7 @@ class Rules:
     spout_pending_max: int = limits.SPOUT_PENDING_MAX
     workers: int = limits.WORKERS
     attempts_max: int = limits.ATTEMPTS_MAX
+    on_poison: PoisonPolicy = "halt"
     message_timeout_s: float = limits.MESSAGE_TIMEOUT_S
     session_s: float = limits.ZOOKEEPER_SESSION_S
     postgres_away_max_s: float = limits.POSTGRES_AWAY_MAX_S
@@ -56,11 +63,41 @@ class Batch:
     progress_at: float = 0.0
     """When progress was last seen."""
     processed: Processed | None = None
+    quarantine: Quarantine | None = None
+    """Set: the batch is written as quarantined when its turn comes."""
     last_failure: Failure | None = None
 
     @property
     def transaction_attempt(self) -> TransactionAttempt:
         return TransactionAttempt(self.plan.txid, self.attempt)
+
+    @property
+    def is_ready(self) -> bool:
+        """Does it only wait for its turn?"""
+        return self.phase in (Phase.PROCESSED, Phase.QUARANTINED)
+
+    @property
+    def has_failed(self) -> bool:
+        """Did its last attempt fail, without a new one since?"""
+        return self.phase is Phase.PLANNED and self.last_failure is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """An operator's order that is being carried out."""
+
+    request: Request
+    todo: tuple[int, ...] = ()
+    """Batches that are still to be planned as redos."""
+    waiting: Mapping[int, int] = field(default_factory=dict)
+    """Txid whose commit is waited for -> the batch that the order named."""
+    results: tuple[tuple[bool, str], ...] = ()
+    """What came of each batch: well or not, in words."""
+
+    @property
+    def is_carried_out(self) -> bool:
+        """Is there nothing left to do or to wait for?"""
+        return not self.todo and not self.waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +131,8 @@ class State:
     """Attempts that occupy a worker thread, cancelled ones that have not come back included."""
     abandoned: frozenset[TransactionAttempt] = frozenset()
     """Those of `running` that were given up; their outcome will be ignored."""
+    next_attempts: Mapping[int, int] = field(default_factory=dict)
+    """First attempt id never used of txids that are not planned: they were once, and their plan was lost or dropped. Ids never go back."""
     cutting: bool = False
     cut_not_before: float = 0.0
     cut_failures: int = 0
@@ -114,12 +153,16 @@ class State:
     checkpoint_failures: int = 0
     checkpointed_txid: int = 0
     cleaned_to: int = 0
+    moved_at: float = 0.0
+    """When the last batch was committed, or, where none was waiting, the last event came: health goes by commits, not by threads that live."""
     commit_log: tuple[tuple[float, int], ...] = ()
     """(second, highest txid committed by then), for K of R8; about one entry a second, of the last minute."""
     suspended_since: float | None = None
     postgres_away_since: float | None = None
     problem: str | None = None
     """What the topology waits for, in words; shown by `status`."""
+    orders: Mapping[int, Order] = field(default_factory=dict)
+    """Operators' orders being carried out, by request id."""
     stopping: Stopping | None = None
     halting: Halting | None = None
     ended: End | None = None
@@ -146,14 +189,15 @@ class State:
 
 def first_state(
     rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
-    next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None,
+    next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
 ) -> State:  # fmt: skip
-    """The state of a driver that has just taken the lead.
+    """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
 
     `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt ended without a
     verdict to the number of times they ran alone.
     """
     attempts = next_attempts or {}
+    planned = {plan.txid for plan in plans}
     alone = suspects or {}
     batches = {
         plan.txid: Batch(
@@ -166,5 +210,6 @@ def first_state(
     }
     return State(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
-        commit_log=((now, last_txid),),
+        commit_log=((now, last_txid),), moved_at=now, exhausted=not cut,
+        next_attempts={txid: attempt for txid, attempt in attempts.items() if txid not in planned},
     )  # fmt: skip

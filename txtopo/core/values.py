@@ -74,6 +74,22 @@ class EdgeCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRow:
+    """A source record that does not parse under the declared schema: committed with its batch, beside the counts of all others."""
+
+    spout: str = ""
+    """Filled in by the executor, which knows the spout's name."""
+    path: str
+    line: int
+    """Where the record starts in its file; the header is line 1."""
+    reason: str
+    raw: bytes
+    """The record as it stands there, without its line end; the first `REJECTED_RAW_BYTES_MAX` of it."""
+    raw_bytes: int
+    """Bytes of the whole record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterResult:
     """What the executor half of one committer hands to its driver half, for one attempt."""
 
@@ -97,6 +113,9 @@ class Processed:
     read: int
     """Source records of the plan."""
     rejected: int = 0
+    """Of these: not parsable under the declared schema, as the tasks counted them."""
+    rejected_rows: tuple[RejectedRow, ...] = ()
+    """Each of them."""
     dead_lettered: int = 0
     results: tuple[CommitterResult, ...]
     """One of each committer of the topology, also where nothing arrived."""
@@ -181,3 +200,69 @@ class AttemptRecord:
     kind: FailureKind | None
     alone: bool
     """Ran with nothing beside it, because an earlier attempt was a suspect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """The decision that a batch has no effect: a ledger row in its place in the order, never an absence (R14)."""
+
+    attempt: TransactionAttempt
+    """The last attempt that was made, or attempt 0 of a batch that was never tried."""
+    reason: str
+    """For the ledger row: why, in words."""
+    request_id: int | None = None
+    """The operator's order to skip it; None: `on_poison` decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redone:
+    """What the ledger says of a batch that a redo is about to redo."""
+
+    state: Literal["applied", "quarantined"]
+    by: int | None
+    """Txid of the applied batch that redoes it already; None: none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerBatch:
+    """A batch in the ledger with its plan, as a redo needs to know it."""
+
+    txid: int
+    state: Literal["applied", "quarantined"]
+    redo_of: int | None
+    plan: bytes
+    """Canonical bytes of its plan."""
+
+
+RequestKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An operator's order to the leader, a row of `txtopo.request`."""
+
+    request_id: int
+    kind: RequestKind
+    txids: tuple[int, ...] = ()
+    """What it is about; of a retry none means every failed batch."""
+    reason: str | None = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    """What a leader noted while it carried the order out (`replan`: the digests of the plans it drops)."""
+    acted: bool = False
+    """Does the action log have a row of this order? Then an earlier leader carried it out, at least in part, and died before it answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRecord:
+    """A row of the append-only action log: written in the same database transaction as the change."""
+
+    command: str
+    """`retry`, `skip`, …, or `on_poison` where the leader acted by its own rules."""
+    txid: int | None = None
+    request_id: int | None = None
+    """The order; actor, host and reason are its own. None: the leader itself acted."""
+    reason: str | None = None
+    """Of the leader's own action."""
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    """States before and after, as JSON values."""

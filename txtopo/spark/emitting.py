@@ -6,7 +6,7 @@ import json
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -54,9 +54,11 @@ class Emitter:
     def _emit(self, run: str, order: Mapping[str, Any], index: int) -> Iterator[pa.RecordBatch]:
         tally = Tally()
         failure: Failure | None = None
-        needed = order.get("needed")
+        needed, only = order.get("needed"), order.get("only")
         try:
-            for batch in self.spout.emit_part(order["metadata"], order["parts"][index], tally):
+            # The spout parses all its columns, whichever the bolts read: which records are rejected is no matter of theirs.
+            batches = self.spout.emit_part(order["metadata"], order["parts"][index], tally)
+            for batch in batches if only is None else restrict(batches, *only.get(str(index), (0, 0))):
                 if batch.num_rows:
                     yield batch if needed is None else _blank(batch, needed)
         except Exception as error:
@@ -68,7 +70,7 @@ class Emitter:
                     spout=self.name,
                     part=index,
                     read=tally.read,
-                    rejected=tally.rejected,
+                    rejects=tuple(replace(row, spout=self.name) for row in tally.rejects),
                     failure=failure,
                     code_hash=self.code_hash,
                     version=package_version(),
@@ -91,6 +93,19 @@ class Emitter:
         return Failure(
             kind="data", message=f"{where}: {message}" if where else message, component=self.name, detail=trace
         )
+
+
+def restrict(batches: Iterator[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The tuples numbered [start, end) of a part, counted from 0; the part is read no further than to `end`."""
+    number = 0
+    while number < end:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        first, last = max(start - number, 0), min(end - number, batch.num_rows)
+        number += batch.num_rows
+        if first < last:
+            yield batch.slice(first, last - first)
 
 
 def _blank(batch: pa.RecordBatch, needed: list[str]) -> pa.RecordBatch:

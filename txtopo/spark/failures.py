@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
+from txtopo.spark.settings import WORKER_MEMORY_SETTING
 
 JVM_GONE = "the Spark driver JVM is gone"
 DETAIL_CHARACTERS_MAX = 20_000
@@ -25,6 +26,7 @@ _OVERSIZE = re.compile(
 )
 _JVM_FRAME = re.compile(r"\s+at [\w$.]+(?:/[\w$.]+)?[\w$.<>]*\(.*\)\s*$")
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
+_MEMORY = re.compile(r"(?:^|: )[\w.]*MemoryError\b")
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -87,6 +89,8 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         return Failure(kind="suspect", message="a Python worker or executor died while it ran the batch", detail=detail)
     user = python_failure(text)
     if user is not None:
+        if _MEMORY.search(user):
+            user += f"; {component or 'it'} needs more memory than a Python worker may have ({WORKER_MEMORY_SETTING})"
         return Failure(kind="data", message=user, component=component, detail=detail)
     condition = _CONDITION.search(text)
     if any(sign in text for sign in _INFRASTRUCTURE):
@@ -97,6 +101,14 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         return Failure(kind="data", message=_prefixed(text, condition[0]), component=component, detail=detail)
     # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
+
+
+def is_about_size(error: BaseException | None) -> bool:
+    """Did a job end since its results, or what a bolt kept in memory, were too large? That is a matter of many rows, and costly to repeat."""
+    if error is None:
+        return False
+    text = _text(error)
+    return _OVERSIZE.search(text) is not None or _MEMORY.search(python_failure(text) or "") is not None
 
 
 def is_jvm_gone(error: BaseException) -> bool:

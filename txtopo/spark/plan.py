@@ -79,28 +79,29 @@ class Compiler:
             if bolt.fields is not None:
                 _compare(bolt.name, bolt.fields, streams[bolt.name].schema, self._named(bolt.name))
 
-    def reusable(self) -> Reusable | None:
-        """One plan for all batches of one part, or None where it would not be exactly what planning anew gives."""
+    def reusable(self) -> tuple[Reusable | None, Mapping[str, list[str]]]:
+        """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the columns read, by spout."""
         scheduler = self._spark.sparkContext._jsc.sc().dagScheduler()
         jobs_before = scheduler.numTotalJobs()
         compiled = self.compile(dict.fromkeys(self._schemas, 1))
         executions = [counted.frame._jdf.queryExecution() for counted in compiled.counted]
-        if scheduler.numTotalJobs() != jobs_before or not all(is_reusable(execution) for execution in executions):
-            return None
         names = set().union(*(_referenced(execution.optimizedPlan()) for execution in executions))
         needed = {
             item.name: [name for name in item.spout.fields.names if name.lower() in names]
             for item in self._topology.spouts
         }
-        return Reusable(compiled=compiled, needed=needed)
+        if scheduler.numTotalJobs() != jobs_before or not all(is_reusable(execution) for execution in executions):
+            return None, needed
+        return Reusable(compiled=compiled, needed=needed), needed
 
     def _streams(self, parts: Mapping[str, int], order: str | None) -> dict[str, DataFrame]:
-        streams = {item.name: self._leaf(item.name, parts[item.name], order) for item in self._topology.spouts}
+        streams = {item.name: self.leaf(item.name, parts[item.name], order) for item in self._topology.spouts}
         for bolt in self._topology.bolts:
             streams[bolt.name] = _call(bolt, [streams[subscription.source] for subscription in bolt.inputs])
         return streams
 
-    def _leaf(self, spout: str, parts: int, order: str | None) -> DataFrame:
+    def leaf(self, spout: str, parts: int, order: str | None) -> DataFrame:
+        """The tuples of a spout, before any bolt."""
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = Emitter(
             name=spout, spout=component.spout, code_hash=self._code_hash, reports=self._reports, order=order

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
 
-from txtopo.core.values import Failure
+from txtopo.core.values import Failure, RejectedRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,8 @@ class Report:
     part: int
     """Index in `Spout.parts`."""
     read: int
-    rejected: int
+    rejects: tuple[RejectedRow, ...]
+    """With the spout's name, in source order."""
     failure: Failure | None
     """Why the emitter stopped early; not a task failure, which Spark would try four times."""
     code_hash: bytes
@@ -35,9 +36,19 @@ class Report:
         return self.spout, self.part
 
     @property
+    def rejected(self) -> int:
+        """How many of the records read do not parse under the declared schema."""
+        return len(self.rejects)
+
+    @property
+    def emitted(self) -> int:
+        """Tuples that left the spout."""
+        return self.read - self.rejected
+
+    @property
     def content(self) -> tuple[object, ...]:
         """What a rerun must repeat: everything but where it ran."""
-        return self.read, self.rejected, self.failure, self.code_hash, self.version
+        return self.read, self.rejects, self.failure, self.code_hash, self.version
 
 
 class Reports:
@@ -70,6 +81,11 @@ class Reports:
         """How many reports of an open run came in, repeated ones included; 0 for others."""
         with self._lock:
             return self._received.get(run, 0)
+
+    def so_far(self, run: str) -> dict[tuple[str, int], list[Report]]:
+        """The reports of an open run until now; it stays open."""
+        with self._lock:
+            return {key: list(found) for key, found in self._open.get(run, {}).items()}
 
     def take(self, run: str) -> dict[tuple[str, int], list[Report]]:
         """Close a run and return its reports by (spout, part); more than one for a part is a conflict. Nothing is kept."""

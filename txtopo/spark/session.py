@@ -22,7 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError
-from txtopo.spark.settings import RESULT_SETTINGS
+from txtopo.spark.settings import RESULT_SETTINGS, WORKER_MEMORY_SETTING, machine_memory_bytes, worker_memory_mib
 
 TASK_FAILURES_MAX = 4
 """Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
@@ -94,12 +94,18 @@ def settings(options: SessionOptions) -> dict[str, str]:
     master = full_master(options.master)
     merged = {**_DEFAULTS, "spark.master": master, "spark.app.name": options.app_name}
     if master.startswith("local"):
-        cores = master.partition("[")[2].partition(",")[0].rstrip("]")
+        given_cores = master.partition("[")[2].partition(",")[0].rstrip("]")
+        cores = int(given_cores) if given_cores.isdigit() else os.cpu_count() or 1
         merged |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": cores if cores.isdigit() else str(os.cpu_count() or 1),
+            "spark.sql.shuffle.partitions": str(cores),
         }
+        if master.startswith("local["):
+            merged["spark.python.daemon.module"] = "txtopo.spark.worker_daemon"
+        if master.startswith("local[") and "spark.executor.cores" not in options.conf:
+            # Each worker may have all of it: Spark divides it by `spark.executor.cores`, which means nothing on a local master.
+            merged[WORKER_MEMORY_SETTING] = f"{worker_memory_mib(machine_memory_bytes(), cores)}m"
     merged |= {**options.conf, **RESULT_SETTINGS}
     if options.py_files:
         merged["spark.submit.pyFiles"] = ",".join(options.py_files)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 RESULT_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -13,3 +15,37 @@ RESULT_SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
 """Set by txtopo, asserted at start, and not for the user to change (R12, K3)."""
+
+WORKER_MEMORY_SETTING = "spark.executor.pyspark.memory"
+"""Address space of one Python worker, enforced by the kernel: a bolt that wants more gets a MemoryError, which is a failure of the data.
+
+Without it one bolt takes the whole machine. On a `local` master txtopo sets it to a worker's share of the machine; the user's own value goes
+first, `0` means no limit. On a cluster it is the user's alone, since there it also changes how large a container is asked for.
+It is virtual memory, of which an idle worker with Arrow and pandas has 1.5 GiB already; libraries that reserve much more than they use
+(torch, CUDA) may need a higher value or 0.
+"""
+WORKER_MEMORY_SHARE = 0.75
+"""Of the machine's memory, for the Python workers of all cores together."""
+WORKER_MEMORY_MIB_MIN = 3 * 1024
+"""Where a core's share is smaller, since less leaves an ordinary bolt with Arrow and pandas no room."""
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def worker_memory_mib(memory_bytes: int, cores: int) -> int:
+    """The limit of one Python worker on a machine with so much memory, in MiB.
+
+    >>> worker_memory_mib(64 * 2**30, cores=8), worker_memory_mib(4 * 2**30, cores=4)
+    (6144, 3072)
+    """
+    return max(WORKER_MEMORY_MIB_MIN, int(memory_bytes * WORKER_MEMORY_SHARE) // 2**20 // max(1, cores))
+
+
+def machine_memory_bytes() -> int:
+    """Memory of this machine, or of the container around this process where that is less."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in map(Path, _CGROUP_LIMITS):
+        try:
+            found.append(int(path.read_text()))
+        except (OSError, ValueError):  # no such file, or the word `max`
+            continue
+    return min(found)

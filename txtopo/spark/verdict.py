@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txtopo.core.values import CommitterResult, EdgeCount, Failure
+from txtopo.core.values import CommitterResult, EdgeCount, Failure, RejectedRow
 from txtopo.spark.reports import Report
+from txtopo.spouts.rejecting import too_many_rejected
 from txtopo.topology.components import Topology
 
 PartReports = Mapping[tuple[str, int], list[Report]]
@@ -33,6 +34,7 @@ def judge(
         or emitter_failure(reports)
         or _missing(parts, reports)
         or _conflict(reports)
+        or _rejected(topology, reports)
         or _lost_rows(topology, every, results)
     )
 
@@ -41,7 +43,7 @@ def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterR
     """What spouts sent to committers that read them directly; a DataFrame bolt's own borders are not counted."""
     sent = dict.fromkeys((item.name for item in topology.spouts), 0)
     for (spout, _), found in reports.items():
-        sent[spout] += found[0].read - found[0].rejected
+        sent[spout] += found[0].emitted
     return tuple(
         EdgeCount(
             edge=f"{component.input.source} -> {component.name}",
@@ -51,6 +53,25 @@ def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterR
         for component, result in zip(topology.committers, results, strict=True)
         if component.input.source in sent
     )
+
+
+def rejected_rows(topology: Topology, reports: PartReports) -> tuple[RejectedRow, ...]:
+    """All rejected records of a batch whose reports agree: by spout, part, and their order in the source."""
+    return tuple(row for item in topology.spouts for row in _rejects_of(item.name, reports))
+
+
+def _rejects_of(spout: str, reports: PartReports) -> list[RejectedRow]:
+    return [row for key in sorted(reports) if key[0] == spout for row in reports[key][0].rejects]
+
+
+def _rejected(topology: Topology, reports: PartReports) -> Failure | None:
+    """The share is one of the whole batch, not of a part: a wrong schema must not commit empty counts."""
+    for item in topology.spouts:
+        read = sum(found[0].read for (spout, _), found in reports.items() if spout == item.name)
+        failure = too_many_rejected(item.name, item.spout.rejected_max, read, _rejects_of(item.name, reports))
+        if failure is not None:
+            return failure
+    return None
 
 
 def _other_code(reports: Sequence[Report], code_hash: bytes, version: str) -> Failure | None:
@@ -107,7 +128,7 @@ def _lost_rows(topology: Topology, reports: Sequence[Report], results: Sequence[
         if path is None:
             continue
         spout, promise = path
-        entered = sum(report.read - report.rejected for report in reports if report.spout == spout)
+        entered = sum(report.emitted for report in reports if report.spout == spout)
         if result.arrived == entered or (promise == "fewer" and result.arrived < entered):
             continue
         expected = "as many" if promise == "same" else "at most as many"

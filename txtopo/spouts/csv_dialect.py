@@ -39,11 +39,16 @@ class Header:
     """Offset of the first byte behind it."""
 
 
-@lru_cache(maxsize=8)
-def _record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
+def field_pattern(delimiter: bytes, unclosed: bytes = rb"(?!)") -> bytes:
+    """A pattern for one field; `unclosed` stands for the end of a quoted one that is never closed."""
     plain = b"[^" + re.escape(delimiter) + rb"\r\n]*+"
-    # A quoted field that meets the end of the data sets a group: that is how an unclosed quote is told.
-    first = rb'(?:"(?:[^"]++|"")*+(?:"' + plain + rb'|(\Z))|(?!")' + plain + rb")"
+    return rb'(?:"(?:[^"]++|"")*+(?:"' + plain + rb"|" + unclosed + rb')|(?!")' + plain + rb")"
+
+
+@lru_cache(maxsize=8)
+def record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
+    """A pattern for one record with its line end; a quoted field that meets the end of the data sets a group."""
+    first = field_pattern(delimiter, rb"(\Z)")
     return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
 
 
@@ -55,7 +60,7 @@ def records(data: bytes, delimiter: str, *, final: bool) -> tuple[list[Record], 
     found: list[Record] = []
     complete = 0
     size = len(data)
-    for match in _record_pattern(delimiter.encode()).finditer(data):
+    for match in record_pattern(delimiter.encode()).finditer(data):
         start, end = match.span()
         if start == end:
             break
@@ -72,8 +77,8 @@ def records(data: bytes, delimiter: str, *, final: bool) -> tuple[list[Record], 
 class LineCounter:
     """Counts physical lines over pieces of a file that follow one another."""
 
-    def __init__(self) -> None:
-        self.line = 1
+    def __init__(self, line: int = 1) -> None:
+        self.line = line
         """The line on which the next byte lies."""
         self._after_return = False
 

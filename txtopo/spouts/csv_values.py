@@ -3,12 +3,13 @@
 Accepted spellings: an empty unquoted field (or another of `null_values`, unquoted) is NULL in every type, a quoted empty one is the empty string (and no number). Integers: digits with an
 optional minus, within range (`+1` and `1.0` are none). Decimals: exact, also `1e2`; more places than declared are refused, never rounded. float and
 double: decimal, exponent, `nan`, `inf`. boolean: `true`, `false`, also with a capital or in capitals. date: `2013-01-31`. timestamp: ISO 8601, blank or `T`
-between date and time, at most microseconds; with an offset it is converted, without one it is UTC. timestamp_ntz: the same without any offset. Numbers
-and dates may have blanks around them. string: UTF-8 without the NUL character (Postgres cannot keep it). binary: the field's bytes as they are.
+between date and time, at most microseconds; with an offset it is converted, without one it is UTC. timestamp_ntz: the same without any offset. Years
+are 1 to 9999, in UTC. Numbers and dates may have blanks around them. string: UTF-8 without the NUL character (Postgres cannot keep it). binary: the field's bytes as they are.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -21,7 +22,11 @@ from txtopo.core.fields import INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.spouts.csv_dialect import column_indexes
 
-_SHOWN_MAX = 80
+BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
+"""The first half is true."""
+_DAY_US = 86_400_000_000
+_FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
+_LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
 _INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?$"
 _ZONED = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
@@ -53,26 +58,25 @@ class Decoder:
         self._indexes = column_indexes(header, fields.names)
         self._schema = arrow_schema(fields)
 
-    def only(self, field: Field) -> Decoder:
-        """The same for one field, to find out which value is wrong."""
+    def of(self, fields: Fields) -> Decoder:
+        """The same for other fields of these files."""
         return Decoder(
             self.header,
-            Fields((field,)),
+            fields,
             self.delimiter,
             may_hold_nul=self._may_hold_nul,
             may_hold_hexadecimal=self._may_hold_hexadecimal,
             null_values=self.null_values,
         )
 
-    def as_binary(self, field: Field) -> Decoder:
-        """One field's bytes, whatever they are."""
-        from txtopo.core.fields import FieldType
-
+    def lone(self, field: Field) -> Decoder:
+        """The same for one column that stands alone, to try values by themselves."""
         return Decoder(
-            self.header,
-            Fields((Field(field.name, FieldType("binary")),)),
+            (field.name,),
+            Fields((field,)),
             self.delimiter,
-            may_hold_nul=False,
+            may_hold_nul=self._may_hold_nul,
+            may_hold_hexadecimal=self._may_hold_hexadecimal,
             null_values=self.null_values,
         )
 
@@ -95,8 +99,8 @@ class Decoder:
                 null_values=list(self.null_values),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
-                true_values=["true", "True", "TRUE"],
-                false_values=["false", "False", "FALSE"],
+                true_values=list(BOOLEANS[:3]),
+                false_values=list(BOOLEANS[3:]),
             ),
         )
         try:
@@ -106,11 +110,16 @@ class Decoder:
         finally:
             reader.close()
 
-    def decode(self, data: bytes) -> list[pa.RecordBatch]:
+    def decode(self, data: bytes, *, newlines: bool = True) -> list[pa.RecordBatch]:
         """All record batches of `data` in one block; raises like `stream`."""
         # The line end in front is a blank line: without it a U+FEFF that starts the first value would be taken for a byte order mark.
         source = pa.BufferReader(b"\n" + data)
-        return list(self.stream(source, len(data) + 1, newlines=True))
+        return list(self.stream(source, len(data) + 1, newlines=newlines)) if data else []
+
+    @property
+    def empty(self) -> pa.RecordBatch:
+        """No rows of the declared fields."""
+        return pa.RecordBatch.from_pylist([], self._schema)
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []
@@ -119,20 +128,26 @@ class Decoder:
                 raise BadValueError(f"column {field.name!r} is NULL, declared NOT NULL")
             if field.type.kind == "string" and self._may_hold_nul and pc.any(pc.match_substring(column, "\0")).as_py():
                 raise BadValueError(f"column {field.name!r} holds the NUL character")
-            columns.append(self._converted(field, column))
+            columns.append(self.converted(field, column))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _parsed_type(self, field: Field) -> pa.DataType:
-        """What the CSV parser makes of a column; texts are converted afterwards, where the parser itself would read other values than stand there."""
-        as_text = field.type.kind in ("timestamp", "decimal") or self._is_checked_integer(field)
-        return pa.string() if as_text else arrow_type(field.type)
+        return pa.string() if self.is_read_as_text(field) else arrow_type(field.type)
+
+    def is_read_as_text(self, field: Field) -> bool:
+        """Texts are converted afterwards where the CSV parser itself would read other values than stand there."""
+        return field.type.kind in ("timestamp", "decimal") or self._is_checked_integer(field)
 
     def _is_checked_integer(self, field: Field) -> bool:
         return self._may_hold_hexadecimal and field.type.kind in INTEGER_KINDS
 
-    def _converted(self, field: Field, column: pa.Array) -> pa.Array:
-        if field.type.kind == "timestamp":
-            return _instants(column)
+    def converted(self, field: Field, column: pa.Array) -> pa.Array:
+        """A column as the CSV parser gives it, as the declared type; raises like `stream`."""
+        if field.type.kind in ("timestamp", "timestamp_ntz"):
+            instants = _instants(column) if field.type.kind == "timestamp" else column
+            return _within(instants, _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, field)
+        if field.type.kind == "date":
+            return _within(column, _FIRST_DAY, _LAST_DAY, field)
         if field.type.kind == "decimal":
             return _decimals(column, field)
         if self._is_checked_integer(field):
@@ -151,6 +166,14 @@ def _instants(texts: pa.Array) -> pa.Array:
     return pc.cast(pc.binary_join_element_wise(texts, suffix, ""), pa.timestamp("us", tz="UTC"))
 
 
+def _within(values: pa.Array, first: int, last: int, field: Field) -> pa.Array:
+    """Years 1 to 9999: the parser also reads the year 0, and an offset may lead out of them."""
+    bounds = pc.min_max(values)
+    if bounds["min"].is_valid and (bounds["min"].value < first or bounds["max"].value > last):
+        raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")
+    return values
+
+
 def _decimals(texts: pa.Array, field: Field) -> pa.Array:
     """Exact decimals: the parser itself accepts 1000 for decimal(5,2), and takes 02e-95 for 0.00."""
     trimmed = _matching(texts, _DECIMAL, field)
@@ -165,9 +188,7 @@ def _decimals(texts: pa.Array, field: Field) -> pa.Array:
 
 def _matching(texts: pa.Array, pattern: str, field: Field) -> pa.Array:
     """Without blanks around them; raises where one does not match."""
-    trimmed = pc.utf8_trim_whitespace(texts)
-    matches = pc.match_substring_regex(trimmed, pattern)
-    if not pc.all(matches, min_count=0).as_py():
-        wrong = trimmed.filter(pc.invert(matches))[0].as_py()
-        raise BadValueError(f"column {field.name!r} holds {wrong[:_SHOWN_MAX]!r}, which is no {field.type}")
+    trimmed = pc.utf8_trim(texts, " \t")
+    if not pc.all(pc.match_substring_regex(trimmed, pattern), min_count=0).as_py():
+        raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")
     return trimmed

@@ -57,6 +57,23 @@ class FileCoordinator:
             raise cut
         return cut
 
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        headers: list[list[str]] = []
+        files: list[dict[str, Any]] = []
+        found: list[SettledFile] = []
+        for planned in metadata["files"]:
+            path = str(planned["path"])
+            try:
+                file = self._look_at(path)
+                described, header = self._describe(file)
+            except _StillChangingError as error:
+                raise OSError(f"{path}: the file is still changing, or is being replaced") from error
+            files.append(_numbered(described, header, headers))
+            found.append(file)
+        for file, described in zip(found, files, strict=True):
+            self._watch.redo(file, bytes.fromhex(described["sha256"]))
+        return self._metadata(headers, files)
+
     def is_exhausted(self) -> bool:
         return self._context.once and self._next is None and self._watch.is_exhausted
 
@@ -78,17 +95,16 @@ class FileCoordinator:
                 # It stays in the backlog, so that it is refused again and never skipped; once repaired it differs from
                 # what settled, and has to settle anew. Files before it are a batch and not held up.
                 return self._plan(headers, files, taken) if files else error
-            if header is not None:
-                if list(header.names) not in headers:
-                    headers.append(list(header.names))
-                described["header"] = headers.index(list(header.names))
-            files.append(described)
+            files.append(_numbered(described, header, headers))
             taken.append(file)
         return self._plan(headers, files, taken) if files else None
 
     def _plan(self, headers: list[list[str]], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
         for file, described in zip(taken, files, strict=True):
             self._watch.consume(file, bytes.fromhex(described["sha256"]))
+        return self._metadata(headers, files)
+
+    def _metadata(self, headers: list[list[str]], files: list[dict[str, Any]]) -> Metadata:
         layout = {
             "kind": "csv",
             "delimiter": self._source.delimiter,
@@ -107,6 +123,18 @@ class FileCoordinator:
                 break
             chosen.append(file)
         return chosen
+
+    def _look_at(self, path: str) -> SettledFile:
+        """The file of a redo as it is now. Raises BatchDataError where it is gone or is no file any more."""
+        try:
+            with open_regular(path) as descriptor:
+                return SettledFile(path=path, stat=FileStat.of(os.fstat(descriptor)))
+        except (FileNotFoundError, NotADirectoryError, NoRegularFileError) as error:
+            raise BatchDataError(
+                f"{path}: cannot be read again, there is no file ({error.strerror or error})",
+                component=self._context.spout,
+                position=path,
+            ) from error
 
     def _describe(self, file: SettledFile) -> tuple[dict[str, Any], Header | None]:
         try:
@@ -157,3 +185,13 @@ class FileCoordinator:
             raise BatchDataError(
                 f"the path {os.fsencode(path)!r} {problem}: rename the file", component=self._context.spout
             )
+
+
+def _numbered(described: dict[str, Any], header: Header | None, headers: list[list[str]]) -> dict[str, Any]:
+    """Says which of the batch's headers the file has; one that is new is added to them."""
+    if header is None:
+        return described
+    names = list(header.names)
+    if names not in headers:
+        headers.append(names)
+    return {**described, "header": headers.index(names)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.core.fields import Fields, parse_fields
-from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES
+from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.errors import TopologyError
 from txtopo.spouts.cutting import FileCoordinator
-from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally
+from txtopo.topology.components import Input, Position, Spout, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +35,16 @@ class FileSpout(Spout):
         null_values: Sequence[str] = ("",),
         settled_s: float = FILE_SETTLED_S,
         part_bytes: int = PART_BYTES,
+        on_bad_line: Literal["reject", "fail"] = "reject",
+        rejected_max: float = REJECTED_MAX,
     ) -> None:
         """`path` is a folder, a file or a glob; `fields` are the columns to read, found by the header's names, others are ignored.
 
         A batch closes at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is input once its size and mtime
         are equal in two looks at least `settled_s` seconds apart. A larger file without quotes is read in parts of `part_bytes`.
         An unquoted value that is one of `null_values` is NULL; by default only the empty one is, so `NA` and `null` are text.
+        A record that does not parse is kept as a rejected row beside its batch, or fails the batch with `on_bad_line="fail"`; a batch of which
+        more than the share `rejected_max` (0 to 1) is rejected fails.
         """
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "\0" in text:
@@ -61,6 +65,12 @@ class FileSpout(Spout):
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
             raise TopologyError(f"FileSpout: settled_s {settled_s!r} is no number of seconds")
         self.settled_s = float(settled_s)
+        if on_bad_line not in ("reject", "fail"):
+            raise TopologyError(f"FileSpout: on_bad_line {on_bad_line!r} is neither 'reject' nor 'fail'")
+        self.on_bad_line = on_bad_line
+        if isinstance(rejected_max, bool) or not isinstance(rejected_max, int | float) or not 0 <= rejected_max <= 1:
+            raise TopologyError(f"FileSpout: rejected_max {rejected_max!r} is no share from 0 to 1")
+        self.rejected_max = float(rejected_max)
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         return FileCoordinator(self, context)
@@ -73,7 +83,13 @@ class FileSpout(Spout):
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
         from txtopo.spouts.csv_reading import emit_pieces
 
-        return emit_pieces(metadata, part["pieces"], self.fields, tally)
+        return emit_pieces(metadata, part["pieces"], self.fields, tally, fail=self.on_bad_line == "fail")
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        """Reads the part again; raises BatchDataError where the source changed meanwhile."""
+        from txtopo.spouts.csv_reading import locate_record
+
+        return locate_record(metadata, part["pieces"], number)
 
     def warm_up(self) -> None:
         import txtopo.spouts.csv_reading  # noqa: F401
@@ -92,6 +108,8 @@ class FileSpout(Spout):
             "delimiter": self.delimiter,
             "null_values": list(self.null_values),
             "settled_s": self.settled_s,
+            "on_bad_line": self.on_bad_line,
+            "rejected_max": self.rejected_max,
         }
 
 

@@ -105,6 +105,12 @@ class FileWatch:
         self._consumed[file.path] = fingerprint
         self._consumed_stats[file.path] = file.stat
 
+    def redo(self, file: SettledFile, fingerprint: bytes) -> None:
+        """The file, input before, is read again as it is now: it is not said to have changed, and it is no input of a later batch either."""
+        self._consumed[file.path] = fingerprint
+        self._consumed_stats[file.path] = file.stat
+        self._watched.pop(file.path, None)
+
     def put_back(self, file: SettledFile) -> None:
         """The file changed while it was fingerprinted: it has to settle again. In a `once` run it is left for the next one."""
         self._backlog.remove(file)

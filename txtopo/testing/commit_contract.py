@@ -24,7 +24,9 @@ from txtopo.testing.ledger_driver import (
     LedgerWorld,
     Row,
     committer,
+    die_at,
     lead_on,
+    rejected_row,
     result_of,
 )
 
@@ -173,7 +175,11 @@ class CommitContract:
         driver = lead_on(world)
         plan = driver.ready(1)
 
-        for wrong in ({"edges": (EdgeCount(edge="a>b", sent=2, received=1),)}, {"read": 1, "rejected": 2}):
+        wrongs: list[dict[str, Any]] = [
+            {"edges": (EdgeCount(edge="a>b", sent=2, received=1),)},
+            {"read": 1, "rejected": 2, "rejected_rows": (rejected_row(2), rejected_row(3))},
+        ]
+        for wrong in wrongs:
             outcome = driver.commit(plan, **wrong)
             assert isinstance(outcome, Aborted)
             assert outcome.failure.kind == "data"
@@ -225,7 +231,7 @@ class CommitContract:
         """A database transaction that was not committed never was."""
         driver = lead_on(world)
         plan = driver.ready(1)
-        self._die_at(listen, point)
+        die_at(listen, point)
 
         with pytest.raises(KeyboardInterrupt):
             driver.commit(plan)
@@ -241,7 +247,7 @@ class CommitContract:
         """What was committed stays, and is not applied again."""
         driver = lead_on(world)
         plan = driver.ready(1)
-        self._die_at(listen, CrashPoint.COMMITTED)
+        die_at(listen, CrashPoint.COMMITTED)
 
         with pytest.raises(KeyboardInterrupt):
             driver.commit(plan)
@@ -294,11 +300,3 @@ class CommitContract:
                 session.commit()
 
         assert world.rows("flights_count") == {}
-
-    @staticmethod
-    def _die_at(listen: Callable[[faults.Listener], None], point: CrashPoint) -> None:
-        def die(reached: CrashPoint, _: int | None) -> None:
-            if reached is point:
-                raise KeyboardInterrupt
-
-        listen(die)

@@ -76,8 +76,9 @@ class CoordinatorContract:
             lambda old: old.restore_plan(plan(2)),
             lambda old: old.record_attempts({1: 1}),
             lambda old: old.checkpoint(1, 2),
+            lambda old: old.drop_plans({1: plan(1).bytes}),
         ],
-        ids=["record_plans", "restore_plan", "record_attempts", "checkpoint"],
+        ids=["record_plans", "restore_plan", "record_attempts", "checkpoint", "drop_plans"],
     )
     def test_old_leader_changes_nothing(
         self, world: CoordinatorWorld, write: Callable[[TopologyCoordinator], None]
@@ -314,6 +315,48 @@ class CoordinatorContract:
 
         view = coordinator.read()
         assert (view.mark, sorted(view.plans), dict(view.attempts)) == (2, [3], {3: 0})
+
+    def test_dropped_plans_are_gone_and_their_attempt_ids_are_not(self, world: CoordinatorWorld) -> None:
+        """R3's one exception: the whole suffix goes, ids never go back, and the same txids may be planned anew."""
+        leading(world.open(), 1).record_plans([plan(1), plan(2), plan(3)])
+        later = leading(world.open(), 2)
+        later.record_attempts({2: 3})
+
+        later.drop_plans({2: plan(2).bytes, 3: plan(3).bytes})
+        later.record_plans([plan(2, "other.csv")])
+
+        view = later.read()
+        assert dict(view.plans) == {1: plan(1).bytes, 2: plan(2, "other.csv").bytes}
+        assert dict(view.attempts) == {1: 0, 2: 3, 3: 0}
+
+    @pytest.mark.parametrize(
+        "wrong", [{2: b"{}", 3: plan(3).bytes}, {2: plan(2).bytes}], ids=["other bytes", "not the whole suffix"]
+    )
+    def test_nothing_is_dropped_that_is_not_exactly_what_was_found(
+        self, world: CoordinatorWorld, wrong: dict[int, bytes]
+    ) -> None:
+        """R3: a plan is removed only by the order that names it, and never out of the middle."""
+        coordinator = leading(world.open(), 1)
+        coordinator.record_plans([plan(1), plan(2), plan(3)])
+
+        with pytest.raises(LeadLost):
+            coordinator.drop_plans(wrong)
+
+        assert sorted(coordinator.read().plans) == [1, 2, 3]
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_plans_may_be_dropped_again_after_a_lost_reply(self, world: CoordinatorWorld, applied: bool) -> None:
+        """Z6: what happened is found done."""
+        session = LossySession(world.open())
+        coordinator = leading(session, 1)
+        coordinator.record_plans([plan(1), plan(2)])
+        session.lose_multis = [applied]
+        with pytest.raises(ZooKeeperUnavailable):
+            coordinator.drop_plans({2: plan(2).bytes})
+
+        coordinator.drop_plans({2: plan(2).bytes})
+
+        assert sorted(coordinator.read().plans) == [1]
 
     @pytest.mark.parametrize("path", [PATHS.epoch, PATHS.mark, PATHS.attempts, PATHS.plan(1)])
     @pytest.mark.parametrize("data", [b"", b"garbage", b'{"v":99}', b"[1]", b'{"v":1}', b"\xff\xfe"])

@@ -219,6 +219,82 @@ class ExecutorContract:
             assert isinstance(outcome, Processed)
             self.check_counts(outcome, [path])
 
+    def test_records_that_do_not_parse_are_kept_beside_the_counts_of_all_others(self, tmp_path: Path) -> None:
+        """Each is counted and kept with file, line, reason and raw text, in the order of the source, in however many parts it is read."""
+        lines = [f"shop{at % 3},2024-01-{at % 9 + 1:02},{at}.50,{at}" for at in range(60)]
+        only_good = _write(tmp_path.parent / f"{tmp_path.name}-good.csv", HEADER, *lines)
+        for at, bad in ((50, "south,2024-01-01,1.00"), (31, "south,,,many"), (30, "south,2024-02-30,,1")):
+            lines.insert(at, bad)
+        path = _write(tmp_path / "a.csv", HEADER, *lines)
+        for part_bytes in (10_000, 150):
+            outcome = self.one(tmp_path, part_bytes=part_bytes)
+
+            (result,) = outcome.results
+            assert counted(result.rows) == recount([only_good])
+            assert (outcome.read, outcome.rejected, result.arrived) == (63, 3, 60)
+            found = outcome.rejected_rows
+            assert [(row.spout, row.path, row.line) for row in found] == [(SPOUT, str(path), at) for at in (32, 34, 54)]
+            assert [row.raw for row in found] == [
+                b"south,2024-02-30,,1",
+                b"south,,,many",
+                b"south,2024-01-01,1.00",
+            ]
+            assert [row.raw_bytes for row in found] == [len(row.raw) for row in found]
+            assert all(row.reason for row in found) and "'amount'" in found[1].reason
+
+    def test_which_records_are_rejected_does_not_depend_on_what_is_counted(self, tmp_path: Path) -> None:
+        """Plan and declared schema alone decide: a column that nobody reads is parsed all the same."""
+        _write(tmp_path / "a.csv", HEADER, *["north,2024-01-01,1.00,1"] * 19, "north,2024-01-01,1.00,many")
+        topology = self.topology(tmp_path)
+        builder = TopologyBuilder("contract")
+        builder.set_spout(SPOUT, topology.spouts[0].spout)
+        builder.set_committer_bolt(COMMITTER, CountCommitter("by_day", ["day"])).fields_grouping(SPOUT, ["day"])
+
+        (outcome,) = self.run(builder.build(), plan_batches(topology))
+
+        assert isinstance(outcome, Processed), outcome
+        assert (outcome.read, outcome.rejected, outcome.results[0].arrived) == (20, 1, 19)
+        assert [row.line for row in outcome.rejected_rows] == [21]
+
+    def test_the_share_of_rejected_records_is_one_of_the_whole_batch(self, tmp_path: Path) -> None:
+        """A wrong schema must not commit empty counts; a part or a file of a batch may be bad as a whole."""
+        bad = _write(tmp_path / "a.csv", HEADER, *["north,2024-01-01,1.00,many"] * 3)
+        _write(tmp_path / "b.csv", HEADER, *["north,2024-01-01,1.00,1"] * 3)
+        options: dict[str, Any] = {"files_per_batch": 2, "part_bytes": 10}
+
+        kept = self.one(tmp_path, part_bytes=10, rejected_max=0.5)
+        topology = self.topology(tmp_path, rejected_max=0.49, **options)
+        (failed,) = self.run(topology, plan_batches(topology))
+
+        assert (kept.read, kept.rejected) == (6, 3)
+        assert isinstance(failed, Failed), failed
+        assert (failed.failure.kind, failed.failure.component) == ("data", SPOUT)
+        assert failed.failure.position == f"{bad}:2"
+        assert "3 of 6 records rejected" in failed.failure.message
+
+    def test_processing_a_plan_again_rejects_the_same_records(self, tmp_path: Path) -> None:
+        """Repeating an attempt's plan gives the same results, rejected records included."""
+        _write(tmp_path / "a.csv", HEADER, *["north,2024-01-01,1.00,1", "north,2024-01-01,1.00,many"] * 5)
+        topology = self.topology(tmp_path, rejected_max=0.5, part_bytes=30)
+        planned = plan_batches(topology)
+
+        first, second = (self.run(topology, planned, attempt)[0] for attempt in (0, 1))
+
+        assert isinstance(first, Processed) and isinstance(second, Processed)
+        assert len(first.rejected_rows) == 5
+        assert first.rejected_rows == second.rejected_rows
+
+    def test_sums_of_large_integers_do_not_wrap(self, tmp_path: Path) -> None:
+        """Sums are exact beyond the 64 bits of what is summed, for each key and for NULL."""
+        path = _write(
+            tmp_path / "a.csv", HEADER, *[f"{shop},,,{2**63 - 1}" for shop in ("north", "north", "north", "")]
+        )
+
+        outcome = self.one(tmp_path, fields=FIELDS.replace("amount int", "amount bigint"))
+
+        self.check_counts(outcome, [path])
+        assert counted(outcome.results[0].rows)[("north", None)] == (3, Decimal(0), 3 * (2**63 - 1))
+
     def test_a_bad_line_fails_its_own_attempt_and_no_other(self, tmp_path: Path) -> None:
         """One bad file never makes its neighbours look bad; the failure names component, file and line."""
         first = _write(tmp_path / "a.csv", HEADER, "north,2024-01-01,1.00,1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 import traceback
@@ -21,6 +22,7 @@ from txtopo.core.values import (
 )
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment
+from txtopo.spouts.rejecting import too_many_rejected
 from txtopo.testing.aggregating import Aggregator, Overflow
 from txtopo.topology.components import Tally, Topology
 
@@ -119,7 +121,7 @@ class InProcessExecutor:
             )
             return Failed(attempt=assignment.attempt, failure=failure)
 
-    def _process(self, assignment: Assignment, run: _Run) -> Processed:
+    def _process(self, assignment: Assignment, run: _Run) -> Outcome:
         started_s = time.monotonic()
         component = self._topology.spouts[0]
         committers = self._topology.committers
@@ -130,6 +132,10 @@ class InProcessExecutor:
             for at, aggregator in enumerate(aggregators):
                 arrived[at] += batch.num_rows
                 aggregator.add(batch)
+        rejects = tuple(dataclasses.replace(reject, spout=component.name) for reject in tally.rejects)
+        failure = too_many_rejected(component.name, component.spout.rejected_max, tally.read, rejects)
+        if failure is not None:
+            return Failed(attempt=assignment.attempt, failure=failure)
         results = []
         for committer, aggregator, rows_in in zip(committers, aggregators, arrived, strict=True):
             try:
@@ -147,6 +153,7 @@ class InProcessExecutor:
             code_hash=self._code_hash,
             read=tally.read,
             rejected=tally.rejected,
+            rejected_rows=rejects,
             results=tuple(results),
             edges=tuple(
                 EdgeCount(edge=f"{component.name} -> {result.committer}", sent=sent, received=result.arrived)

@@ -31,6 +31,9 @@ from txtopo.testing.ledger_driver import (
     lead_on,
     result_of,
 )
+from txtopo.testing.order_contract import OrderContract
+from txtopo.testing.quarantine_contract import QuarantineContract, RejectContract
+from txtopo.testing.redo_contract import RedoContract
 from txtopo.topology.components import CommitterComponent, Subscription
 
 
@@ -116,9 +119,11 @@ class ClaimContract:
             lambda: ledger.end_attempt(lead, attempt, "cancelled", None),
             lambda: ledger.heartbeat(lead, "running", None, 1),
             lambda: ledger.answer_request(lead, 1, "done", "yes"),
+            lambda: ledger.note_progress(lead, 1, {}),
             lambda: ledger.note_end(lead, "stopped", None, None),
             lambda: ledger.resolve(lead, 1, plan.digest),
             lambda: old.commit(plan),
+            lambda: old.quarantine(plan),
         ]
 
         for write in writes:
@@ -140,6 +145,8 @@ class ClaimContract:
 
         with pytest.raises(Fenced):
             driver.commit(plan)
+        with pytest.raises(Fenced):
+            driver.quarantine(plan)
         with pytest.raises(Fenced):
             driver.ledger.heartbeat(driver.lead, "running", None, 1)
 
@@ -258,29 +265,6 @@ class AttemptContract:
 
         assert world.attempt_state(1, 0) == "failed"
 
-    def test_orders_reach_the_leader_and_are_answered_once(self, world: LedgerWorld) -> None:
-        """The heartbeat returns open requests; an answered one does not come again."""
-        driver = lead_on(world)
-        request_id = world.ask_to_stop()
-
-        found = driver.ledger.heartbeat(driver.lead, "running", "waiting for ZooKeeper", 5)
-        driver.ledger.answer_request(driver.lead, request_id, "done", "stopping")
-
-        assert [(request.request_id, request.kind, dict(request.arguments)) for request in found] == [
-            (request_id, "stop", {"now": True})
-        ]
-        assert list(driver.ledger.heartbeat(driver.lead, "running", None, 5)) == []
-        driver.ledger.note_end(driver.lead, "halted", "gap", 5)
-
-    def test_an_order_for_the_leader_before_is_refused_at_takeover(self, world: LedgerWorld) -> None:
-        """A stop was meant for the leader that was there; the next one must not end because of it."""
-        lead_on(world)
-        world.ask_to_stop()
-
-        following = lead_on(world)
-
-        assert list(following.ledger.heartbeat(following.lead, "running", None, 0)) == []
-
     def test_closed_ledger_does_nothing(self, world: LedgerWorld) -> None:
         """R15: after step-down no connection is left to write with."""
         driver = lead_on(world)
@@ -363,5 +347,15 @@ class TargetContract:
         assert len(world.rows("flights_count")) == 3
 
 
-class LedgerContract(ClaimContract, MirrorContract, AttemptContract, CommitContract, TargetContract):
+class LedgerContract(
+    ClaimContract,
+    MirrorContract,
+    AttemptContract,
+    CommitContract,
+    RejectContract,
+    QuarantineContract,
+    RedoContract,
+    OrderContract,
+    TargetContract,
+):
     """All of it."""

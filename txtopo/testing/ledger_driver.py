@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from txtopo import faults
-from txtopo.committers.commit import commit_batch
+from txtopo.committers.commit import commit_batch, quarantine_batch
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Plan
@@ -20,8 +20,12 @@ from txtopo.core.values import (
     CommitterResult,
     Lead,
     Processed,
+    Quarantine,
+    RejectedRow,
+    RequestKind,
     TransactionAttempt,
 )
+from txtopo.faults import CrashPoint
 from txtopo.ports import AttemptStart, Claim, Claimed, Ledger, MirrorEntry
 from txtopo.topology.components import CommitterComponent, Input, Subscription
 
@@ -48,8 +52,26 @@ class LedgerWorld(Protocol):
     def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
         """Make the committer's target table with rows that no topology has counted."""
 
-    def ask_to_stop(self) -> int:
+    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """Leave an operator's order; returns its id."""
+
+    def order(self, request_id: int) -> Row:
+        """State, answer and progress of an order."""
+
+    def actions(self) -> list[Row]:
+        """Rows (actor, command, reason, request id, txid, before, after) of the action log, oldest first."""
+
+    def rejected(self, txid: int) -> list[Row]:
+        """Rows (spout, path, line, reason, raw, raw_bytes) of a batch's rejected records, by line."""
+
+    def ledger_row(self, txid: int) -> Row | None:
+        """State, reason, redo_of, number of rejected records of a batch; None: it is not in the ledger."""
+
+    def reversed(self, txid: int) -> dict[str, int]:
+        """Contribution rows that the batch took back, by committer."""
+
+    def change_by_hand(self, table: str, key: Row, numbers: Row | None) -> None:
+        """Overwrite a row of a target table, or delete it, behind the ledger's back."""
 
     def attempt_state(self, txid: int, attempt: int) -> str | None:
         """State of a remembered attempt."""
@@ -81,6 +103,12 @@ def result_of(rows: Sequence[Row], name: str = "by_route", **wrong: Any) -> Comm
     """A committer's result; `wrong` overrides a number."""
     numbers = {"arrived": sum(row[2] for row in rows), "row_count": len(rows), **wrong}
     return CommitterResult(committer=name, rows=table_of(rows), bytes=100, **numbers)
+
+
+def rejected_row(line: int, **other: Any) -> RejectedRow:
+    """A record that did not parse; `other` overrides."""
+    values = {"spout": "spout", "path": "/in/1.csv", "reason": "distance: no int", "raw": b"AA,JFK,x", "raw_bytes": 8}
+    return RejectedRow(line=line, **{**values, **other})
 
 
 class Driver:
@@ -126,6 +154,10 @@ class Driver:
         self.begin(txid)
         return plan
 
+    def redo(self, txid: int, redo_of: int, request_id: int | None = None) -> Plan:
+        """Plan, mirror and begin a batch that redoes another one with the same file."""
+        return self.ready(txid, path=f"/in/{redo_of}.csv", kind="redo", redo_of=redo_of, request_id=request_id)
+
     def processed(self, txid: int, rows: Sequence[Row] = ROWS, **other: Any) -> Processed:
         """What came out of the processing phase: the same rows for every committer."""
         results = tuple(result_of(rows, component.name) for component in self.committers)
@@ -141,6 +173,11 @@ class Driver:
     def commit(self, plan: Plan, rows: Sequence[Row] = ROWS, **other: Any) -> CommitOutcome:
         """One try at the commit."""
         return commit_batch(self.ledger, self.lead, plan, self.processed(plan.txid, rows, **other), self.committers)
+
+    def quarantine(self, plan: Plan, reason: str = "poison", attempt: int = 0, **other: Any) -> CommitOutcome:
+        """One try at the quarantine."""
+        quarantine = Quarantine(attempt=TransactionAttempt(other.pop("of", plan.txid), attempt), reason=reason, **other)
+        return quarantine_batch(self.ledger, self.lead, plan, quarantine)
 
 
 def claim_for(topology: str = TOPOLOGY, **other: Any) -> Claim:
@@ -166,6 +203,16 @@ def lead_on(world: LedgerWorld, *committers: CommitterComponent, topology: str =
     driver = Driver(ledger, ledger.claim_fence(claim_for(topology, **other)), committers or (committer(),))
     ledger.prepare_targets(driver.lead, driver.committers)
     return driver
+
+
+def die_at(listen: Callable[[faults.Listener], None], point: CrashPoint) -> None:
+    """From now on whoever reaches the crash point dies of a KeyboardInterrupt."""
+
+    def die(reached: CrashPoint, _: int | None) -> None:
+        if reached is point:
+            raise KeyboardInterrupt
+
+    listen(die)
 
 
 @pytest.fixture

@@ -123,6 +123,8 @@ class SimulatedDriver:
     rules: Rules = field(default_factory=lambda: Rules(workers=3))
     code_hash: bytes = b"code-1"
     once: bool = True
+    cut: bool = True
+    """Is new input planned?"""
     make_executor: Callable[[Topology, bytes], Executor] = InProcessExecutor
     said: list[str] = field(default_factory=list)
     watch: Callable[[State], None] = lambda state: None
@@ -132,6 +134,11 @@ class SimulatedDriver:
     def run(self) -> End:
         """Take the lead and run to the end. Whatever ends it, its session is gone afterwards and its database transactions are rolled back."""
         chance = random.Random(self.seed)
+        while (end := self._run_once(chance)).kind == "replan":
+            pass  # as a driver process does: the plans are dropped when it takes the lead anew
+        return end
+
+    def _run_once(self, chance: random.Random) -> End:
         session = MemorySession(self.stores.zookeeper)
         self.session = session
         ledger = MemoryLedger(self.stores.postgres, self.topology.name)
@@ -158,6 +165,7 @@ class SimulatedDriver:
         planner = Planner(
             lead=leadership.lead, spout=self.topology.spouts[0], coordinator=coordinator, ledger=ledger, clock=self.stores.clock, once=self.once,
             say=self.said.append, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
+            committers=self.topology.committers,
         )  # fmt: skip
         planner.open(leadership.reconciled.plans)
         executor = self.make_executor(self.topology, self.code_hash)
@@ -169,9 +177,9 @@ class SimulatedDriver:
         reconciled = leadership.reconciled
         state = first_state(
             self.rules, self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
-            mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects,
+            mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
         )  # fmt: skip
-        return Runner(world).run(state)
+        return Runner(world).run(state, leadership.requests)
 
 
 class KillAt:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
+from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
+from txtopo.core.values import RejectedRow
 from txtopo.errors import broken
 
 if TYPE_CHECKING:
@@ -52,6 +54,12 @@ class SpoutCoordinator(Protocol):
         Raises BatchDataError when the input cannot be a batch (a missing column), OSError for trouble that may pass.
         """
 
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        """Metadata of a batch that redoes the one with `metadata`: the same inputs, with schema and fingerprints as they are now.
+
+        Never moves the source. Raises BatchDataError where an input is gone or cannot be a batch, OSError for trouble that may pass.
+        """
+
     def is_exhausted(self) -> bool:
         """In a `once` run: True when nothing more will come."""
 
@@ -64,8 +72,24 @@ class Tally:
     """What a task counts while it emits one part."""
 
     read: int = 0
-    """Source records so far."""
-    rejected: int = 0
+    """Source records so far, rejected ones included."""
+    rejects: list[RejectedRow] = field(default_factory=list)
+    """Those that do not parse under the declared schema, in source order."""
+
+    @property
+    def rejected(self) -> int:
+        """How many of them."""
+        return len(self.rejects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a tuple comes from."""
+
+    position: str
+    """`file:line`."""
+    raw: str
+    """The record as it stands there, readable and not endless."""
 
 
 class Spout(ABC):
@@ -73,6 +97,8 @@ class Spout(ABC):
 
     fields: Fields
     """Declared schema of the tuples it emits."""
+    rejected_max: float = REJECTED_MAX
+    """Share of a batch's records that may be rejected; more fails the batch."""
 
     @abstractmethod
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
@@ -88,6 +114,10 @@ class Spout(ABC):
 
         Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault, naming file and line.
         """
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        """Where in the source the tuple stands that `emit_part` emits as its `number`-th (from 0); None where the source knows no positions."""
+        return None
 
     def warm_up(self) -> None:  # noqa: B027 - most spouts have nothing to do here
         """Called in tasks before the first batch is there: import what `emit_part` needs, so that the first batch does not wait for it."""

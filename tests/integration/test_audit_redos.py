@@ -1,0 +1,324 @@
+"""The audit of rejected records, quarantined batches, redos, actions and orders: right where nothing was changed, and every change is found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from tests.kit.audited import Leader, run_batches, select
+from tests.kit.audits import Audited, findings
+from tests.kit.orders import write_orders
+
+
+def test_a_run_with_rejects_quarantine_and_redos_matches(redone: Audited) -> None:
+    """Promise: no fault gives MATCH and 0; every check compares something; what was redone says as which batch."""
+    code, report = redone.audit()
+
+    assert report["findings"] == []
+    assert (code, report["verdict"], report["holes"]) == (0, "MATCH", [])
+    assert {check["name"] for check in report["checks"] if not check["comparisons"]} == set()
+    batches = {one["txid"]: one for one in report["batches"]}
+    assert {txid: one["redone_as"] for txid, one in batches.items() if one["redone_as"]} == {3: 9, 4: 7, 8: 9}
+    assert {txid: one["redo_of"] for txid, one in batches.items() if one["redo_of"]} == {7: 4, 8: 3, 9: 8}
+    assert {txid: one["recounted"] for txid, one in batches.items()} == {
+        1: 20, 2: 21, 3: None, 4: None, 5: 20, 6: 20, 7: 20, 8: None, 9: 20,
+    }  # fmt: skip
+    assert (batches[4]["state"], batches[4]["reason"]) == ("quarantined", "its supplier withdrew it")
+    assert (batches[2]["read"], batches[2]["rejected"], batches[2]["contributed"]) == (21, 1, {"totals": 20})
+
+
+def test_actions_and_orders_are_in_the_report(redone: Audited) -> None:
+    """Promise: actions with time, actor, host, command, txid, reason, before and after; orders with their answers."""
+    _, report = redone.audit("--no-recount")
+
+    assert [(one["command"], one["txid"], one["actor"], one["host"], one["reason"], one["order_id"]) for one in report["actions"]] == [
+        ("skip", 4, "ada", "desk", "its supplier withdrew it", 1), ("redrive", 7, "ada", "desk", "redrive of 4", 2),
+        ("recompute", 8, "ada", "desk", "recompute of 3", 3), ("recompute", 9, "ada", "desk", "recompute of 8", 4),
+    ]  # fmt: skip
+    assert report["actions"][1]["before"] == {"batch": 4, "state": "quarantined"}
+    assert report["actions"][1]["after"]["state"] == "applied"
+    assert [(one["order_id"], one["kind"], one["txids"], one["state"]) for one in report["orders"]] == [
+        (1, "skip", [4], "done"), (2, "redrive", [4], "done"), (3, "recompute", [3], "done"), (4, "recompute", [8], "done"),
+    ]  # fmt: skip
+
+
+FAULTS: dict[str, tuple[str, set[int], list[str]]] = {
+    "rejected row deleted": ("rejects.rows", {2}, ["delete from txtopo.rejected_row"]),
+    "rejected row added": ("rejects.rows", {5}, ["insert into txtopo.rejected_row select topology, 5, spout, path, 7, reason, raw, raw_bytes from txtopo.rejected_row"]),
+    "rejected row of no batch": ("ledger.gaps", {77}, ["insert into txtopo.rejected_row select topology, 77, spout, path, 7, reason, raw, raw_bytes from txtopo.rejected_row"]),
+    "rejected row of a quarantined batch": ("quarantine.empty", {4}, ["insert into txtopo.rejected_row select topology, 4, spout, path, 7, reason, raw, raw_bytes from txtopo.rejected_row"]),
+    "rejected row handed to another file": ("rejects.rows", {2}, ["update txtopo.rejected_row set path = path || 'x'"]),
+    "reverse row edited": ("redo.reversed", {8}, ["update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a1', 'shop 1') and reverses = 3"]),
+    "reverse row and table edited": (
+        "redo.reversed", {8},
+        ["update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a0', 'shop 2') and reverses = 3",
+         "update order_totals set price = price - 1 where (article, shop) = ('a0', 'shop 2')"],
+    ),
+    "reverse row deleted": ("redo.reversed", {9}, ["delete from order_totals_contribution where (txid, article, shop) = (9, 'a1', 'shop 9') and reverses = 8"]),
+    "reverse row of another batch": ("redo.reversed", {9}, ["update order_totals_contribution set reverses = 5 where (txid, article, shop) = (9, 'a1', 'shop 9') and reverses = 8"]),
+    "reversed edited": ("redo.reversed", {8}, ["update txtopo.committer_count set reversed = reversed - 1 where txid = 8"]),
+    "redo of nothing takes back": ("redo.reversed", {7}, ["insert into order_totals_contribution values (7, 4, 'shop 9', 'a1', -1, -1, -1)"]),
+    "contribution of a quarantined batch": ("contributions.known", {4}, ["insert into order_totals_contribution values (4, null, 'shop 9', 'a1', 1, 1, 1)"]),
+    "counts of a quarantined batch": ("quarantine.empty", {4}, ["insert into txtopo.committer_count values ('orders', 4, 'totals', 1, 1, 1, 1, 0, 0, 1)"]),
+    "redo_of edited": ("ledger.seal", {9}, ["update txtopo.ledger set redo_of = 5 where txid = 9"]),
+    "redo_of removed": ("source.holes", {4}, ["update txtopo.ledger set redo_of = null where txid = 7"]),
+    "redo_of ahead": ("redo.chain", {9}, ["alter table txtopo.ledger drop constraint ledger_check3", "update txtopo.ledger set redo_of = 12 where txid = 9"]),
+    "redone twice": ("redo.chain", {8, 9}, ["drop index txtopo.redone_once", "update txtopo.ledger set redo_of = 3 where txid = 9"]),
+    "in effect twice": ("source.holes", {3, 8, 9}, ["drop index txtopo.redone_once", "update txtopo.ledger set redo_of = 3 where txid = 9"]),
+    "redo quarantined": ("source.holes", {4}, ["update txtopo.ledger set state = 'quarantined', reason = 'x', committers = 0 where txid = 7"]),
+    "plan kind edited": ("redo.chain", {8}, ["""update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"redo"', '"cut"'), 'UTF8') where txid = 8"""]),
+    "plan edited": ("plan.digest", {8}, ["update txtopo.plan set bytes = bytes || ' ' where txid = 8"]),
+    "order removed from plan": ("redo.chain", {8}, ["""update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"request_id":3', '"request_id":null'), 'UTF8') where txid = 8"""]),
+    "files of the redo replaced": ("redo.chain", {8}, ["update txtopo.source_file set path = path || 'x' where txid = 8"]),
+    "redo's files taken for new ones": ("plan.files", {8}, ["drop index txtopo.consumed_once", "update txtopo.source_file set redo = false where txid = 8"]),
+    "files taken for a redo's": ("plan.files", {5}, ["update txtopo.source_file set redo = true where txid = 5"]),
+    "quarantine not signed": ("actions.signed", {4}, ["delete from txtopo.action where txid = 4"]),
+    "redo not signed": ("actions.signed", {9}, ["delete from txtopo.action where txid = 9"]),
+    "action about another batch": ("actions.signed", {7}, ["update txtopo.action set txid = 1 where txid = 7"]),
+    "action says otherwise": ("actions.signed", {4}, ["""update txtopo.action set after = '{"state": "applied"}' where txid = 4"""]),
+    "action twice": ("actions.signed", {4}, ["insert into txtopo.action (topology, actor, host, command, reason, txid, before, after) select topology, actor, host, command, reason, txid, before, after from txtopo.action where txid = 4"]),
+    "action on a plain batch": ("actions.signed", {5}, ["""insert into txtopo.action (topology, actor, host, command, txid, before, after) values ('orders', 'eve', 'x', 'skip', 5, '{}', '{}')"""]),
+    "action by another": ("actions.signed", {4}, ["update txtopo.action set actor = 'eve' where txid = 4"]),
+    "order by another": ("actions.signed", {4}, ["update txtopo.request set actor = 'eve' where request_id = 1"]),
+    "reason of an order edited": ("actions.signed", {8}, ["update txtopo.request set reason = 'x' where request_id = 3"]),
+    "reason of an action edited": ("actions.signed", {4}, ["""update txtopo.action set after = after || '{"reason": "x"}' where txid = 4"""]),
+    "action on another batch redone": ("actions.signed", {8}, ["""update txtopo.action set before = before || '{"batch": 5}' where txid = 8"""]),
+    "order of a quarantine removed": ("actions.signed", {4}, ["delete from txtopo.request where request_id = 1"]),
+    "action about no batch": ("actions.signed", {77}, ["update txtopo.action set txid = 77 where txid = 7"]),
+    "order removed": ("actions.signed", {8}, ["delete from txtopo.request where request_id = 3"]),
+    "reason edited": ("ledger.seal", {4}, ["update txtopo.ledger set reason = 'x' where txid = 4"]),
+    "attempt of a quarantined batch applied": (
+        "ledger.attempts", {4},
+        ["insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) values ('orders', 4, 0, 1, sha256('x'), 'applied', now())"],
+    ),
+    "plan of a hole removed": ("plan.digest", {4}, ["update txtopo.ledger set redo_of = null where txid = 7", "update txtopo.fence set last_txid = 20", "delete from txtopo.plan where txid = 4"]),
+}  # fmt: skip
+"""Name -> the check that has to find it, txids that have to be named, what to do."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_in_what_went_wrong_is_mismatch_and_named(redone: Audited, name: str) -> None:
+    """Promise: each planted fault gives MISMATCH and 1 and names the txid, also without the recount."""
+    check, txids, statements = FAULTS[name]
+    redone.plant(*statements)
+
+    code, report = redone.audit("--no-recount")
+
+    found = [one for one in findings(report) if one["check"] == check]
+    assert (code, report["verdict"]) == (1, "MISMATCH")
+    assert txids <= {txid for one in found for txid in one["txids"]}, report["findings"]
+
+
+REJECT_FAULTS = {
+    "raw edited": "update txtopo.rejected_row set raw = 'no/such,prise'",
+    "moved": "update txtopo.rejected_row set line = 3, raw = raw",
+    "length edited": "update txtopo.rejected_row set raw_bytes = raw_bytes + 1",
+    "another record in its place": "update txtopo.rejected_row set line = 2",
+}
+
+
+@pytest.mark.parametrize("name", REJECT_FAULTS)
+def test_a_rejected_row_that_is_not_what_stands_in_the_file_is_found_by_the_recount(redone: Audited, name: str) -> None:
+    """Promise: each stored record equals the one that stands at its line, and each that does not parse is among them."""
+    redone.plant(REJECT_FAULTS[name])
+
+    (without, _), (code, report) = redone.audit("--no-recount"), redone.audit()
+
+    assert (without, code) == (0, 1)
+    assert {*[one["check"] for one in findings(report)]} >= {"rejects.lines"}
+    assert {txid for one in findings(report) for txid in one["txids"]} == {2}
+
+
+def test_a_record_that_was_rejected_for_nothing_is_found(redone: Audited) -> None:
+    """Promise: a record that counts nowhere although nothing is wrong with it is a MISMATCH, also where all numbers agree."""
+    line = redone.file(5).read_text().splitlines()[3]
+    redone.plant(
+        f"insert into txtopo.rejected_row select topology, 5, spout, '{redone.file(5)}', 4, 'x', '{line}', {len(line)} from txtopo.rejected_row",
+        "update txtopo.ledger set rejected = 1 where txid = 5",
+    )
+
+    code, report = redone.audit()
+
+    said = [one["message"] for one in findings(report) if one["check"] == "rejects.lines"]
+    assert code == 1
+    assert said == [f"{redone.file(5)}:4 was rejected (x), but nothing is wrong with it"]
+
+
+def test_a_record_that_the_audit_cannot_judge_is_3(audited: Audited) -> None:
+    """Promise: a spelling on which readers disagree is UNVERIFIED, never MATCH, and never called wrong."""
+    write_orders(audited.folder, 2)
+    with audited.file(2).open("a") as out:
+        out.write("7,shop 1,a1,1,0e60\n")
+    run_batches(audited.dsn, orders_topology(audited.folder))
+
+    code, report = audited.audit()
+
+    assert (code, report["verdict"], report["batches"][1]["rejected"]) == (3, "UNVERIFIED", 1)
+    assert [(one["check"], one["txids"]) for one in report["findings"]] == [("rejects.lines", [2])]
+    assert report["findings"][0]["message"].endswith("how such a value is spelled leaves room for doubt")
+
+
+def test_the_source_is_compared_with_the_last_redo(redone: Audited) -> None:
+    """Promise: from the redo on its fingerprints count; a later change is a MISMATCH of the redo, not of the batch redone."""
+    redone.file(3).write_text(redone.file(3).read_text().replace("shop 9", "shop 8"))
+
+    code, report = redone.audit()
+
+    assert code == 1
+    assert [(one["check"], one["txids"]) for one in findings(report)] == [("source.content", [9])]
+
+
+def test_a_hole_is_wrong_until_it_is_redone(audited: Audited) -> None:
+    """Promise: records that are in no target are a MISMATCH, with the command that brings them back; quarantined redos fill no hole."""
+    write_orders(audited.folder, 3)
+    with closing(Leader(audited.dsn, orders_topology(audited.folder))) as leader:
+        leader.cut(quarantined={2: "bad"})
+        one = audited.audit()
+        leader.redo(2, "redrive", quarantined="failed again")
+        two, (_, text) = audited.audit(), audited.text()
+        leader.redo(2, "redrive")
+        three = audited.audit()
+
+    assert [(code, report["holes"]) for code, report in (one, two, three)] == [(1, [2]), (1, [2]), (0, [])]
+    assert [(one["check"], one["txids"]) for one in two[1]["findings"]] == [("source.holes", [2])]
+    assert {one["txid"]: one["redone_as"] for one in three[1]["batches"]} == {1: None, 2: 5, 3: None, 4: 5, 5: None}
+    assert text.splitlines()[-1] == "next       txtopo redrive orders 2"
+
+
+def test_a_failed_redo_of_an_applied_batch_is_no_hole(audited: Audited) -> None:
+    """Promise: the batch that it was to redo stays in effect, and is compared with its source."""
+    write_orders(audited.folder, 2)
+    with closing(Leader(audited.dsn, orders_topology(audited.folder))) as leader:
+        leader.cut()
+        leader.redo(1, quarantined="failed")
+
+    code, report = audited.audit()
+
+    assert (code, report["holes"], report["findings"]) == (0, [], [])
+    assert [one["recounted"] for one in report["batches"]] == [20, 20, None]
+    audited.file(1).write_text("gone")
+    assert [one["txids"] for one in audited.audit()[1]["findings"]] == [[1]]
+
+
+@pytest.mark.parametrize("wanted", ["3", "4", "7..", "8", "9", "..4", "4..8"])
+def test_a_range_with_redos_is_compared_with_batches_outside_it(redone: Audited, wanted: str) -> None:
+    """Promise: a range finds what a redo took back and whether a hole was filled, wherever the other batch is."""
+    code, report = redone.audit(wanted)
+
+    assert (code, report["findings"]) == (0, [])
+
+
+def test_a_fault_in_a_redo_shows_in_a_range_that_begins_with_it(redone: Audited) -> None:
+    """Promise: the batch redone is read for it, also outside the range."""
+    redone.plant("update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a1', 'shop 1') and reverses = 3")  # fmt: skip
+
+    assert {(one["check"], *one["txids"]) for one in redone.audit("8..8")[1]["findings"]} >= {("redo.reversed", 8)}
+
+
+GOLDEN = """\
+orders  MISMATCH  batches 1 to 9: 1 wrong
+
+MISMATCH  batch 4: it is quarantined, but no action says by whom and why  [actions.signed]
+
+not compared, by design
+  source.content: redone by a later batch, whose source counts (2 batches)
+  source.content: nothing was counted of a quarantined batch
+
+check  verdict  comparisons  what  with
+source.content  MATCH  6  existence, size and sha-256 of every input file  the plan
+source.records  MATCH  6  records counted in the files  the ledger's read and rejected
+source.holes  MATCH  6  batches cut from the source  the one batch of each that is in effect
+source.keys  MATCH  95  counts and sums a key, recounted from the files  the contributions of the batch
+rejects.rows  MATCH  18  rejected records kept  the ledger's rejected and the files consumed
+rejects.lines  MATCH  1  records that do not parse, and their bytes  the rejected records kept
+plan.digest  MATCH  18  sha-256 of the plan's bytes  the digests of plan and ledger row
+plan.files  MATCH  18  the files named in the plan  the files remembered as consumed
+ledger.gaps  MATCH  10  txids of the ledger  1 to the fence's last txid
+ledger.order  MATCH  26  times of planning, attempt and commit  the order of the txids
+ledger.epochs  MATCH  18  epochs and incarnations along the ledger  the rows before and the fence
+ledger.chain  MATCH  19  the digest that each batch follows  the digest of the batch before
+ledger.seal  MATCH  10  the seal, recomputed from the row and its counts  the seal stored
+ledger.counts  MATCH  33  arrived, results and number of committers  counted, written + ignored, the row's own word
+ledger.equation  MATCH  8  read - rejected - dead-lettered  what arrived at each committer
+ledger.attempts  MATCH  9  the attempt that was applied  the ledger row
+quarantine.empty  MATCH  2  quarantined batches  a reason, and nothing counted or rejected
+redo.chain  MATCH  21  redos, their plans and their files  the batch that each redoes
+redo.reversed  MATCH  16  contributions that a redo took back  those of the batch redone, negated
+actions.signed  MISMATCH  16  redos and quarantined batches  the action log and the orders
+contributions.rows  MATCH  24  rows, weights and digest of the contributions  results, counted and digest
+contributions.known  MATCH  8  txids of the contributions  the applied rows of the ledger
+target.keys  MATCH  21  the target table, key by key  the sum over all contributions
+
+batches  8 MATCH, 1 MISMATCH; 0 planned ahead, not audited
+records  121 read by the runs, 121 counted again in the files of 6 batches
+rejected  1 of these records
+attempts  8 applied, 1 failed; failed for: 1 data
+as of  TIME
+
+phase  sum  median  longest
+earlier attempts  SPAN  SPAN  SPAN
+processing  SPAN  SPAN  SPAN
+turn and commit  SPAN  SPAN  SPAN
+first attempt to commit  SPAN  SPAN  SPAN
+
+failed attempts of these batches
+  5:1 data in files at /in/a.csv:7: a bad line
+
+quarantined batches
+  4 redone as 7: its supplier withdrew it
+
+batches whose place a later one took
+  3 redone as 9
+  8 redone as 9
+
+actions
+  TIME ada@desk redrive 7 (order 2): redrive of 4  batch 4, state quarantined -> batch 7, state applied, counted {"totals": 20}
+  TIME ada@desk recompute 8 (order 3): recompute of 3  batch 3, state applied -> batch 8, state applied, counted {"totals": 20}
+  TIME ada@desk recompute 9 (order 4): recompute of 8  batch 8, state applied -> batch 9, state applied, counted {"totals": 20}
+
+orders
+  1 TIME ada@desk skip 4: its supplier withdrew it  done, carried out
+  2 TIME ada@desk redrive 4: redrive of 4  done, carried out
+  3 TIME ada@desk recompute 3: recompute of 3  done, carried out
+  4 TIME ada@desk recompute 8: recompute of 8  done, carried out
+
+next  txtopo show orders 4"""
+"""Without times, durations and the width of columns."""
+
+
+def masked(text: str) -> Iterator[str]:
+    """What differs from run to run left out: times, durations, and how wide they make a column."""
+    for line in text.splitlines():
+        line = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", line)
+        line = re.sub(r"[\d.]+\u2009?[\u00a0 ]?(?:ms|s|min)\b", "SPAN", line)
+        yield re.sub(r" {2,}", "  ", line).rstrip()
+
+
+def test_the_text_of_an_audit_with_everything_in_it(redone: Audited) -> None:
+    """Promise: golden test of the report with all its sections."""
+    redone.plant(
+        "delete from txtopo.action where txid = 4",
+        "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, kind, component, position, message, ended_at) "
+        "values ('orders', 5, 1, 1, sha256('x'), 'failed', 'data', 'files', '/in/a.csv:7', 'a bad line', now())",
+    )
+
+    code, text = redone.text()
+
+    assert code == 1
+    assert "\n".join(masked(text)) == GOLDEN
+
+
+def test_the_log_shows_hostile_words_as_text(redone: Audited) -> None:
+    """Promise: reasons are hostile input: no escape codes reach the terminal."""
+    redone.plant(
+        "update txtopo.request set reason = E'\\x1b[2J' || reason", "update txtopo.action set actor = E'\\x1b[31m'"
+    )
+
+    _, text = redone.text("--no-recount")
+
+    assert "\x1b" not in text
+    assert select(redone.dsn, "select count(*) from txtopo.action where actor like E'\\x1b%'") == [(4,)]

@@ -1,0 +1,125 @@
+"""Compares the action log and the operators' orders with the ledger: every redo and every quarantine is signed for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from txtopo.audit.verdicts import ActionTaken, Findings, OrderGiven
+
+SIGNED = "actions.signed"
+LISTED_MAX = 10_000
+"""Actions, and orders, in a report."""
+_REDOING = frozenset({"redrive", "recompute"})
+_MAKING = _REDOING | {"skip", "on_poison"}
+"""Commands that a batch owes its redo or its quarantine to: one, logged with it."""
+_STATES = {"applied": "applied", "committed": "applied", "quarantined": "quarantined"}
+
+
+class Actions:
+    """The action log and the orders of a topology, as far as they are about the range."""
+
+    def __init__(self, actions: Iterable[Any], orders: Iterable[Any], first: int, last: int, whole: bool) -> None:
+        """`whole`: everything, also what is about no batch."""
+        self._of: dict[int, list[ActionTaken]] = defaultdict(list)
+        self._orders: dict[int, OrderGiven] = {row.request_id: _order(row) for row in orders}
+        self._whole = whole
+        self._named: set[int] = set()
+        self.taken: list[ActionTaken] = []
+        for row in actions:
+            one = _action(row)
+            if one.txid is not None:
+                self._of[one.txid].append(one)
+            if whole or (one.txid is not None and first <= one.txid <= last):
+                self.taken.append(one)
+                self._named.update(() if one.order_id is None else (one.order_id,))
+
+    @property
+    def given(self) -> list[OrderGiven]:
+        """All orders, or in a range those that its batches and actions name."""
+        return [one for key, one in sorted(self._orders.items()) if self._whole or key in self._named]
+
+    def check(self, findings: Findings, row: Any, planned_order: int | None) -> None:
+        """One batch. `planned_order`: the order that its plan names."""
+        txid = row.txid
+        actions = self._of.pop(txid, [])
+        due = row.redo_of is not None or row.state == "quarantined"
+        made = [one.command for one in actions if one.command in _MAKING]
+        if due or made:
+            what = f"it redoes batch {row.redo_of}" if row.redo_of is not None else f"it is {row.state}"
+            log = f"the action log has {', '.join(made)} of it" if made else "no action says by whom and why"
+            findings.equal(SIGNED, len(made) == int(due), f"{what}, but {log}", txid)
+        for one in actions:
+            self._check_words(findings, row, one)
+        if planned_order is not None:
+            self._named.add(planned_order)
+            findings.equal(SIGNED, planned_order in self._orders, f"its plan names order {planned_order}, which is gone", txid)  # fmt: skip
+
+    def _check_words(self, findings: Findings, row: Any, one: ActionTaken) -> None:
+        """What an action says of a batch: as ledger and order have it."""
+        said = _state(one.after)
+        if said is not None:
+            findings.equal(SIGNED, said == row.state, f"the action log says that it was {said}, the ledger {row.state}", row.txid)  # fmt: skip
+        if said == "quarantined":
+            reason = one.after.get("reason")
+            findings.equal(SIGNED, reason == row.reason, f"quarantined for {row.reason!r}, by the action log for {reason!r}", row.txid)  # fmt: skip
+        if one.command in _REDOING:
+            of = one.before.get("batch")
+            findings.equal(SIGNED, of == row.redo_of, f"it redoes batch {row.redo_of}, by the action log {of}", row.txid)  # fmt: skip
+        if one.order_id is None:
+            return
+        order = self._orders.get(one.order_id)
+        if order is None:
+            findings.wrong(SIGNED, f"an action on it names order {one.order_id}, which is gone", row.txid)
+            return
+        words = (one.actor, one.host, one.reason)
+        ordered = (order.actor or "unknown", order.host or "unknown", order.reason or one.reason)
+        findings.equal(SIGNED, words == ordered, f"its action is of {_of(words)}, order {order.order_id} of {_of(ordered)}", row.txid)  # fmt: skip
+
+    def check_rest(self, findings: Findings, committed: int) -> None:
+        """Actions on batches that were not seen: behind the ledger's end none can have changed anything for good."""
+        for txid, actions in sorted(self._of.items()):
+            if txid > committed and (state := _state(actions[-1].after)) is not None:
+                findings.wrong(SIGNED, f"the action log says that it was {state}, the ledger has no such batch", txid)
+
+
+def _state(after: Mapping[str, Any]) -> str | None:
+    """The ledger's word for the state that an action says it left; None where it says none that the ledger knows."""
+    state = after.get("state")
+    return _STATES.get(state) if isinstance(state, str) else None
+
+
+def _of(words: tuple[str, str, str | None]) -> str:
+    return f"{words[0]}@{words[1]} for {words[2]!r}"
+
+
+def _action(row: Any) -> ActionTaken:
+    return ActionTaken(
+        action_id=row.action_id,
+        at=row.at,
+        actor=row.actor,
+        host=row.host,
+        command=row.command,
+        txid=row.txid,
+        reason=row.reason,
+        order_id=row.request_id,
+        before=row.before if isinstance(row.before, Mapping) else {"": row.before},
+        after=row.after if isinstance(row.after, Mapping) else {"": row.after},
+    )
+
+
+def _order(row: Any) -> OrderGiven:
+    arguments = row.arguments if isinstance(row.arguments, Mapping) else {}
+    txids = arguments.get("txids", ())
+    return OrderGiven(
+        order_id=row.request_id,
+        kind=row.kind,
+        txids=tuple(one for one in txids if isinstance(one, int)) if isinstance(txids, list) else (),
+        at=row.created_at,
+        actor=row.actor,
+        host=row.host,
+        reason=row.reason,
+        state=row.state,
+        answer=row.answer,
+    )

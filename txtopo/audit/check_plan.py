@@ -1,0 +1,78 @@
+"""Compares a batch's plan with its ledger row: the bytes and their digest, whose batch it is, what it follows and what it redoes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.audit.check_redos import CHAIN
+from txtopo.audit.verdicts import Findings
+from txtopo.core import limits
+
+DIGEST = "plan.digest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """Checks plans, one by one."""
+
+    findings: Findings
+    topology: str
+    last_txid: int
+    newest_txid: int
+    """The highest txid that redoes nothing; retention keeps its plan."""
+    holes: frozenset[int]
+    """Quarantined batches that nothing redoes; retention keeps their plans."""
+
+    def check(self, row: Any, plan: Any | None) -> int | None:
+        """The plan of the cut that was applied; returns the order that it names."""
+        if plan is None:
+            self._check_expired(row)
+            return None
+        digest = hashlib.sha256(bytes(plan.bytes)).digest()
+        self.findings.equal(
+            DIGEST,
+            digest == bytes(plan.digest) == bytes(row.digest),
+            f"the plan's bytes have digest {digest.hex()[:16]}, the plan says {short(plan.digest)}, the ledger {short(row.digest)}",
+            row.txid,
+        )
+        try:
+            said = json.loads(bytes(plan.bytes))
+            about = (said["topology"], said["incarnation"], said["txid"], said["cut"], said["redo_of"])
+            previous, kind, order = said["previous"], said["kind"], said["request_id"]
+        except (ValueError, KeyError, TypeError) as error:
+            self.findings.wrong(DIGEST, f"its plan cannot be read: {error!r}", row.txid)
+            return None
+        self.findings.equal(
+            DIGEST,
+            about == (self.topology, row.incarnation, row.txid, row.cut, row.redo_of),
+            f"its plan is of topology, incarnation, txid, cut and redo {about}",
+            row.txid,
+        )
+        self.findings.equal(
+            "ledger.chain",
+            previous == bytes(row.prev_digest or b"").hex(),
+            f"its plan follows digest {str(previous)[:16]}, its ledger row {short(row.prev_digest)}",
+            row.txid,
+        )
+        expected = "cut" if row.redo_of is None else "redo"
+        self.findings.equal(
+            CHAIN, kind == expected, f"its plan is of kind {kind!r}, its ledger row of a {expected}", row.txid
+        )
+        if row.redo_of is not None:
+            self.findings.equal(CHAIN, isinstance(order, int), "it is a redo, but its plan names no order", row.txid)
+        return order if isinstance(order, int) else None
+
+    def _check_expired(self, row: Any) -> None:
+        recent = row.txid > self.last_txid - limits.METADATA_KEPT_TXIDS
+        if recent or row.txid == self.newest_txid or row.txid in self.holes:
+            self.findings.wrong(DIGEST, "its plan is gone", row.txid)
+        else:
+            self.findings.by_design(DIGEST, "the plan has expired")
+
+
+def short(value: Any) -> str:
+    """The beginning of a digest."""
+    return "nothing" if value is None else bytes(value).hex()[:16]

@@ -1,0 +1,161 @@
+"""Which batches are in effect: follows the redos of every batch, finds those whose records count nowhere or twice, and what a redo took back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from txtopo.audit.check_contributions import Contributed
+from txtopo.audit.describing import CommitterTables
+from txtopo.audit.verdicts import Findings
+
+HOLES, CHAIN, REVERSED, EMPTY = "source.holes", "redo.chain", "redo.reversed", "quarantine.empty"
+NOBODY = Contributed()
+
+
+class Chains:
+    """The quarantined batches and the redos of one topology, whole, whatever range is audited.
+
+    A chain is a batch that was cut from the source, its redos, and theirs. One of it has to be in effect: applied, and redone by no applied batch.
+    """
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        """`rows`: txid, redo_of and state of every ledger row that is quarantined or a redo."""
+        self._states: dict[int, str] = {}
+        self._redo_of: dict[int, int] = {}
+        self._redos: dict[int, list[int]] = defaultdict(list)
+        for row in rows:
+            self._states[row.txid] = row.state
+            if row.redo_of is not None and 0 < row.redo_of < row.txid:
+                self._redo_of[row.txid] = row.redo_of
+                self._redos[row.redo_of].append(row.txid)
+        self._effective = {root: self._in_effect(root) for root in self._roots()}
+
+    @property
+    def redone(self) -> frozenset[int]:
+        """Txids that another batch redoes, or was to redo."""
+        return frozenset(self._redos)
+
+    @property
+    def holes(self) -> tuple[int, ...]:
+        """Txids of batches cut from the source of which nothing is in effect."""
+        return tuple(sorted(root for root, effective in self._effective.items() if not effective))
+
+    def redone_before(self, first: int, last: int) -> list[int]:
+        """Txids below a range that a batch of the range redoes."""
+        redos = self._redo_of.items()
+        return sorted({redo_of for txid, redo_of in redos if first <= txid <= last and redo_of < first})
+
+    def is_applied(self, txid: int | None) -> bool:
+        """Of a txid that is in the ledger."""
+        return txid is not None and self._states.get(txid, "applied") == "applied"
+
+    def applied_redos(self, txid: int) -> list[int]:
+        """The applied batches that redo this one."""
+        return [redo for redo in self._redos.get(txid, ()) if self._states[redo] == "applied"]
+
+    def redone_as(self, txid: int) -> int | None:
+        """The batch in effect in its place; None: itself, or none at all."""
+        effective = self._effective.get(self._root(txid), [])
+        return effective[-1] if effective and txid not in effective else None
+
+    def check(self, findings: Findings, first: int, last: int) -> None:
+        """Every chain whose cut batch is in the range: one of it is in effect."""
+        chains = [root for root in self._effective if first <= root <= last]
+        redos = sum(first <= txid <= last for txid in self._redo_of)
+        findings.compared(HOLES, max(0, last - first + 1 - redos - len(chains)))
+        for root in sorted(chains):
+            effective = self._effective[root]
+            if not effective:
+                findings.equal(
+                    HOLES, False, "it is quarantined and no applied batch redoes it: its records are in no table", root
+                )
+                continue
+            named = ", ".join(map(str, effective))
+            findings.equal(HOLES, len(effective) == 1, f"its records count {len(effective)} times: batches {named} are in effect", root, *effective)  # fmt: skip
+
+    def _roots(self) -> set[int]:
+        return {self._root(txid) for txid in (*self._states, *self._redos)}
+
+    def _root(self, txid: int) -> int:
+        while txid in self._redo_of:
+            txid = self._redo_of[txid]
+        return txid
+
+    def _in_effect(self, root: int) -> list[int]:
+        """Batches of a chain that are applied and not redone by an applied one. A cut batch that is not quarantined is applied."""
+        found, waiting = [], [root]
+        while waiting:
+            txid = waiting.pop()
+            waiting += self._redos.get(txid, ())
+            if self._states.get(txid, "applied") == "applied" and not self.applied_redos(txid):
+                found.append(txid)
+        return sorted(found)
+
+
+def check_redo(findings: Findings, row: Any, chains: Chains) -> None:
+    """What a redo's ledger row says of the batch that it redoes."""
+    if row.redo_of is None:
+        return
+    findings.equal(CHAIN, 0 < row.redo_of < row.txid, f"it redoes batch {row.redo_of}, which is not before it", row.txid)  # fmt: skip
+    applied = chains.applied_redos(row.redo_of)
+    findings.equal(
+        CHAIN,
+        len(applied) <= 1,
+        f"batches {', '.join(map(str, applied))} are all applied as redos of batch {row.redo_of}",
+        row.txid,
+    )
+
+
+def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone: Sequence[Any]) -> None:
+    """A redo reads the files of the batch that it redoes, with the content they have by then."""
+    if row.redo_of is None:
+        return
+    other = sorted({(one.spout, one.path) for one in files} ^ {(one.spout, one.path) for one in redone})
+    findings.equal(
+        CHAIN,
+        not other,
+        f"{len(other)} files differ between it and batch {row.redo_of}, which it redoes, first {other[0][1] if other else ''}",
+        row.txid,
+    )
+
+
+def check_taken_back(
+    findings: Findings, row: Any, counts: Any, committer: CommitterTables, own: Contributed, redone: Contributed | None
+) -> None:
+    """One committer's reversed rows of one batch: those of the batch redone, negated, each of them, and none of a batch that redoes nothing.
+
+    `redone` is None where the batch redone is quarantined or there is none: then there is nothing to take back.
+    """
+    who, txid = f"committer {committer.name}", row.txid
+    due = redone or NOBODY
+    findings.equal(
+        REVERSED,
+        own.reversed_rows == counts.reversed == due.rows and own.reversed_of <= {row.redo_of},
+        f"{who} takes back {own.reversed_rows} contributions of {_batches(own.reversed_of)}, its batch recorded {counts.reversed}, "
+        f"{'batch ' + str(row.redo_of) if row.redo_of else 'a batch that redoes nothing'} has {due.rows} to take back",
+        txid,
+    )
+    findings.equal(
+        REVERSED,
+        (own.reversed_weight, own.reversed_digest) == (due.weight, due.digest),
+        f"{who}: what it takes back is not what batch {row.redo_of} contributed "
+        f"(weight {own.reversed_weight}, digest {own.reversed_digest}; contributed were {due.weight}, {due.digest})",
+        txid,
+    )
+
+
+def check_quarantined(findings: Findings, row: Any, counts: Sequence[Any], edges: Sequence[Any], rejected: int) -> None:
+    """A quarantined batch has a reason and no effect. Contributions to it are nobody's, and are found as such."""
+    if row.state != "quarantined":
+        return
+    findings.equal(EMPTY, bool(row.reason), "it is quarantined without a reason", row.txid)
+    left = [f"{number} {what}" for number, what in ((len(counts), "counts of committers"), (len(edges), "counts of edges"), (rejected, "rejected records")) if number]  # fmt: skip
+    findings.equal(
+        EMPTY, not left and not row.rejected, f"it is quarantined, but has {', '.join(left) or 'numbers'}", row.txid
+    )
+
+
+def _batches(txids: Iterable[int]) -> str:
+    return "batch " + ", ".join(map(str, sorted(txids))) if txids else "no batch"

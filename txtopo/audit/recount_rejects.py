@@ -1,0 +1,106 @@
+"""Goes along the rejected records that were kept of a file, in step with the records that the audit reads there, and judges each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from txtopo.audit.recount_records import CsvRecord
+from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
+
+TOLD_MAX = 5
+"""Remarks of a batch that are told; the rest is counted."""
+_END = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptReject:
+    """A rejected record as it was kept."""
+
+    line: int
+    reason: str
+    raw: bytes
+    raw_bytes: int
+
+
+@dataclass(slots=True)
+class Remarks:
+    """The first few things that were noticed, and how many there were."""
+
+    number: int = 0
+    _first: list[str] = field(default_factory=list)
+
+    def add(self, remark: str) -> None:
+        """One more."""
+        self.number += 1
+        if len(self._first) < TOLD_MAX:
+            self._first.append(remark)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """To be told one by one."""
+        more = self.number - len(self._first)
+        return [*self._first, f"{more} more records like these"] if more else self._first
+
+
+@dataclass(slots=True)
+class Judged:
+    """What came out over a batch."""
+
+    compared: int = 0
+    rejected: int = 0
+    """Records that the audit takes for rejected ones too; where it cannot judge, what was kept decides."""
+    wrong: Remarks = field(default_factory=Remarks)
+    unsure: Remarks = field(default_factory=Remarks)
+
+
+class Kept:
+    """The rejected records kept of one file."""
+
+    def __init__(self, path: str, rows: Iterator[KeptReject], judged: Judged) -> None:
+        """`rows` in the order of their lines."""
+        self._path = path
+        self._rows = rows
+        self._judged = judged
+        self._next: KeptReject | None = None
+        self.line = 0
+        """Where the next one starts; beyond every line when there is none."""
+        self._advance()
+
+    def judge(self, record: CsvRecord, reason: str | None, doubtful: bool) -> bool:
+        """One record: `reason` says why the audit's reader refuses it, `doubtful` that it may err. True: its values count."""
+        self._pass_over(record.line)
+        kept = self._next if self.line == record.line else None
+        judged, where = self._judged, f"{self._path}:{record.line}"
+        if kept is None and reason is None:
+            return True
+        judged.compared += 1
+        judged.rejected += reason is not None if not doubtful else kept is not None
+        if kept is None:
+            (judged.unsure if doubtful else judged.wrong).add(
+                f"{where} does not parse ({reason}), but is not among the rejected records"
+            )
+            return False
+        self._advance()
+        raw = record.raw
+        if (kept.raw, kept.raw_bytes) != (raw[:REJECTED_RAW_BYTES_MAX], len(raw)):
+            judged.wrong.add(f"{where}: the rejected record that was kept is not the one that stands there")
+        if reason is None:
+            (judged.unsure if doubtful else judged.wrong).add(
+                f"{where} was rejected ({kept.reason}), but nothing is wrong with it"
+            )
+        return False
+
+    def end(self) -> None:
+        """Behind the last record."""
+        self._pass_over(_END)
+
+    def _pass_over(self, line: int) -> None:
+        while self.line < line:
+            self._judged.compared += 1
+            self._judged.wrong.add(f"{self._path}:{self.line}: a rejected record was kept, but no record starts there")
+            self._advance()
+
+    def _advance(self) -> None:
+        self._next = next(self._rows, None)
+        self.line = _END if self._next is None else self._next.line

@@ -1,0 +1,69 @@
+"""What the stored plan of a batch says: its inputs, put together from pieces where they are long, and what it redoes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import RowMapping
+
+from txtopo.audit import statements
+from txtopo.audit.listing import one
+from txtopo.audit.model import SourceFile
+from txtopo.core.plan import read_plan
+from txtopo.errors import Halted
+
+_PART_KEY = "$part"
+"""A file list too long for a plan is a pointer under this key, to a piece in `plan_part`."""
+_WHERE = "table txtopo.plan"
+
+
+def redo_of(data: bytes) -> int | None:
+    """The txid that this plan redoes; None also where it cannot be read, which `metadata_of` tells."""
+    try:
+        return read_plan(bytes(data), _WHERE).redo_of
+    except Halted:
+        return None
+
+
+def metadata_of(connection: Connection, plan: RowMapping | None) -> tuple[Mapping[str, Any], str | None]:
+    """What the plan says, by spout, pieces put back; or why it cannot be said. A plan that cannot be read must not hide the rest."""
+    if plan is None:
+        return {}, None
+    try:
+        stored = read_plan(bytes(plan["bytes"]), _WHERE).metadata
+        return {spout: _whole(connection, value) for spout, value in stored.items()}, None
+    except (Halted, ValueError) as error:
+        return {}, str(error)
+
+
+def _whole(connection: Connection, metadata: Any) -> Any:
+    if not isinstance(metadata, Mapping) or _PART_KEY not in metadata:
+        return metadata
+    part = one(connection, statements.PLAN_PART, digest=str(metadata[_PART_KEY]))
+    if part is None:
+        raise Halted(f"table txtopo.plan_part has no piece {metadata[_PART_KEY]}")
+    return json.loads(bytes(part["bytes"]))
+
+
+def files_of(metadata: Mapping[str, Any], consumed: Sequence[RowMapping]) -> tuple[SourceFile, ...]:
+    """Inputs as `source_file` remembers them for ever, with the sizes that the plan knows."""
+    sizes = {(spout, path): size for spout, value in metadata.items() for path, size in _sizes(value)}
+    return tuple(
+        SourceFile(
+            spout=row["spout"],
+            path=row["path"],
+            size=sizes.get((row["spout"], row["path"])),
+            fingerprint=row["fingerprint"],
+        )
+        for row in consumed
+    )
+
+
+def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:
+    files = metadata.get("files") if isinstance(metadata, Mapping) else None
+    for entry in files if isinstance(files, list) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("size"), int):
+            yield str(entry.get("path")), entry["size"]

@@ -1,0 +1,69 @@
+"""`txtopo events`: what happened, in one timeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from txtopo.cli.common import NotFoundError, dsn_of, no_topology, verb
+
+if TYPE_CHECKING:
+    from txtopo.audit.timeline import Timeline, TimelineEvent
+
+LIMIT = 100
+LIMIT_MAX = 100_000
+POLL_S = 0.5
+"""Seconds between two looks with --follow."""
+
+
+@verb("events")
+@click.argument("topology")
+@click.argument("txid", type=click.IntRange(1, 2**63 - 1), required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is new, until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="The last so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, each with its schema version.")
+@click.pass_context
+def events(context: click.Context, topology: str, txid: int | None, follow: bool, limit: int, as_json: bool) -> None:
+    """Show what happened to TOPOLOGY, or to its batch TXID, oldest first: plans, attempts, batches, orders, actions, the last leader.
+
+    The attempt that was applied ends with its batch's commit.
+    """
+    from txtopo.audit import reading
+    from txtopo.audit.timeline import Timeline
+    from txtopo.audit.timeline_text import event_json, event_line
+    from txtopo.cli.terminal import width_of_terminal
+
+    def tell(found: Sequence[TimelineEvent]) -> None:
+        for event in found:
+            click.echo(event_json(event) if as_json else event_line(event, width_of_terminal()))
+
+    dsn, timeline = dsn_of(context), Timeline(topology, txid)
+    with reading.reading(dsn) as connection:
+        found = timeline.last(connection, limit, is_followed=follow)
+        if found is None:
+            raise no_topology(topology, reading.read_names(connection))
+    if not found and not follow:
+        _nothing(topology, txid, as_json)
+    tell(found)
+    if follow:
+        _follow(dsn, timeline, tell)
+
+
+def _nothing(topology: str, txid: int | None, as_json: bool) -> None:
+    if txid is not None:
+        raise NotFoundError(f"{topology} has no batch {txid}\n  next: txtopo batches {topology}")
+    if not as_json:
+        click.echo(f"Nothing has happened to {topology} yet.")
+
+
+def _follow(dsn: str, timeline: Timeline, tell: Callable[[Sequence[TimelineEvent]], None]) -> None:
+    from txtopo.audit import reading
+
+    while True:
+        time.sleep(POLL_S)
+        with reading.reading(dsn) as connection:
+            found = timeline.new(connection)
+        tell(found)

@@ -1,0 +1,249 @@
+"""What retry, skip, redrive, replan and replay share: their flags, showing what would be done, and an order carried out to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from txtopo.cli.common import load, no_topology, option, reachable, sayer
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from txtopo.audit.model import TopologyStatus
+    from txtopo.config import Settings
+    from txtopo.errors import TxtopoError
+    from txtopo.orders import Followed, Order
+    from txtopo.proposals import Proposal
+
+TIMEOUT_S = 600.0
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How an order is to be carried out, as the flags say."""
+
+    app: str | None
+    no_run: bool
+    timeout: float
+
+
+def order_options(function: _Function) -> _Function:
+    """The flags of every command that gives an order; they arrive as `app`, `no_run` and `timeout`."""
+    for decorate in reversed(
+        (
+            click.option("--app", metavar="APP", help="The application, where no leader is alive; default: that of the last run."),
+            click.option("--no-run", is_flag=True, help="Only leave the order: the leader, or the next one, carries it out."),
+            click.option("--timeout", type=click.FloatRange(0, 86_400 * 7), default=TIMEOUT_S, show_default=True, metavar="SECONDS",
+                         help="How long to follow a living leader."),
+            option("--master", setting="master", metavar="URL", help="Spark master, where no leader is alive."),
+            option("--conf", setting="conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+            option("--py-files", setting="py_files", metavar="FILE,…", help="Modules, zips and wheels that the tasks need."),
+        )
+    ):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+def dry_run_options(function: _Function) -> _Function:
+    """`--dry-run`, and `--json` for what it shows."""
+    json_flag = click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON document.")
+    dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing at all.")
+    return dry_run(json_flag(function))
+
+
+def reason_option(function: _Function) -> _Function:
+    """`--reason`, for the action log."""
+    decorate = click.option("--reason", metavar="TEXT", help="Why; it is kept in the action log.")
+    return decorate(function)
+
+
+def needs_reason(reason: str | None, dry_run: bool) -> None:
+    """Refuse an order that nobody could explain later; showing what it would do needs no reason."""
+    if not dry_run and (reason is None or not reason.strip()):
+        raise click.UsageError("--reason TEXT is needed: it is kept in the action log")
+
+
+def status_of(connection: Connection, topology: str) -> TopologyStatus:
+    """The topology as it stands. Raises where it is unknown."""
+    from txtopo.audit.reading import read_names, read_topologies
+
+    found = read_topologies(connection, topology)
+    if not found:
+        raise no_topology(topology, read_names(connection))
+    return found[0]
+
+
+def give(
+    context: click.Context,
+    topology: str,
+    propose: Callable[[Connection, TopologyStatus], Proposal],
+    make_order: Callable[[Proposal], Order],
+    manner: Manner,
+) -> int:
+    """Find out what would be done; show it, or have it done. Returns the exit code."""
+    from txtopo.audit.as_json import document, plain
+    from txtopo.audit.reading import reading
+    from txtopo.proposals import proposal_text
+
+    dry_run, as_json = context.params["dry_run"], context.params["as_json"]
+    if as_json and not dry_run:
+        raise click.UsageError("--json goes with --dry-run")
+    settings = reachable(load(context))
+    with reading(str(settings.dsn)) as connection:
+        status = status_of(connection, topology)
+        proposal = propose(connection, status)
+    if dry_run:
+        document_ = document(
+            "txtopo.proposal/1", {**plain(proposal), "txids": list(proposal.txids), "is_led": status.is_led}
+        )
+        click.echo(document_ if as_json else proposal_text(proposal))
+        sayer(settings)("nothing was changed (--dry-run)")
+        return 0
+    if proposal.nothing is not None:
+        click.echo(proposal_text(proposal))
+        return 0
+    say = sayer(settings)
+    for note in proposal.notes:
+        say(note)
+    return carry_out(context, status, make_order(proposal), proposal.txids, manner)
+
+
+def carry_out(
+    context: click.Context, status: TopologyStatus, order: Order, txids: tuple[int, ...], manner: Manner
+) -> int:
+    """Give the order and follow the leader, or be the leader for as long as it takes. Returns the exit code."""
+    from txtopo.audit.reading import reading
+    from txtopo.orders import LEADERLESS_S, OrderStandsError, Teller, follow, place
+
+    here = None if status.is_led or manner.no_run else _Here.find(context, status, manner.app)
+    settings = reachable(load(context))
+    dsn, say = str(settings.dsn), sayer(settings)
+    with reading(dsn) as connection:
+        teller = Teller(connection, order.topology, txids, say)
+    placed = place(dsn, order)
+    what = f"{order.kind} of {order.topology} (order {placed.request_id})"
+    if manner.no_run:
+        click.echo(f"{what} {'is left' if placed.is_new else 'was left already'}: {_who(status)} carries it out.")
+        return 0
+    if here is None:
+        say(f"{what} {'was given to' if placed.is_new else 'was open already; following'} {_who(status)}; waiting …")
+        found = follow(
+            dsn, order.topology, placed.request_id, timeout_s=manner.timeout, leaderless_s=LEADERLESS_S, tell=teller
+        )
+        return _conclude(dsn, order, found, txids, manner.timeout)
+    if here.problem is not None:
+        raise OrderStandsError(f"{what} stands, and nobody carries it out: {here.problem}\n  next: {here.next_command}")
+    say(f"{what}: no leader is alive; running {here.application} until it is carried out …")
+    return _run_here(here, dsn, order, placed.request_id, txids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Here:
+    """What this process needs for being the leader itself."""
+
+    application: str
+    settings: Settings
+    problem: str | None
+    """Why it cannot."""
+    next_command: str
+
+    @classmethod
+    def find(cls, context: click.Context, status: TopologyStatus, app: str | None) -> _Here:
+        """Raises ConfigurationError before anything is ordered where the stores are not known, or the application is another topology."""
+        from txtopo.application import load_application, needs_spark
+        from txtopo.audit.model import how_to_run
+        from txtopo.errors import ConfigurationError
+        from txtopo.verifying import check_same_topology
+
+        application = app or status.application
+        following = how_to_run(application)
+        settings = reachable(load(context), zookeeper=True)
+        problem = None
+        if application is None or application.startswith("python "):
+            problem = f"no leader is alive, and {application or 'no application'} cannot be started from here"
+        else:
+            try:
+                topology = load_application(application)
+            except ConfigurationError as error:
+                problem = None if needs_spark(error) else f"no leader is alive, and {error}"
+            else:
+                check_same_topology(topology, status.topology, application)
+        return cls(application=application or "", settings=settings, problem=problem, next_command=following)
+
+
+def _run_here(here: _Here, dsn: str, order: Order, request_id: int, txids: tuple[int, ...]) -> int:
+    from txtopo.app import run_application
+    from txtopo.errors import Fenced, TxtopoError
+    from txtopo.orders import OrderStandsError, look
+
+    ended, code = None, 0
+    try:
+        code = run_application(here.application, here.settings, cut=False)
+    except TxtopoError as error:
+        ended = error
+    found = look(dsn, order.topology, request_id)
+    if found.is_answered or (ended is None and code == 0):
+        return _conclude(dsn, order, found, txids, None, ended)
+    stands = f"the order to {order.kind} (order {request_id}) stands"
+    if isinstance(ended, Fenced):  # somebody else leads now, and takes up the order
+        raise OrderStandsError(f"{ended}; {stands}\n  next: txtopo status {order.topology}") from ended
+    click.echo(stands, err=True)
+    if ended is not None:
+        raise ended
+    return code
+
+
+def _conclude(
+    dsn: str,
+    order: Order,
+    found: Followed,
+    txids: tuple[int, ...],
+    timeout: float | None,
+    ended: TxtopoError | None = None,
+) -> int:
+    """Tell how the order ended; the exit code, or the error that says why it did not end well."""
+    from txtopo.audit.model import how_to_run
+    from txtopo.orders import OrderStandsError, RefusedError
+
+    request, status, topology = found.request, found.status, order.topology
+    named = f" {txids[0]}" if len(txids) == 1 else ""
+    following = f"\n  next: txtopo show {topology}{named}" if named else f"\n  next: txtopo batches {topology}"
+    if request is not None and request.state == "refused":
+        raise RefusedError(f"{order.kind} of {topology}: {request.answer or 'refused without a reason'}{following}")
+    if found.is_answered:
+        answer = (request.answer if request is not None else None) or "done"
+        if order.kind == "retry" and (left := _still_uncommitted(dsn, topology, txids)):
+            raise RefusedError(f"retry of {topology}: {answer}; not committed: {', '.join(map(str, left))}{following}")
+        click.echo(f"{order.kind} of {topology}: {answer}")
+        if ended is not None:
+            click.echo(f"the run then ended: {ended}", err=True)
+        return 0
+    stands = f"the order to {order.kind} (order {request.request_id if request else '?'}) stands"
+    if status is not None and found.is_halted:
+        raise RefusedError(f"{status.reason}; {stands}{following}")
+    if not found.is_led:
+        run = how_to_run(status.application if status else None)
+        raise OrderStandsError(
+            f"the leader of {topology} ended before it had carried the order out; {stands}\n  next: {run}"
+        )
+    raise OrderStandsError(f"not carried out within {timeout:g} s; {stands}\n  next: txtopo status {topology}")
+
+
+def _still_uncommitted(dsn: str, topology: str, txids: tuple[int, ...]) -> list[int]:
+    """Of the batches that were to be tried again: an answer may speak of some that went well and some that did not."""
+    from txtopo.audit.reading import read_batch, reading
+
+    with reading(dsn) as connection:
+        found = {txid: read_batch(connection, topology, txid) for txid in txids}
+    return [txid for txid, batch in found.items() if batch is None or batch.state != "committed"]
+
+
+def _who(status: TopologyStatus) -> str:
+    if status.is_led and status.leader is not None:
+        return f"the leader on {status.leader.host}, pid {status.leader.pid}"
+    return "the next leader"

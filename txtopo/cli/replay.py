@@ -1,0 +1,185 @@
+"""`txtopo replay`: committed batches again, to compare with what was committed or to swap what they brought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from txtopo.cli.common import json_option, load, reachable, sayer, verb
+from txtopo.cli.ordering import Manner, carry_out, needs_reason, order_options, reason_option, status_of
+from txtopo.cli.ranges import spans
+
+if TYPE_CHECKING:
+    from txtopo.audit.model import BatchDetail, TopologyStatus
+    from txtopo.config import Settings
+    from txtopo.replaying import Replay
+    from txtopo.verifying import Recount
+
+
+@verb("replay")
+@click.argument("topology")
+@click.argument("txids", metavar="RANGE")
+@click.option(
+    "--verify", is_flag=True, help="Process the batches again and compare with what was committed; changes nothing."
+)
+@click.option("--recompute", is_flag=True, help="Swap what the batches brought; only shown without --execute.")
+@click.option("--execute", is_flag=True, help="With --recompute: do it. Needs --reason.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan, whatever else is given.")
+@reason_option
+@json_option
+@order_options
+@click.pass_context
+def replay(
+    context: click.Context,
+    /,
+    topology: str,
+    txids: str,
+    verify: bool,
+    recompute: bool,
+    execute: bool,
+    dry_run: bool,
+    reason: str | None,
+    as_json: bool,
+    app: str | None,
+    no_run: bool,
+    timeout: float,
+    **_: object,
+) -> int:
+    """Print what replaying the committed batches RANGE of TOPOLOGY would do; RANGE is 17, 17..42, 17.., ..42 or 1,5,7..9.
+
+    --verify reads their files again with Spark and compares with what was committed: MATCH, MISMATCH, or UNVERIFIED where that cannot be found out.
+    --recompute --execute redoes them as new txids that take back what they brought, so that totals are as after a rebuild.
+
+    Exit code 0: done, or all MATCH. 1: refused, or MISMATCH. 3: not known, UNVERIFIED, or the order stands.
+    """
+    wanted = spans(txids)
+    _check(verify, recompute, execute, dry_run, reason)
+    if as_json and execute and not dry_run:
+        raise click.UsageError("--json goes with the plan and with --verify")
+    from txtopo.audit.reading import reading
+    from txtopo.orders import Order, RefusedError
+    from txtopo.replaying import plan_replay
+
+    settings = reachable(load(context))
+    with reading(str(settings.dsn)) as connection:
+        status = status_of(connection, topology)
+        plan = plan_replay(connection, status, wanted, sayer(settings))
+    if verify and not dry_run:
+        return _verify(settings, status, plan, app, as_json)
+    if recompute and plan.obstacle is not None:
+        raise RefusedError(f"{topology} {txids} cannot be recomputed: {plan.obstacle}")
+    if not execute or dry_run:
+        _show(plan, as_json)
+        sayer(settings)("nothing was changed")
+        return 0
+    order = Order(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
+    return carry_out(context, status, order, plan.txids, Manner(app=app, no_run=no_run, timeout=timeout))
+
+
+def _check(verify: bool, recompute: bool, execute: bool, dry_run: bool, reason: str | None) -> None:
+    if verify and recompute:
+        raise click.UsageError("--verify changes nothing, --recompute does: give one of them")
+    if execute and not recompute:
+        raise click.UsageError("--execute goes with --recompute")
+    if execute:
+        needs_reason(reason, dry_run)
+
+
+def _show(plan: Replay, as_json: bool) -> None:
+    from txtopo.audit.as_json import document, plain
+    from txtopo.replaying import replay_text
+
+    click.echo(
+        document("txtopo.replay/1", {**plain(plan), "txids": list(plan.txids), "tables": dict(plan.tables)})
+        if as_json
+        else replay_text(plan)
+    )
+
+
+def _verify(settings: Settings, status: TopologyStatus, plan: Replay, app: str | None, as_json: bool) -> int:
+    from txtopo.audit.as_json import document, plain
+    from txtopo.errors import ConfigurationError
+    from txtopo.verifying import exit_code_of, verified_text, verify
+
+    say = sayer(settings)
+    _say_left_out(plan, say)
+    application = app or status.application
+    if application is None or application.startswith("python "):
+        raise ConfigurationError(f"{application or 'no application'} cannot be loaded from here: name FILE.py:ATTRIBUTE or MODULE:ATTRIBUTE with --app")  # fmt: skip
+    batches = _counting(str(settings.dsn), status.topology, plan)
+    found = []
+    with _recount(settings, status.topology, application) as recount:
+        for number, one in enumerate(verify(recount, batches), 1):
+            found.append(one)
+            if not as_json:
+                click.echo(verified_text(one))
+            elif number % 50 == 0:
+                say(f"{number} of {len(batches)} batches are verified")
+    code = exit_code_of(found)
+    if as_json:
+        click.echo(
+            document("txtopo.verify/1", {"topology": status.topology, "batches": plain(found), "exit_code": code})
+        )
+    verdicts = [one.verdict for one in found]
+    told = ", ".join(
+        f"{verdicts.count(word)} {word}" for word in ("MATCH", "MISMATCH", "UNVERIFIED") if word in verdicts
+    )
+    say(f"{status.topology}: {told or 'no committed batch to verify'}; nothing was changed")
+    return code
+
+
+def _say_left_out(plan: Replay, say: Callable[[str], None]) -> None:
+    for item in plan.batches:
+        txid = item.batch.txid
+        if item.counts_as is None:
+            say(f"batch {txid} is quarantined, there is nothing to compare: txtopo redrive {plan.topology} {txid}")  # fmt: skip
+        elif item.counts_as != txid:
+            say(f"batch {txid} was redone: batch {item.counts_as} counts in its place")
+
+
+def _counting(dsn: str, topology: str, plan: Replay) -> list[BatchDetail]:
+    """The batches that count, in order; redos may lie outside the range."""
+    from txtopo.audit.reading import read_batch, reading
+
+    known = {item.batch.txid: item.batch for item in plan.batches}
+    with reading(dsn) as connection:
+        found = [known.get(txid) or read_batch(connection, topology, txid) for txid in plan.txids]
+    return [batch for batch in found if batch is not None]
+
+
+@contextmanager
+def _recount(settings: Settings, topology: str, application: str) -> Iterator[Recount]:
+    """The application's own code on an executor of its own, without any lead."""
+    from txtopo import app
+    from txtopo.application import code_hash, load_application, needs_spark
+    from txtopo.errors import ConfigurationError
+    from txtopo.verifying import Recount, check_same_topology
+
+    started = False
+    try:
+        loaded = load_application(application)
+    except ConfigurationError as error:
+        if not needs_spark(error):
+            raise
+        from txtopo.spark.session import start_session
+
+        start_session(app.session_options(settings, "txtopo"))
+        started = True
+        loaded = load_application(application)
+    try:
+        check_same_topology(loaded, topology, application)
+        digest = code_hash(loaded, settings.py_files, app.result_settings())
+        executor = app.spark_executor(loaded, digest, settings)
+        try:
+            executor.start()
+            yield Recount(dsn=str(settings.dsn), topology=loaded, code_hash=digest, executor=executor)
+        finally:
+            executor.close()
+    finally:
+        if started:
+            from txtopo.spark.session import stop_session
+
+            stop_session()

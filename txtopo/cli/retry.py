@@ -1,0 +1,46 @@
+"""`txtopo retry`: failed batches again, with their stored plans."""
+
+from __future__ import annotations
+
+import click
+
+from txtopo.cli.common import verb
+from txtopo.cli.ordering import Manner, dry_run_options, give, order_options, reason_option
+
+
+@verb("retry")
+@click.argument("topology")
+@click.argument("txids", nargs=-1, type=click.IntRange(1, 2**63 - 1), metavar="[TXID]...")
+@reason_option
+@dry_run_options
+@order_options
+@click.pass_context
+def retry(
+    context: click.Context,
+    /,
+    topology: str,
+    txids: tuple[int, ...],
+    reason: str | None,
+    app: str | None,
+    no_run: bool,
+    timeout: float,
+    **_: object,
+) -> int:
+    """Try every failed, uncommitted batch of TOPOLOGY again, or those named, with the files and schema of its stored plan.
+
+    A living leader does it in its turn, and the command follows. Without one the command runs the application until what is planned is committed;
+    it plans no new input.
+
+    Exit code 0: committed, or nothing to retry. 1: refused, or failed again. 3: not known yet; the order stands.
+    """
+    from txtopo.orders import Order
+    from txtopo.proposals import propose_retry
+
+    wanted = tuple(sorted(set(txids)))
+    return give(
+        context,
+        topology,
+        lambda connection, status: propose_retry(connection, status, wanted),
+        lambda proposal: Order(topology=topology, kind="retry", txids=proposal.txids, reason=reason),
+        Manner(app=app, no_run=no_run, timeout=timeout),
+    )

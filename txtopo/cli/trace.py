@@ -1,0 +1,57 @@
+"""`txtopo trace`: which batches made one row of a target."""
+
+from __future__ import annotations
+
+import click
+
+from txtopo.cli.common import NotFoundError, dsn_of, json_option, no_topology, verb
+
+LIMIT = 100
+LIMIT_MAX = 100_000
+
+
+@verb("trace")
+@click.argument("topology", required=False)
+@click.option("--table", required=True, metavar="NAME", help="The target: schema.table, or table where that is clear.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="[COLUMN=]VALUE",
+    help="A column of the row's key; once for each. With one key column the value alone will do.",
+)
+@click.option("--null", "nulls", multiple=True, metavar="COLUMN", help="A column of the key that is NULL.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LIMIT_MAX),
+    default=LIMIT,
+    show_default=True,
+    help="The last so many contributions.",
+)
+@json_option
+@click.pass_context
+def trace(
+    context: click.Context,
+    topology: str | None,
+    table: str,
+    keys: tuple[str, ...],
+    nulls: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Show which batches, attempts, code and files made one row of a target table of TOPOLOGY (a table has one, so it need not be named).
+
+    Exit code 1 when the contributions do not add up to the row or nothing has that key; 3 when nothing tells, as without contributions.
+    """
+    from txtopo.audit import reading, trace_text, tracing
+
+    with reading.reading(dsn_of(context)) as connection:
+        names = reading.read_names(connection)
+        if topology is not None and topology not in names:
+            raise no_topology(topology, names)
+        target = tracing.find_target(connection, table, topology)
+        found = tracing.read_trace(connection, target, tracing.read_key(target, keys, nulls), limit)
+    if not found.is_known:
+        raise NotFoundError(f"{target.tables.target} has no row with that key, and no batch ever brought one")
+    click.echo(trace_text.trace_json(found) if as_json else trace_text.trace_text(found))
+    return 0 if found.verdict == "MATCH" else 1

@@ -1,0 +1,65 @@
+"""Which batch a redo redoes, if any: decided from what the ledger and the open plans say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from txtopo.core.events import Redo
+from txtopo.core.plan import Plan, read_plan
+from txtopo.core.values import LedgerBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedoChoice:
+    """Exactly one of the three is set."""
+
+    base: LedgerBatch | None = None
+    """The batch to redo: its inputs are planned again, its contributions taken back."""
+    by: int | None = None
+    """Txid that does it already."""
+    refused: str | None = None
+    """Why nothing is redone."""
+
+
+def choose_redo(
+    redo: Redo, chain: Sequence[LedgerBatch], open_redos: Iterable[tuple[int, int, int | None]]
+) -> RedoChoice:
+    """A redo is planned only if no applied ledger row or open plan does it yet; a recompute redoes the last applied redo of the chain.
+
+    `chain` is the batch with everything in the ledger that redoes it, directly or not; `open_redos` are (redo_of, txid, request id) of
+    the uncommitted plans.
+    """
+    if not chain:
+        return RedoChoice(refused=f"batch {redo.txid} is not in the ledger")
+    if chain[0].state == "quarantined" and chain[0].redo_of is not None:
+        # What it was to redo may be in effect; redoing this one would leave both in effect.
+        return RedoChoice(refused=f"batch {redo.txid} is a redo of batch {chain[0].redo_of}: redo that one again")
+    known = {batch.txid for batch in chain}
+    for redo_of, txid, request_id in open_redos:
+        if redo_of in known:
+            if request_id == redo.request_id:
+                return RedoChoice(by=txid)
+            return RedoChoice(refused=f"batch {redo.txid} is being redone as batch {txid} already")
+    applied = [batch for batch in chain if batch.state == "applied"]
+    mine = [batch for batch in applied if batch.redo_of is not None and plan_of(batch).request_id == redo.request_id]
+    if mine:
+        return RedoChoice(by=mine[-1].txid)
+    if redo.kind == "redrive":
+        return _redrive(redo, chain[0], applied)
+    if not applied:
+        return RedoChoice(refused=f"batch {redo.txid} is quarantined: bring it back with redrive")
+    return RedoChoice(base=applied[-1])
+
+
+def _redrive(redo: Redo, batch: LedgerBatch, applied: Sequence[LedgerBatch]) -> RedoChoice:
+    if batch.state == "applied":
+        return RedoChoice(refused=f"batch {redo.txid} is not quarantined but applied: recompute it instead")
+    if applied:
+        return RedoChoice(by=applied[-1].txid)
+    return RedoChoice(base=batch)
+
+
+def plan_of(batch: LedgerBatch) -> Plan:
+    """Its plan, decoded."""
+    return read_plan(batch.plan, f"plan {batch.txid} in Postgres")

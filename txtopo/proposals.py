@@ -1,0 +1,286 @@
+"""What an order would do, found out beforehand from Postgres alone: the batches it is about, or why there is nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from txtopo.audit import statements
+from txtopo.audit.listing import open_state, rows
+from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run
+from txtopo.audit.reading import read_batch
+from txtopo.audit.redos import read_redos
+from txtopo.audit.text import clean, instant, size
+from txtopo.errors import TxtopoError
+
+FILES_TOLD_MAX = 5
+"""Files of a batch that the text names; the JSON has all."""
+
+_MIRRORED = """select max(txid) as txid from txtopo.plan where topology = :topology"""
+
+
+class NotProposedError(TxtopoError):
+    """The order makes no sense for these batches; nothing was changed."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedBatch:
+    """A batch that an order is about, as it stands now."""
+
+    txid: int
+    state: BatchState
+    attempts: int
+    """Begun so far."""
+    next_attempt: int | None
+    """Id of the attempt that would be made; None where the batch itself is not tried again."""
+    files: tuple[SourceFile, ...]
+    """Empty where the plan is only in ZooKeeper yet."""
+    failure: AttemptRow | None
+    """Its last attempt, where that failed."""
+    reason: str | None
+    """Of a quarantine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What an order would do."""
+
+    topology: str
+    kind: Literal["retry", "skip", "redrive", "replan"]
+    effect: str
+    """What would be done, in a sentence."""
+    nothing: str | None = None
+    """Why there is nothing to do; None: there is."""
+    batches: tuple[ProposedBatch, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: Mapping[str, str]
+    """Committer -> target table that would be written to."""
+    next_command: str | None = None
+
+    @property
+    def txids(self) -> tuple[int, ...]:
+        """Of the batches."""
+        return tuple(batch.txid for batch in self.batches)
+
+
+def propose_retry(connection: Connection, status: TopologyStatus, txids: Sequence[int]) -> Proposal:
+    """Failed, uncommitted batches again: those named, or all."""
+    topology = status.topology
+    states = _open_states(connection, status)
+    found, notes = [], []
+    failed = {txid for txid, state in states.items() if state == "failed"} | _halted_on(status, states)
+    for txid in txids or sorted(failed):
+        batch = _uncommitted(connection, status, states, txid, "retry")
+        if txid in failed:
+            found.append(batch)
+        else:
+            notes.append(f"batch {txid} has not failed: it is processed in its turn")
+    return Proposal(
+        topology=topology,
+        kind="retry",
+        effect=f"{_batches(len(found))} of {topology} would be tried again, with the stored plan",
+        nothing=None if found else _nothing_to_retry(status, notes),
+        batches=tuple(found),
+        notes=tuple(notes),
+        tables=_tables(connection, topology),
+        next_command=None if found or status.is_led else how_to_run(status.application),
+    )
+
+
+def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> Proposal:
+    """An uncommitted batch quarantined in its place in the order."""
+    topology = status.topology
+    states = _open_states(connection, status)
+    detail = read_batch(connection, topology, txid)
+    done = detail.ledger if detail and detail.state == "quarantined" else None
+    batch = _batch(connection, topology, txid, states) if done else _uncommitted(connection, status, states, txid, "skip")  # fmt: skip
+    before = [other for other, state in sorted(states.items()) if state == "failed" and other < txid]
+    return Proposal(
+        topology=topology,
+        kind="skip",
+        effect=f"batch {txid} of {topology} would be quarantined: a row in the ledger in its place in the order, without any effect",
+        nothing=f"batch {txid} of {topology} is quarantined already: {done.reason}; nothing to do" if done else None,
+        batches=(batch,),
+        notes=(f"failed before it, and first in turn: batch {', batch '.join(map(str, before))}",) if before else (),
+        tables={},
+        next_command=f"txtopo redrive {topology} {txid}" if done else None,
+    )
+
+
+def propose_redrive(connection: Connection, status: TopologyStatus, txids: Sequence[int]) -> Proposal:
+    """Quarantined batches brought back as new txids at the end of the order."""
+    topology = status.topology
+    states, redos = _open_states(connection, status), read_redos(connection, topology)
+    found, notes = [], []
+    for txid in txids:
+        batch = _quarantined(connection, status, states, txid)
+        redone = redos.applied_for(txid)
+        if redone is None:
+            found.append(batch)
+        else:
+            notes.append(f"batch {txid} was redone as batch {redone}: it counts once, and is not redone again")
+    return Proposal(
+        topology=topology,
+        kind="redrive",
+        effect=f"{_batches(len(found))} of {topology} would come back under a new txid at the end of the order; the source does not move",
+        nothing=None if found else f"{'; '.join(notes)}. Nothing to do.",
+        batches=tuple(found),
+        notes=tuple(notes),
+        tables=_tables(connection, topology),
+        next_command=None if found else f"txtopo batches {topology}",
+    )
+
+
+def propose_replan(connection: Connection, status: TopologyStatus) -> Proposal:
+    """Plans that were never mirrored dropped, so that their files are planned anew. Postgres knows of them what the last leader said."""
+    topology = status.topology
+    states = _open_states(connection, status)
+    mirrored = rows(connection, _MIRRORED, topology=topology)[0]["txid"] or 0
+    first, last = max(mirrored, status.last_txid) + 1, max([status.planned_txid, *states])
+    which = f"the plans of batches {first} to {last}" if last > first else f"the plan of batch {first}"
+    known = f"{which} of {topology} would be dropped" if last >= first else f"Postgres knows of no plan of {topology} that could be dropped; ZooKeeper may"  # fmt: skip
+    return Proposal(
+        topology=topology,
+        kind="replan",
+        effect=f"{known}; their files would be planned anew by the next run, with the schema declared then",
+        batches=tuple(_batch(connection, topology, txid, states) for txid in sorted(states) if txid >= first),
+        notes=(f"batches up to {mirrored} are mirrored in Postgres and keep their plans",)
+        if mirrored > status.last_txid
+        else (),
+        tables={},
+    )
+
+
+def proposal_text(proposal: Proposal) -> str:
+    """For people: the effect first, then batch by batch."""
+    lines = [clean(proposal.nothing or f"{proposal.effect}.")]
+    if proposal.nothing is None:
+        for batch in proposal.batches:
+            lines += ["", *(clean(line) for line in _batch_lines(batch))]
+        lines += ["", *(f"  note      {clean(note)}" for note in proposal.notes)] if proposal.notes else []
+        lines += ["", *(f"  table     {clean(table)} ({clean(name)})" for name, table in proposal.tables.items())] if proposal.tables else []  # fmt: skip
+    if proposal.next_command:
+        lines.append(f"  next: {clean(proposal.next_command)}")
+    return "\n".join(lines)
+
+
+def failure_words(failure: AttemptRow) -> str:
+    """Why an attempt failed, in one line: kind, component, position, message."""
+    place = " at ".join(part for part in (failure.component, failure.position) if part)
+    return f"{failure.kind} failure{f' in {place}' if place else ''}: {failure.message}"
+
+
+def _batch_lines(batch: ProposedBatch) -> list[str]:
+    lines = [f"batch {batch.txid}  {batch.state}"]
+    if batch.failure is not None:
+        lines.append(f"  failed    attempt {batch.failure.attempt}, {failure_words(batch.failure)}")
+    if batch.reason:
+        lines.append(f"  reason    {batch.reason}")
+    again = f", the next is {batch.txid}:{batch.next_attempt}" if batch.next_attempt is not None else ""
+    lines.append(f"  attempts  {batch.attempts} so far{again}")
+    for file in batch.files[:FILES_TOLD_MAX]:
+        lines.append(f"  file      {file.path}{'' if file.size is None else f'  {size(file.size)}'}")
+    if len(batch.files) > FILES_TOLD_MAX:
+        lines.append(f"            and {len(batch.files) - FILES_TOLD_MAX} more")
+    if not batch.files:
+        lines.append("  file      not in Postgres yet: the plan is only in ZooKeeper")
+    return lines
+
+
+# --------------------------------------------------------------------------------------------------------------------------------------- parts
+
+
+def _open_states(connection: Connection, status: TopologyStatus) -> dict[int, BatchState]:
+    """State of each uncommitted batch that Postgres knows of."""
+    named = {"topology": status.topology, "last": status.last_txid}
+    states: dict[int, BatchState] = {row["txid"]: "planned" for row in rows(connection, statements.OPEN_PLANS, **named)}
+    states |= {row["txid"]: open_state(row["state"]) for row in rows(connection, statements.OPEN_ATTEMPTS, **named)}
+    return states
+
+
+def _halted_on(status: TopologyStatus, states: Mapping[int, BatchState]) -> set[int]:
+    """The planned batch over which the topology halted: one that ends its process leaves no attempt that failed."""
+    txid = status.halted_txid
+    if status.state != "HALTED" or txid is None:
+        return set()
+    return {txid} if status.last_txid < txid <= max([status.planned_txid, *states]) else set()
+
+
+def _uncommitted(
+    connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int, kind: str
+) -> ProposedBatch:
+    """The batch, or the reason why it can be neither retried nor skipped."""
+    topology = status.topology
+    if txid <= status.last_txid:
+        detail = read_batch(connection, topology, txid)
+        if detail is not None and detail.state == "quarantined":
+            raise _refused(f"batch {txid} of {topology} is quarantined", f"txtopo redrive {topology} {txid}")
+        when = f" at {instant(detail.ledger.committed_at)}, by attempt {detail.ledger.attempt}" if detail and detail.ledger else ""  # fmt: skip
+        also = (
+            f"; `txtopo replay {topology} {txid} --recompute` would replace what it brought" if kind == "retry" else ""
+        )
+        raise _refused(
+            f"batch {txid} of {topology} is committed{when}: there is nothing to {kind}{also}", f"txtopo show {topology} {txid}"
+        )  # fmt: skip
+    if txid not in states and txid > status.planned_txid:
+        if txid == status.halted_txid:
+            raise _refused(
+                f"{topology} halted before it could plan batch {txid}: {status.reason}; there is no batch to {kind} yet",
+                f"{how_to_run(status.application)}, which plans it again",
+            )
+        raise _refused(f"{topology} has not planned batch {txid}: its batches go from 1 to {max([status.planned_txid, *states])}", f"txtopo batches {topology}")  # fmt: skip
+    return _batch(connection, topology, txid, states)
+
+
+def _quarantined(
+    connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int
+) -> ProposedBatch:
+    topology = status.topology
+    if txid > status.last_txid:
+        batch = _uncommitted(connection, status, states, txid, "redrive")
+        raise _refused(f"batch {txid} of {topology} is not quarantined, it is {batch.state}", f"txtopo retry {topology} {txid}")  # fmt: skip
+    batch = _batch(connection, topology, txid, states)
+    if batch.state != "quarantined":
+        raise _refused(
+            f"batch {txid} of {topology} is not quarantined, it is {batch.state}", f"txtopo replay {topology} {txid} --recompute"
+        )  # fmt: skip
+    return batch
+
+
+def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int, BatchState]) -> ProposedBatch:
+    detail = read_batch(connection, topology, txid)
+    state: BatchState = detail.state if detail is not None else states.get(txid, "planned")
+    attempts = detail.attempts if detail is not None else ()
+    last = attempts[-1] if attempts else None
+    return ProposedBatch(
+        txid=txid,
+        state=state,
+        attempts=len(attempts),
+        next_attempt=None if state in ("committed", "quarantined") else last.attempt + 1 if last else 0,
+        files=detail.files if detail is not None else (),
+        failure=last if last is not None and last.state == "failed" else None,
+        reason=detail.ledger.reason if detail is not None and detail.ledger else None,
+    )
+
+
+def _nothing_to_retry(status: TopologyStatus, notes: Sequence[str]) -> str:
+    if status.halted_txid is not None and status.state == "HALTED" and status.halted_txid > status.planned_txid:
+        return f"{status.topology} has no failed batch: it halted before batch {status.halted_txid} could be planned ({status.reason}). Running it plans that again."  # fmt: skip
+    return f"{'; '.join(notes)}. Nothing to retry." if notes else f"{status.topology} has no failed batch. Nothing to retry."  # fmt: skip
+
+
+def _tables(connection: Connection, topology: str) -> dict[str, str]:
+    return {row["committer"]: row["target"] for row in rows(connection, statements.TARGETS, topology=topology)}
+
+
+def _batches(number: int) -> str:
+    return "1 batch" if number == 1 else f"{number} batches"
+
+
+def _refused(why: str, next_command: str) -> NotProposedError:
+    return NotProposedError(f"{why}\n  next: {next_command}")

@@ -1,0 +1,166 @@
+"""The plan of a replay: which committed batches a range holds, from which files, and what verifying or recomputing them would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from txtopo.audit.describing import committers_of
+from txtopo.audit.listing import one
+from txtopo.audit.model import BatchDetail, TopologyStatus
+from txtopo.audit.reading import read_batch
+from txtopo.audit.redos import read_redos
+from txtopo.audit.text import NOTHING, clean, count, instant, size, table
+from txtopo.errors import TxtopoError
+
+FILES_TOLD_MAX = 3
+"""Files of a batch that the text names; the JSON has all."""
+TOLD_EVERY = 1000
+"""Batches between two words on how far reading the plan got."""
+
+_DESCRIPTION = """select description from txtopo.topology where topology = :topology"""
+
+
+class NoSuchBatchesError(TxtopoError):
+    """The range holds batches that are not in the ledger, or that may not be recomputed."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayBatch:
+    """One batch of the range, in the ledger."""
+
+    batch: BatchDetail
+    counts_as: int | None
+    """The txid whose rows the tables hold for it: its own, or that of the last applied redo; None: quarantined and not redone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What a replay is about."""
+
+    topology: str
+    batches: tuple[ReplayBatch, ...]
+    obstacle: str | None
+    """Why these batches cannot be recomputed, with what to do; None: they can."""
+
+    @property
+    def txids(self) -> tuple[int, ...]:
+        """The batches that count, each once, in order: what is verified or recomputed."""
+        return tuple(sorted({item.counts_as for item in self.batches if item.counts_as is not None}))
+
+    @property
+    def tables(self) -> Mapping[str, str]:
+        """Committer -> target table."""
+        return {name: table for item in self.batches for name, table in item.batch.targets.items()}
+
+
+def plan_replay(
+    connection: Connection,
+    status: TopologyStatus,
+    spans: Sequence[tuple[int | None, int | None]],
+    say: Callable[[str], None] = lambda _: None,
+) -> Replay:
+    """Look every batch of the ranges up. Raises NoSuchBatchesError where one of them is not committed yet, or not there at all."""
+    topology = status.topology
+    txids = sorted({txid for span in spans for txid in _txids(span, status)})
+    redos = read_redos(connection, topology)
+    found = []
+    for number, txid in enumerate(txids, 1):
+        batch = read_batch(connection, topology, txid)
+        if batch is None or batch.ledger is None:
+            raise NoSuchBatchesError(f"the ledger has no batch {txid} of {topology}\n  next: txtopo audit {topology}")
+        own = txid if batch.state == "committed" else None
+        found.append(ReplayBatch(batch=batch, counts_as=redos.applied_for(txid) or own))
+        if number % TOLD_EVERY == 0:
+            say(f"read the plans of {count(number)} of {count(len(txids))} batches")
+    return Replay(
+        topology=topology, batches=tuple(found), obstacle=_quarantined(topology, found) or _keepless(connection, topology)
+    )  # fmt: skip
+
+
+def replay_text(replay: Replay) -> str:
+    """For people: a line a batch, then what --verify and --recompute would do."""
+    names = sorted(replay.tables)
+    header = ["txid", "state", "committed at", "attempt", "read", "rejected", *names, "counts as", "files"]
+    cells = [_cells(item, names) for item in replay.batches]
+    number = "1 batch" if len(replay.txids) == 1 else f"{count(len(replay.txids))} batches"
+    return "\n".join(
+        [
+            table(header, cells, left=("state", "committed at", "files")),
+            "",
+            *(f"{clean(name)} > {clean(replay.tables[name])}" for name in names),
+            f"--verify     would read the files of {number} again with Spark and compare with what was committed; it changes nothing",
+            f"--recompute  {_recompute(replay, number)}",
+        ]
+    )
+
+
+def _recompute(replay: Replay, number: str) -> str:
+    if replay.obstacle is not None:
+        return f"is not possible: {clean(replay.obstacle)}"
+    return (
+        f"would process {number} anew and swap what {'it' if len(replay.txids) == 1 else 'they'} brought, as new txids behind the last: "
+        "add --execute --reason TEXT to do it"
+    )
+
+
+def _cells(item: ReplayBatch, names: Sequence[str]) -> list[str]:
+    batch, ledger = item.batch, item.batch.ledger
+    numbers = {one.committer: one for one in batch.committers}
+    return [
+        str(batch.txid),
+        batch.state,
+        instant(ledger.committed_at) if ledger else NOTHING,
+        str(ledger.attempt) if ledger else NOTHING,
+        count(ledger.read) if ledger and ledger.read is not None else NOTHING,
+        count(ledger.rejected) if ledger and ledger.rejected is not None else NOTHING,
+        *(f"{count(numbers[name].arrived)} > {count(numbers[name].written)}" if name in numbers else NOTHING for name in names),
+        NOTHING if item.counts_as is None else str(item.counts_as),
+        ", ".join(_files(batch)) or NOTHING,
+    ]  # fmt: skip
+
+
+def _files(batch: BatchDetail) -> Iterator[str]:
+    for file in batch.files[:FILES_TOLD_MAX]:
+        yield f"{file.path}{'' if file.size is None else f' ({size(file.size)})'}"
+    if len(batch.files) > FILES_TOLD_MAX:
+        yield f"{count(len(batch.files) - FILES_TOLD_MAX)} more"
+
+
+def _txids(span: tuple[int | None, int | None], status: TopologyStatus) -> range:
+    topology, first = status.topology, span[0] or 1
+    last = status.last_txid if span[1] is None else span[1]
+    if not status.last_txid:
+        raise NoSuchBatchesError(f"{topology} has no committed batches yet\n  next: txtopo status {topology}")
+    if first < 1 or last > status.last_txid or first > status.last_txid:
+        wrong = 0 if first < 1 else last if last > status.last_txid else first
+        raise NoSuchBatchesError(
+            f"batch {wrong} of {topology} is not committed: those from 1 to {status.last_txid} are\n"
+            f"  next: txtopo batches {topology}; failed batches come again with txtopo retry {topology}"
+        )
+    return range(first, last + 1)
+
+
+def _quarantined(topology: str, found: Sequence[ReplayBatch]) -> str | None:
+    txids = [item.batch.txid for item in found if item.counts_as is None]
+    if not txids:
+        return None
+    which = f"batch {txids[0]} is" if len(txids) == 1 else f"batches {', '.join(map(str, txids[:10]))}{' …' if len(txids) > 10 else ''} are"  # fmt: skip
+    return f"{which} quarantined and brought nothing; `txtopo redrive {topology} {txids[0]}` brings it back"
+
+
+def _keepless(connection: Connection, topology: str) -> str | None:
+    """Why contributions cannot be swapped: a committer that keeps none is named."""
+    row = one(connection, _DESCRIPTION, topology=topology)
+    try:
+        committers = committers_of(row["description"] if row else {})
+    except ValueError as error:
+        return f"what {topology} consists of cannot be read from txtopo.topology ({error})"
+    without = sorted(name for name, committer in committers.items() if not committer.contributions)
+    if not without:
+        return None
+    return f"committer {', '.join(without)} keeps no contributions (contributions=False), so what a batch brought cannot be taken back"

@@ -1,0 +1,193 @@
+"""Name the row that makes a batch fail: run the plan over pieces of the batch, then say where that row stands and what is in it."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+from txtopo.core.values import Failure
+from txtopo.spark.bisecting import Ranges, first_bad
+from txtopo.spark.jobs import JobError, Jobs, Run, Work
+from txtopo.spark.reports import Reports
+from txtopo.spark.verdict import PartReports, emitter_failure
+from txtopo.topology.components import Position, SpoutComponent, Topology
+
+NUMBER_MAX = 2**62
+"""More than any part has tuples: a range from here on emits nothing, and has the part read to its end."""
+REMEMBERED_MAX = 256
+"""Batches whose bad row is remembered for their next attempt."""
+VALUE_CHARACTERS_MAX = 80
+ROW_CHARACTERS_MAX = 1000
+
+Judge = Callable[[Exception, Run, PartReports], Failure]
+"""Tells whose fault an exception of a run is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A tuple that makes its batch fail by itself."""
+
+    spout: str
+    part: int
+    number: int
+    """Of the tuples of its part, from 0."""
+
+    @property
+    def only(self) -> dict[str, Ranges]:
+        """The order that emits this tuple alone."""
+        return {self.spout: {self.part: (self.number, self.number + 1)}}
+
+
+class _GivenUpError(Exception):
+    """A run of the search ended in a way that tells nothing of the rows."""
+
+
+class BadRows:
+    """Finds the bad row of a batch that failed, and remembers it, so that the next attempt needs one run to make sure. Thread-safe."""
+
+    def __init__(
+        self, topology: Topology, jobs: Jobs, reports: Reports, judge: Judge, columns: Mapping[str, list[str]]
+    ) -> None:
+        """`columns` are those to show, by spout."""
+        self._topology = topology
+        self._jobs = jobs
+        self._reports = reports
+        self._judge = judge
+        self._columns = columns
+        self._remembered: OrderedDict[int, tuple[bytes, BadRow]] = OrderedDict()
+
+    def explain(self, run: Run, work: Work, failure: Failure) -> Failure:
+        """The failure with the row that causes it, or with why none is named. One that came of a cancellation while it searched is an outcome too."""
+        search = _Search(self._jobs, self._reports, self._judge, run, work)
+        try:
+            row, why = self._find(search, work)
+            if row is None:
+                return replace(failure, message=f"{failure.message}; {why}")
+            return self._told(search.last or failure, run, work, row)
+        except _GivenUpError as error:
+            if run.cancelled.is_set():
+                return Failure(kind="infrastructure", message="cancelled")
+            return replace(failure, message=f"{failure.message}; the row was not found: {error}")
+
+    def _find(self, search: _Search, work: Work) -> tuple[BadRow | None, str]:
+        txid = work.assignment.attempt.txid
+        digest = sha256(json.dumps(work.assignment.metadata, sort_keys=True).encode()).digest()
+        known = self._remembered.get(txid)
+        if known is not None and known[0] == digest and search.fails(known[1].only):
+            return known[1], ""
+        why = ""
+        for item in self._topology.spouts:
+            row, why = _find_in(item, search, work)
+            if row is not None:
+                self._remembered[txid] = (digest, row)
+                while len(self._remembered) > REMEMBERED_MAX:
+                    self._remembered.popitem(last=False)
+                return row, ""
+        return None, why
+
+    def _told(self, failure: Failure, run: Run, work: Work, row: BadRow) -> Failure:
+        spout = next(item.spout for item in self._topology.spouts if item.name == row.spout)
+        place: Position | None = None
+        values = ""
+        try:
+            values = self._values(run, work, row)
+            place = spout.locate(work.assignment.metadata[row.spout], work.parts[row.spout][row.part], row.number)
+        except Exception as error:  # the row is known by its number all the same
+            values = values or f"not to be read again ({type(error).__name__})"
+        where = place.position if place is not None else f"tuple {row.number + 1} of part {row.part + 1} of {row.spout}"
+        detail = "\n".join(filter(None, [failure.detail, f"record: {place.raw}" if place is not None else ""]))
+        return replace(
+            failure,
+            message=one_line(f"{failure.message}; on {where}: {values}"),
+            position=place.position if place is not None else None,
+            detail=detail or None,
+        )
+
+    def _values(self, run: Run, work: Work, row: BadRow) -> str:
+        table = self._jobs.emitted(run, work, row.spout, row.only[row.spout])
+        (values,) = table.to_pylist()
+        return shown({name: values[name] for name in self._columns.get(row.spout) or list(values)})
+
+
+class _Search:
+    """The runs of one search, each under a name of its own: what they report is no part of the attempt's verdict."""
+
+    def __init__(self, jobs: Jobs, reports: Reports, judge: Judge, run: Run, work: Work) -> None:
+        self._jobs = jobs
+        self._reports = reports
+        self._judge = judge
+        self._run = run
+        self._work = work
+        self._numbers = count(1)
+        self.last: Failure | None = None
+        """Of the last run that failed."""
+
+    def fails(self, only: Mapping[str, Ranges]) -> bool:
+        """Does the plan fail over these tuples, on data?"""
+        return self.run(only)[0]
+
+    def run(self, only: Mapping[str, Ranges]) -> tuple[bool, PartReports]:
+        """The same, with what was reported. Raises _GivenUpError where it fails for another reason: a worker died, it was cancelled."""
+        name = f"{self._run.name}/{next(self._numbers)}"
+        self._reports.open(name)
+        error: Exception | None = None
+        try:
+            self._jobs.results(self._run, self._work, name=name, only=only)
+        except Exception as raised:
+            error = raised
+        reports = self._reports.take(name)
+        told = emitter_failure(reports)
+        if error is None and told is None:
+            return False, reports
+        failure = told if error is None or told is not None else self._judge(error, self._run, reports)
+        if told is not None or failure is None or failure.kind != "data" or not isinstance(error, JobError):
+            raise _GivenUpError(failure.message if failure is not None else "")
+        self.last = failure
+        return True, reports
+
+
+def _find_in(item: SpoutComponent, search: _Search, work: Work) -> tuple[BadRow | None, str]:
+    parts = range(len(work.parts[item.name]))
+    # Reads everything and emits nothing: the number of tuples of each part, and whether the plan fails without them.
+    failed, reports = search.run({item.name: dict.fromkeys(parts, (NUMBER_MAX, NUMBER_MAX))})
+    if failed:
+        return None, f"it fails without any row of {item.name} too"
+    if any((item.name, part) not in reports for part in parts):
+        return None, f"no row is named, since a bolt does not read all of {item.name}"
+    counts = [reports[item.name, part][0].emitted for part in parts]
+    found = first_bad(counts, lambda ranges: search.fails({item.name: ranges}))
+    if found is None:
+        return None, "no single row does it, only several together"
+    return BadRow(spout=item.name, part=found[0], number=found[1]), ""
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """A row for people, in one line and not endless: `carrier='AA', distance=0`.
+
+    >>> shown({"carrier": "AA", "distance": None})
+    "carrier='AA', distance=NULL"
+    """
+    return _cut(
+        ", ".join(f"{name}={_cut(_value(value), VALUE_CHARACTERS_MAX)}" for name, value in values.items()),
+        ROW_CHARACTERS_MAX,
+    )
+
+
+def one_line(text: str) -> str:
+    """The text without line ends."""
+    return " ".join(text.splitlines())
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return repr(value) if isinstance(value, str | bytes) else str(value)
+
+
+def _cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else f"{text[:characters_max]}…"
