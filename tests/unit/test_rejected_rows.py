@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from tests.unit.test_csv_reading import plan
@@ -18,7 +19,7 @@ from txtopo.core.fields import parse_fields
 from txtopo.core.values import Failed, Outcome, Processed, RejectedRow, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment
-from txtopo.spouts import csv_pieces, csv_reading, csv_values, csv_windows
+from txtopo.spouts import csv_pieces, csv_reading, csv_windows
 from txtopo.spouts.csv_screening import converted, impossible_values, refused_values
 from txtopo.spouts.csv_values import BadValueError, Decoder
 from txtopo.spouts.files import FileSpout
@@ -573,13 +574,13 @@ def test_bad_lines_are_not_searched_for_one_by_one(tmp_path: Path, monkeypatch: 
     spout = FileSpout(path, "carrier string not null, distance int")
     metadata = plan(spout)
     parsed: list[int] = []
-    open_csv = csv_values.csv.open_csv
+    open_csv = pyarrow.csv.open_csv
 
     def noted(source: Any, **options: Any) -> Any:
         parsed.append(1)
         return open_csv(source, **options)
 
-    monkeypatch.setattr(csv_values.csv, "open_csv", noted)
+    monkeypatch.setattr(pyarrow.csv, "open_csv", noted)
     tally = Tally()
     for part in spout.parts(metadata):
         list(spout.emit_part(metadata, part, tally))
