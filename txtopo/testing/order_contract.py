@@ -20,7 +20,8 @@ class OrderContract:
         driver = lead_on(world)
         request_id = world.ask("stop")
 
-        found = driver.ledger.heartbeat(driver.lead, "running", "waiting for ZooKeeper", 5)
+        waiting = {"txid": 1, "attempt": 0, "phase": "processing", "for_s": 301.5}
+        found = driver.ledger.heartbeat(driver.lead, "stalled", "no batch was committed for 301 s", 5, waiting)
         driver.ledger.answer_request(driver.lead, request_id, "done", "stopping")
         driver.ledger.answer_request(driver.lead, request_id, "refused", "too late")
 
