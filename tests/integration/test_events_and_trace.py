@@ -248,7 +248,7 @@ def test_following_ends_with_ctrl_c_and_130(ledger: FilledLedger, run: Run, monk
     history(ledger)
     pauses = iter([lambda: ledger.batch(4), interrupt])
     module = importlib.import_module("txtopo.cli.events")
-    monkeypatch.setattr(module.time, "sleep", lambda _: next(pauses)())
+    monkeypatch.setattr(module, "pause", lambda _: next(pauses)())
 
     code, out, err = run("events", "flights", "-f", "--limit", "1", "--json")
 

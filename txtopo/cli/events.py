@@ -63,7 +63,12 @@ def _follow(dsn: str, timeline: Timeline, tell: Callable[[Sequence[TimelineEvent
     from txtopo.audit import reading
 
     while True:
-        time.sleep(POLL_S)
+        pause(POLL_S)
         with reading.reading(dsn) as connection:
             found = timeline.new(connection)
         tell(found)
+
+
+def pause(seconds: float) -> None:
+    """Wait between two looks."""
+    time.sleep(seconds)
