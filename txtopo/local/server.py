@@ -151,8 +151,11 @@ class LocalServer(ABC):
     def _start(self, *, same_port: bool) -> None:
         self._prepare()
         if self.is_running():
-            if wait_until(lambda: self._answers(self.port), START_S):
+            # One that was killed a moment ago still runs, and is gone while it is waited for.
+            settled = wait_until(lambda: self._answers(self.port) or not self.is_running(), START_S)
+            if settled and self.is_running():
                 return
+        if self.is_running():
             raise self._unavailable(f"the local server of {self.folder} runs but does not answer; log: {self.log}")
         self._end(self.crash_signal)  # tidies up after a process that ended without being asked
         remembered = _read_number(self.place / "port")
