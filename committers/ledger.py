@@ -193,10 +193,19 @@ class PostgresLedger:
             chain.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
         return chain
 
-    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
+    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int) -> None:
         invariant(state in END_STATES, f"a leader cannot end as {state}")
         with self._database.fenced(lead, "recording the end") as connection:
-            run(connection, "note_end", topology=lead.topology, state=state, reason=storable_or_none(reason), txid=txid)
+            words = storable_or_none(reason)
+            run(
+                connection,
+                "note_end",
+                topology=lead.topology,
+                state=state,
+                reason=words,
+                txid=txid,
+                planned_txid=planned_txid,
+            )
 
     def close(self) -> None:
         self._database.close()

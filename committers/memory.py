@@ -238,10 +238,10 @@ class MemoryLedger:
             rows = self._store.topologies.get(self._topology)
             return [] if rows is None else _redo_chain(rows, txid)
 
-    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
+    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int) -> None:
         invariant(state in END_STATES, f"a leader cannot end as {state}")
         with self._fenced(lead) as rows:
-            rows.life.update(state=state, reason=reason, halted_txid=txid, problem=None)
+            rows.life.update(state=state, reason=reason, halted_txid=txid, problem=None, planned_txid=planned_txid)
 
     def close(self) -> None:
         self._is_closed = True

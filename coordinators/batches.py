@@ -262,7 +262,8 @@ class TopologyCoordinator:
         except NodeMissing as error:
             path = error.args[0]
             if path == self._paths.epoch:
-                raise self._fenced() from error
+                # Nobody leads by it: whether somebody else does is for the fence in Postgres to say, at the next candidacy (R1, R11).
+                raise LeadLost(f"{path} is gone: ZooKeeper was wiped or restored under this leader") from error
             if DeleteNode(path) in operations:
                 raise
             raise Halted(f"ZooKeeper node {path}, or the node above it, was removed under the leader") from error

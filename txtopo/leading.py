@@ -68,7 +68,8 @@ def take_lead(
     _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
     coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
     faults.reach(CrashPoint.EPOCH_WRITTEN)
-    after = _carry_out_replans(claimed, coordinator.read(plans_above=claimed.last_txid), coordinator, ledger, say)
+    view = coordinator.read(plans_above=claimed.last_txid)
+    after, left = _carry_out_replans(claimed, view, coordinator, ledger, say)
     reconciled = reconcile(  # R11
         Stores(
             topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
@@ -87,17 +88,19 @@ def take_lead(
     return Leadership(
         lead=claimed.lead, last_txid=claimed.last_txid, last_digest=claimed.last_digest, last_metadata=claimed.last_metadata,
         reconciled=reconciled, system_identifier=claimed.system_identifier,
-        requests=tuple(request for request in claimed.requests if request.kind != "replan"),
+        requests=left,
     )  # fmt: skip
 
 
 def _carry_out_replans(
     claimed: Claimed, view: CoordinatorView, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
-) -> CoordinatorView:
+) -> tuple[CoordinatorView, tuple[Request, ...]]:
     """R3's one exception: under the new epoch, drop the suffix of plans that were never mirrored, if an operator ordered it.
 
     What is dropped is noted first, so that a leader that dies in between has it dropped once and never drops what was planned since.
+    Returns what is left of the plans and of the orders: one about a batch whose plan was dropped is refused in so many words.
     """
+    left = {request.request_id: request for request in claimed.requests if request.kind != "replan"}
     mirrored_txid = claimed.last_txid + len(claimed.plans)
     for request in claimed.requests:
         if request.kind != "replan":
@@ -116,7 +119,11 @@ def _carry_out_replans(
         )
         ledger.answer_request(claimed.lead, request.request_id, "done", answer, action if digests else None)
         say(answer)
-    return view
+        for other in [one for one in left.values() if one.txids and all(str(txid) in digests for txid in one.txids)]:
+            words = f"the plan was dropped by the replan of order {request.request_id}: what it held is planned anew"
+            ledger.answer_request(claimed.lead, other.request_id, "refused", words)
+            del left[other.request_id]
+    return view, tuple(left.values())
 
 
 def _replanned(digests: Mapping[str, str]) -> str:

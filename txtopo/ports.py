@@ -408,8 +408,8 @@ class Ledger(Protocol):
         A plan that retention has removed raises Halted.
         """
 
-    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None) -> None:
-        """The last word of a leader: `stopped`, `finished` or `halted` with the reason (fenced)."""
+    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int) -> None:
+        """The last word of a leader: `stopped`, `finished` or `halted` with the reason, and how far it planned (fenced)."""
 
     def close(self) -> None:
         """Roll back and close every connection (R15). Safe to repeat."""

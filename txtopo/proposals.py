@@ -108,7 +108,7 @@ def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> P
         batches=(batch,),
         notes=(f"failed before it, and first in turn: batch {', batch '.join(map(str, before))}",) if before else (),
         tables={},
-        next_command=f"txtopo redrive {topology} {txid}" if done else None,
+        next_command=f"txtopo redrive {topology} {done.redo_of or txid}" if done else None,
     )
 
 
@@ -120,6 +120,9 @@ def propose_redrive(connection: Connection, status: TopologyStatus, txids: Seque
     for txid in txids:
         batch = _quarantined(connection, status, states, txid)
         redone = redos.applied_for(txid)
+        if redone is None and txid in redos.first:
+            head = redos.first[txid]
+            raise _refused(f"batch {txid} of {topology} is a redo of batch {head}: bring that one back", f"txtopo redrive {topology} {head}")  # fmt: skip
         if redone is None:
             found.append(batch)
         else:

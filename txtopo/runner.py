@@ -130,7 +130,9 @@ class Runner:
         for attempt in sorted(state.running):
             self._world.executor.cancel(attempt)  # R15: whatever ended the lead, its jobs end with it
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
-            self._last_word(state.ended)  # R16: who gives up because of Postgres does not wait for it once more
+            self._last_word(
+                state.ended, state.next_txid - 1
+            )  # R16: who gives up because of Postgres does not wait for it once more
         return state.ended
 
     def _next_event(self, state: State) -> Event:
@@ -351,7 +353,7 @@ class Runner:
         if new:
             self._inbox.put(RequestsSeen(requests=new))
 
-    def _last_word(self, end: End) -> None:
+    def _last_word(self, end: End, planned_txid: int) -> None:
         """Tell Postgres how the run ended, as far as it still may be told."""
         world = self._world
         world.lanes.finish(Lane.BOOKS)
@@ -360,7 +362,7 @@ class Runner:
         try:
             if self._stop_request is not None:
                 world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
-            world.ledger.note_end(world.lead, end.kind, end.reason, end.txid)
+            world.ledger.note_end(world.lead, end.kind, end.reason, end.txid, planned_txid)
         except (StoreUnavailable, Fenced) as error:
             world.say(f"the end of the run could not be noted: {error}")
 

@@ -158,14 +158,14 @@ def test_silence_beyond_the_limit_is_stalled(
 
 def test_a_leader_that_lives_and_commits_nothing_is_stalled_and_names_the_batch(ledger: FilledLedger, run: Run) -> None:
     """Promise: health is derived from commit progress, not from a process being alive; exit code 1, and what to look at."""
-    ledger.lead("stalled", silent_s=1, waiting='{"txid": 3, "attempt": 1, "phase": "processing", "for_s": 301.0}')
+    ledger.lead("stalled", silent_s=1, waiting='{"txid": 5, "attempt": 1, "phase": "processing", "for_s": 301.0}')
 
     said = run("status", "flights")
 
     assert said.code == 1
     assert "flights  STALLED" in said.out
-    assert "turn of   batch 3 attempt 1, processing; nothing committed for 5 min 1 s" in said.out
-    assert "next      txtopo show flights 3" in said.out
+    assert "turn of   batch 5 attempt 1, processing; nothing committed for 5 min 1 s" in said.out
+    assert "next      txtopo show flights 5" in said.out
 
 
 @pytest.mark.parametrize(("stored", "state"), [("stopped", "STOPPED"), ("finished", "FINISHED")])

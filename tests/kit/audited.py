@@ -40,7 +40,7 @@ class Leader:
 
     def close(self) -> None:
         """Leave as a leader that has finished."""
-        self._ledger.note_end(self._lead, "finished", None, None)
+        self._ledger.note_end(self._lead, "finished", None, None, self.txid)
         self._ledger.close()
 
     def cut(self, *, fail_first: bool = False, quarantined: Mapping[int, str] | None = None) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.drivers import wait_until
 from txtopo.cli import main
 from txtopo.cli.demo import demo as command
 from txtopo.demo import flights as flights_module
@@ -233,7 +234,8 @@ def test_what_a_driver_left_behind_is_found_and_ended(tmp_path: Path) -> None:
     ]  # fmt: skip
     left, other = started
     try:
-        assert leftovers(places) == [left.pid]
+        # The kernel shows the environment of a new program a moment after it has begun.
+        wait_until(lambda: leftovers(places) == [left.pid], "finding the process that was left behind")
 
         end_leftovers(places)
 

@@ -294,6 +294,18 @@ class TestRedo:
         assert hand.of(Answer) == []
         assert hand.state.orders[5].waiting == {8: 3}
 
+    def test_an_order_is_done_only_if_all_of_it_came_out_well(self) -> None:
+        """Exit code 1 where one of several batches failed again, whatever became of the others."""
+        hand = Hand(last_txid=7)
+        order(hand, "recompute", 3, 5)
+        hand.tell(RedoCut(redo=hand.of(CutRedo)[0].redo, by=6))
+
+        hand.tell(RedoCut(redo=hand.of(CutRedo)[0].redo, refused="no"))
+
+        assert [(a.state, a.answer) for a in hand.of(Answer)] == [
+            ("refused", "batch 3 was redone already, as batch 6; no")
+        ]
+
     def test_what_may_not_be_redone_refuses_the_order(self) -> None:
         hand = Hand(last_txid=7)
         order(hand, "redrive", 3)

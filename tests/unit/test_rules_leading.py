@@ -282,6 +282,25 @@ def test_plans_made_since_an_order_was_begun_are_not_dropped(
     assert postgres.requests[request_id][1].state == "done"
 
 
+def test_an_order_about_a_plan_that_was_dropped_is_refused_by_that_name(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres
+) -> None:
+    """The batch is another one from now on: nobody may think that this one was skipped."""
+    planned_and_left(zookeeper, postgres)
+    skip = postgres.ask("t", "skip", (2,), "no")
+    redrive = postgres.ask("t", "redrive", (9,))
+    postgres.ask("t", "replan", (), "wrong schema")
+
+    leadership = Candidacy(zookeeper, postgres).lead()
+
+    assert [request.request_id for request in leadership.requests] == [redrive]
+    row = postgres.requests[skip][1]
+    assert (row.state, row.answer) == (
+        "refused",
+        "the plan was dropped by the replan of order 3: what it held is planned anew",
+    )
+
+
 def test_other_orders_are_handed_on_to_the_runner(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
     first = Candidacy(zookeeper, postgres)
     first.lead()

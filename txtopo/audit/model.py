@@ -129,7 +129,9 @@ class TopologyStatus:
     @property
     def next_commands(self) -> tuple[str, ...]:
         """What to type where a person must look."""
-        redrive = (f"txtopo redrive {self.topology} {self.hole_txids[0]}",) if self.hole_txids else ()
+        ordered = {txid for order in self.open_orders if order.kind == "redrive" for txid in order.txids}
+        holes = [txid for txid in self.hole_txids if txid not in ordered]
+        redrive = (f"txtopo redrive {self.topology} {holes[0]}",) if holes else ()
         return (*self._going_on, *redrive)
 
     @property

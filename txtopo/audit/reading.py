@@ -147,7 +147,8 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     tried = tried_states(connection, topology, row["last_txid"])
     return TopologyStatus(
         state=_state(row),
-        waiting=row["waiting"] or {},
+        # The word of the last heartbeat: the batch may be committed by now.
+        waiting=row["waiting"] if row["waiting"] and row["waiting"]["txid"] > row["last_txid"] else {},
         leader=leader,
         failed_attempts=failures.pop("failed_attempts"),
         failures=FailureCounts(**failures),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -132,14 +133,29 @@ def carry_out(
         return 0
     if here is None:
         say(f"{what} {'was given to' if placed.is_new else 'was open already; following'} {_who(status)}; waiting …")
-        found = follow(
-            dsn, order.topology, placed.request_id, timeout_s=manner.timeout, leaderless_s=LEADERLESS_S, tell=teller
-        )
+        with _standing(placed.request_id, order, settings):
+            found = follow(
+                dsn, order.topology, placed.request_id, timeout_s=manner.timeout, leaderless_s=LEADERLESS_S, tell=teller
+            )
         return _conclude(dsn, order, found, txids, manner.timeout)
     if here.problem is not None:
         raise OrderStandsError(f"{what} stands, and nobody carries it out: {here.problem}\n  next: {here.next_command}")
     say(f"{what}: no leader is alive; running {here.application} until it is carried out …")
     return _run_here(here, dsn, order, placed.request_id, txids)
+
+
+@contextmanager
+def _standing(request_id: int, order: Order, settings: Settings) -> Iterator[None]:
+    """Whoever stops following, by Ctrl-C or because Postgres is away, is told that the order is given all the same."""
+    from txtopo.errors import PostgresUnavailable
+
+    try:
+        yield
+    except (KeyboardInterrupt, PostgresUnavailable):
+        sayer(settings)(
+            f"the order to {order.kind} (order {request_id}) stands\n  next: txtopo status {order.topology}"
+        )
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

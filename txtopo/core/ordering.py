@@ -195,12 +195,12 @@ def _settled(state: State, order: Order) -> Step:
 
 
 def _answer(order: Order) -> Answer:
-    """`done` where something came out well or there was nothing to do; in words what became of each batch."""
+    """`done` where everything came out well or there was nothing to do; in words what became of each batch."""
     request, results = order.request, order.results
-    done = not results or any(well for well, _ in results)
+    done = all(well for well, _ in results)
     words = "; ".join(words for _, words in results) or "nothing to do"
     action = None
-    if request.kind == "retry" and done and results:
+    if request.kind == "retry" and any(well for well, _ in results):
         # Skips and redos are logged with their own commits; what a retry changed is that it was tried again.
         action = ActionRecord(
             command="retry",

@@ -95,13 +95,13 @@ class CoordinatorContract:
 
         assert dump(session) == before
 
-    def test_leader_whose_epoch_node_is_gone_is_fenced(self, world: CoordinatorWorld) -> None:
-        """NodeMissing of the epoch node is Fenced."""
+    def test_leader_whose_epoch_node_is_gone_has_lost_the_lead(self, world: CoordinatorWorld) -> None:
+        """R11: a wiped ZooKeeper names no other leader; the next candidacy restores it from Postgres or finds itself fenced there."""
         session = world.open()
         coordinator = leading(session, 1)
         session.multi([DeleteNode(PATHS.epoch)])
 
-        with pytest.raises(Fenced):
+        with pytest.raises(LeadLost):
             coordinator.record_plans([plan(1)])
 
     def test_lead_of_another_topology_is_refused(self, world: CoordinatorWorld) -> None:

@@ -28,7 +28,7 @@ class OrderContract:
         assert list(found) == [Request(request_id=request_id, kind="stop")]
         assert list(driver.ledger.heartbeat(driver.lead, "running", None, 5)) == []
         assert world.order(request_id) == ("done", "stopping", {})
-        driver.ledger.note_end(driver.lead, "halted", "gap", 5)
+        driver.ledger.note_end(driver.lead, "halted", "gap", 5, 6)
 
     def test_orders_of_every_kind_come_whole_and_in_order(self, world: LedgerWorld) -> None:
         """An order names its batches and its reason."""
