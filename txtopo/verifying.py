@@ -120,7 +120,7 @@ def _unusable(topology: Topology, batch: BatchDetail) -> str | None:
     if batch.plan_problem is not None:
         return f"its plan cannot be read: {batch.plan_problem}"
     if not batch.metadata:
-        return "its plan is not in Postgres any more (it has expired)"
+        return "its plan is gone from Postgres"
     if set(batch.metadata) != spouts:
         return (
             f"it was planned by {', '.join(sorted(batch.metadata))}; the topology now has {', '.join(sorted(spouts))}"

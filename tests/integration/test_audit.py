@@ -62,19 +62,25 @@ def test_a_file_list_in_a_piece_of_its_own_is_read_and_checked(audited: Audited,
     assert report["batches"][0]["recounted"] == (None if fault else 60)
 
 
-def test_an_expired_plan_is_listed_and_changes_no_exit_code(audited: Audited) -> None:
-    """Promise: retention removes plans behind the last ten; the audit lists them."""
+def test_a_plan_that_is_gone_is_wrong_however_long_ago_it_was_committed(audited: Audited) -> None:
+    """Promise: nothing of this release removes plans; without one its source could not be compared, which the audit says too."""
     write_orders(audited.folder, 12, rows=2)
     run_batches(audited.dsn, orders_topology(audited.folder))
     audited.plant("delete from txtopo.plan where txid <= 2")
 
     code, report = audited.audit()
 
-    assert (code, report["findings"]) == (0, [])
-    assert {(one["check"], one["batches"]) for one in report["by_design"]} == {
-        ("plan.digest", 2),
-        ("source.content", 2),
-    }
+    assert (code, [(one["check"], one["verdict"], one["txids"]) for one in report["findings"]]) == (
+        1,
+        [
+            ("plan.digest", "MISMATCH", [1]),
+            ("plan.digest", "MISMATCH", [2]),
+            ("source.content", "UNVERIFIED", [1]),
+            ("source.content", "UNVERIFIED", [2]),
+        ],
+    )
+    assert "its plan is gone, and nothing of this release removes plans" in report["findings"][0]["message"]
+    assert report["by_design"] == []
 
 
 def test_failed_attempts_are_listed_with_their_errors(audited: Audited) -> None:

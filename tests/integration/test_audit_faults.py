@@ -36,6 +36,22 @@ FAULTS: dict[str, tuple[str, set[int], list[str]]] = {
     "contribution taken back": ("redo.reversed", {5}, ["insert into order_totals_contribution values (5, 4, 'shop 9', 'a1', -1, -1, -1)"]),
     "contribution of no batch": ("contributions.known", {99}, ["insert into order_totals_contribution values (99, null, 'shop 9', 'a1', 0, 0, 0)"]),
     "contribution from before": ("contributions.known", {0}, ["insert into order_totals_contribution values (0, null, 'shop 1', 'a1', 0, 0, 0)"]),
+    "contribution of a negative txid, zero": ("contributions.known", {-1}, ["insert into order_totals_contribution values (-1, null, 'shop 1', 'a1', 0, 0, 0)"]),
+    "contribution of the lowest txid": (
+        "contributions.known", {-(2**63)}, ["insert into order_totals_contribution values (-9223372036854775808, null, 'shop 1', 'a1', 0, 0, 0)"],
+    ),
+    "contribution of a negative txid, and in the table": (
+        "contributions.known", {-1},
+        ["insert into order_totals_contribution values (-1, null, 'shop 1', 'a1', 1, 1, 1)",
+         "update order_totals set rows = rows + 1, pieces = pieces + 1, price = price + 1 where shop = 'shop 1' and article = 'a1'"],
+    ),
+    "new key of a negative txid, and in the table": (
+        "contributions.known", {-1},
+        ["insert into order_totals_contribution values (-1, null, 'shop 9', 'a1', 1, 1, 1)", "insert into order_totals values ('shop 9', 'a1', 1, 1, 1)"],
+    ),
+    "contribution of a negative txid, taking back": (
+        "contributions.known", {-1}, ["insert into order_totals_contribution values (-1, 4, 'shop 9', 'a1', 0, 0, 0)"],
+    ),
     "ledger row edited": ("ledger.seal", {3}, ["update txtopo.ledger set attempt = 7 where txid = 3"]),
     "ledger numbers edited": ("ledger.seal", {3}, ["update txtopo.ledger set read = 21 where txid = 3"]),
     "last ledger row edited": ("ledger.seal", {6}, ["update txtopo.ledger set rejected = 1 where txid = 6"]),
@@ -67,11 +83,27 @@ FAULTS: dict[str, tuple[str, set[int], list[str]]] = {
     "digest of counts edited": ("contributions.rows", {2}, ["update txtopo.committer_count set digest = digest + 1 where txid = 2"]),
     "counts removed": ("ledger.counts", {2}, ["delete from txtopo.committer_count where txid = 2"]),
     "counts of no batch": ("ledger.gaps", {77}, ["insert into txtopo.committer_count values ('orders', 77, 'totals', 1, 1, 1, 1, 0, 0, 1)"]),
+    "counts of a negative txid": ("ledger.gaps", {-1}, ["insert into txtopo.committer_count values ('orders', -1, 'totals', 1, 1, 1, 1, 0, 0, 1)"]),
+    "edges of the genesis": ("ledger.gaps", {0}, ["insert into txtopo.edge_count values ('orders', 0, 'files -> totals', 1, 1)"]),
     "edges edited": ("ledger.seal", {2}, ["update txtopo.edge_count set sent = 19, received = 19 where txid = 2"]),
     "edges removed": ("ledger.seal", {2}, ["delete from txtopo.edge_count where txid = 2"]),
     "plan bytes edited": ("plan.digest", {5}, ["update txtopo.plan set bytes = bytes || ' ' where txid = 5"]),
     "plan bytes and digest edited": ("plan.digest", {5}, ["update txtopo.plan set bytes = bytes || ' ', digest = sha256(bytes || ' ') where txid = 5"]),
     "plan removed": ("plan.digest", {5}, ["delete from txtopo.plan where txid = 5"]),
+    "plans removed": ("plan.digest", {1, 2, 3, 4, 5, 6}, ["delete from txtopo.plan"]),
+    "old plan removed": ("plan.digest", {1}, ["update txtopo.fence set last_txid = 20", "delete from txtopo.plan where txid = 1"]),
+    "plan of no batch": ("plan.digest", {8}, ["insert into txtopo.plan select topology, 8, digest, bytes, 0, epoch from txtopo.plan where txid = 6"]),
+    "plan of the genesis": ("plan.digest", {0}, ["insert into txtopo.plan select topology, 0, digest, bytes, 0, epoch from txtopo.plan where txid = 6"]),
+    "plan of a negative txid": ("plan.digest", {-1}, ["insert into txtopo.plan select topology, -1, digest, bytes, 0, epoch from txtopo.plan where txid = 6"]),
+    "plan behind a gap": (
+        "plan.digest", {9},
+        ["insert into txtopo.plan select topology, later, digest, bytes, 0, epoch from txtopo.plan, (values (7), (9)) more(later) where txid = 6"],
+    ),
+    "file of no batch": ("plan.files", {99}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 99)"]),
+    "file of the genesis": ("plan.files", {0}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 0)"]),
+    "file of a negative txid": ("plan.files", {-1}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), -1)"]),
+    "file of a batch added": ("plan.files", {3}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 3)"]),
+    "file of another spout": ("plan.files", {3}, ["insert into txtopo.source_file values ('orders', 'other', '/in/new.csv', sha256('x'), 3)"]),
     "consumed file forgotten": ("plan.files", {5}, ["delete from txtopo.source_file where txid = 5"]),
     "consumed file edited": ("plan.files", {5}, ["update txtopo.source_file set fingerprint = sha256('x') where txid = 5"]),
     "attempt edited": ("ledger.attempts", {5}, ["update txtopo.attempt set state = 'failed', kind = 'data', message = 'x' where txid = 5"]),
@@ -100,6 +132,47 @@ def test_a_planted_fault_is_mismatch_and_1_and_named(orders: Audited, name: str)
     assert text.splitlines()[2].startswith("MISMATCH")
     batches = {one["txid"]: one["verdict"] for one in report["batches"]}
     assert all(batches[txid] == "MISMATCH" for txid in txids if txid in batches)
+
+
+AHEAD = """insert into txtopo.plan select topology, 7, sha256(b), b, 0, epoch
+  from (select *, convert_to(replace(convert_from(bytes, 'UTF8'), '"txid":6', '"txid":7'), 'UTF8') as b from txtopo.plan where txid = 6) p"""
+REMEMBERED = "insert into txtopo.source_file select topology, spout, path || '7', fingerprint, 7, redo from txtopo.source_file where txid = 6"
+
+
+@pytest.mark.parametrize("spout", ["files", "other"])
+def test_a_file_remembered_for_a_planned_batch_that_its_plan_does_not_have_is_wrong(
+    orders: Audited, spout: str
+) -> None:
+    """Promise: a file that nobody planned would never be read; what is planned ahead and remembered so is right."""
+    named = "'UTF8'), '.csv\"', '.csv7\"'), 'UTF8')"
+    orders.plant(
+        AHEAD,
+        REMEMBERED,
+        f"update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, {named} where txid = 7",
+    )
+    before, report = orders.audit("--no-recount")
+    orders.plant(f"insert into txtopo.source_file values ('orders', '{spout}', '/in/new.csv', sha256('x'), 7)")
+
+    code, wrong = orders.audit("--no-recount")
+
+    assert (before, report["findings"], report["planned_ahead"]) == (0, [], 1)
+    assert (code, [(one["check"], one["txids"]) for one in wrong["findings"]]) == (1, [("plan.files", [7])])
+
+
+def test_a_file_of_a_foreign_spout_is_found_beside_a_source_that_is_not_made_of_files(orders: Audited) -> None:
+    """Promise: what cannot be compared hides nothing else."""
+    orders.plant(
+        """update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"files":[', '"others":['), 'UTF8') where txid = 3"""
+    )
+    _, before = orders.audit("--no-recount")
+    orders.plant("insert into txtopo.source_file values ('orders', 'other', '/in/new.csv', sha256('x'), 3)")
+
+    _, report = orders.audit("--no-recount")
+
+    assert [[one["txids"] for one in findings(each) if one["check"] == "plan.files"] for each in (before, report)] == [
+        [],
+        [[3]],
+    ]
 
 
 def test_a_batch_that_is_right_stays_match_beside_a_wrong_one(orders: Audited) -> None:

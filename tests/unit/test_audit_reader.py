@@ -49,7 +49,6 @@ HOSTILE = {
     "doubled quotes": b'a,b\n"say ""hi""",2\n"""",""\n',
     "quoted newlines": b'a,b\n"x\ny",2\r\n"p\r\nq\rr","\n\n"\n',
     "quoted delimiters": b'a,b\n",",",,"\n',
-    "behind a closing quote": b'a,b\n"x"y,"z"w"v\n',
     "quotes within": b'a,b\nx"y,2"\n',
     "blank": b"a,b\n ,\t\n",
     "empty values": b'a,b\n,\n"",""\n',
@@ -105,6 +104,20 @@ def test_an_unclosed_quote_costs_its_line_only() -> None:
         (5, True),
     ]
     assert found[3].fields == [b"4", b'y""']
+
+
+def test_text_behind_a_closing_quote_costs_its_line_only() -> None:
+    """Promise: a quote that is missing swallows no lines up to the next one."""
+    found = records(b'a,b\n"1,x\n2,y\n"3",z\n4,"x"y\n"5"\n')
+
+    assert [(record.line, record.closed) for record in found] == [
+        (1, True),
+        (2, False),
+        (3, True),
+        (4, True),
+        (5, False),
+        (6, True),
+    ]
 
 
 def test_a_record_has_the_line_where_it_starts_and_knows_its_quotes() -> None:

@@ -70,6 +70,21 @@ def test_each_kind_of_malformed_record_is_a_rejected_row_and_reading_goes_on(tmp
     assert all(reject.raw_bytes == len(reject.raw) for reject in rejects)
 
 
+def test_a_quote_that_is_not_closed_swallows_no_line_even_where_another_quote_follows(tmp_path: Path) -> None:
+    """Rows right, or rejected with file and line, never silently others: that line is a reject, and reading goes on behind it."""
+    content = b'a,b\n1,x\n"2,x\n3,x\n4,x\n"5",x\n6,"x"y\n7,"x" \n"8","x"\n9,"x\ny"\n'
+
+    rows, rejects = sift(tmp_path, content, "a int not null, b string", rejected_max=1)
+
+    assert rows == [(1, "x"), (3, "x"), (4, "x"), (5, "x"), (8, "x"), (9, "x\ny")]
+    reason = "a quoted value is not closed where it should be: text follows its closing quote"
+    assert [(reject.line, reject.reason, reject.raw) for reject in rejects] == [
+        (3, reason, b'"2,x'),
+        (7, reason, b'6,"x"y'),
+        (8, reason, b'7,"x" '),
+    ]
+
+
 FIELDS = "a int not null, s string, c decimal(5,2), t timestamp, o boolean, f double, d date, h timestamp_ntz, y binary"
 HEADER = ["s", "a", "x", "c", "t", "o", "f", "d", "h", "y"]
 GOOD = {
@@ -128,29 +143,29 @@ class OracleRecord:
 
 
 def oracle_records(data: bytes) -> Iterator[OracleRecord]:
-    """One byte after another, as RFC 4180 says it; blank lines left out, the line of an unclosed quote by itself."""
+    """One byte after another, as RFC 4180 says it; blank lines left out, the line of a quote without a good end by itself."""
     at, line = 0, 1
     while at < len(data):
-        start, columns, quoted, begins = at, 1, False, True
-        while at < len(data) and (quoted or data[at] not in b"\r\n"):
+        start, columns, quoted, begins, broken = at, 1, False, True, False
+        while at < len(data) and not broken and (quoted or data[at] not in b"\r\n"):
             sign = data[at : at + 1]
             if quoted:
                 if sign == b'"' and data[at + 1 : at + 2] == b'"':
                     at += 1
                 elif sign == b'"':
-                    quoted = False
+                    quoted, broken = False, data[at + 1 : at + 2] not in (b"", b",", b"\r", b"\n")
             elif sign == b'"' and begins:
                 quoted = True
             columns += sign == b"," and not quoted
             begins = sign == b"," and not quoted
             at += 1
-        if quoted:
+        if quoted or broken:
             at = start
             while at < len(data) and data[at] not in b"\r\n":
                 at += 1
         raw = data[start:at]
         if raw:
-            yield OracleRecord(line, raw, columns, not quoted)
+            yield OracleRecord(line, raw, columns, not (quoted or broken))
         line += 1 + raw.count(b"\n") + raw.count(b"\r") - raw.count(b"\r\n")
         at += 2 if data[at : at + 2] == b"\r\n" else 1
 

@@ -17,7 +17,6 @@ SCOPE = """
 select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now,
        (select max(p.txid) from txtopo.plan p where p.topology = f.topology) as planned_txid,
        (select max(l.txid) from txtopo.ledger l where l.topology = f.topology) as ledger_txid,
-       (select max(l.txid) from txtopo.ledger l where l.topology = f.topology and l.redo_of is null) as newest_txid,
        t.description, t.code_hash
   from (select topology, last_txid, incarnation, epoch from txtopo.fence where topology = :topology
         union all
@@ -40,11 +39,11 @@ select topology, txid, prev_txid, prev_digest, digest, incarnation::text as inca
 
 COUNTS = """
 select txid, committer, arrived, counted, results, written, ignored, reversed, digest::text as digest
-  from txtopo.committer_count where topology = :topology and txid between :first and :last order by txid
+  from txtopo.committer_count where topology = :topology and txid between cast(:first as bigint) and :last order by txid
 """
 
 EDGES = """
-select txid, edge, sent, received from txtopo.edge_count where topology = :topology and txid between :first and :last order by txid
+select txid, edge, sent, received from txtopo.edge_count where topology = :topology and txid between cast(:first as bigint) and :last order by txid
 """
 
 PLANS = """
@@ -66,8 +65,26 @@ select l.txid, f.spout, f.path from txtopo.ledger l join txtopo.source_file f on
 """
 """The files of the batches that are redone, by the txid of the redo."""
 
+STRAY_PLANS = """
+select txid from txtopo.plan where topology = :topology and txid < 1
+union
+select txid from (select txid, dense_rank() over (order by txid) as place from txtopo.plan where topology = :topology and txid > :committed) ahead
+ where txid <> :committed + place
+ order by txid
+"""
+"""Plans that are neither of a batch that may be committed nor one of those that follow the last committed one without a gap."""
+
+STRAY_FILES = """
+select f.txid, count(*) as number, min(f.path) as path, min(f.spout) as spout from txtopo.source_file f
+ where f.topology = :topology
+   and not exists (select from txtopo.ledger l where l.topology = f.topology and l.txid = f.txid and l.txid > 0)
+   and not exists (select from txtopo.plan p where p.topology = f.topology and p.txid = f.txid and p.txid > :committed)
+ group by f.txid order by f.txid
+"""
+
 REJECTED = """
-select txid, spout, path, count(*) as number from txtopo.rejected_row where topology = :topology and txid between :first and :last
+select txid, spout, path, count(*) as number from txtopo.rejected_row
+ where topology = :topology and txid between cast(:first as bigint) and :last
  group by txid, spout, path order by txid
 """
 

@@ -161,7 +161,7 @@ class _Audit:
 
     def _read_contributions(self, name: str, committer: CommitterTables, chains: Chains) -> None:
         with self._table("contributions.rows", f"the contributions to {committer.target}"):
-            low, high = (0, 2**63 - 1) if self.whole else (self.first, self.last)
+            low, high = (-(2**63), 2**63 - 1) if self.whole else (self.first, self.last)
             redone = chains.redone_before(low, high)
             self.contributed[name] = read_contributions(self.connection, committer, low, high, redone)
 

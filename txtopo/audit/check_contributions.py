@@ -63,7 +63,7 @@ def _rows(
     sql = (
         f"select c.txid, c.reverses, case when c.reverses is null then {count} else -{count} end,"
         f" case when c.reverses is null then row({listed(committer.columns, 'c')})::text else row({keys}, {negated})::text end"
-        f" from {committer.contributions_sql} c where c.txid between %(first)s and %(last)s or c.txid = any(%(also)s)"
+        f" from {committer.contributions_sql} c where c.txid between (%(first)s)::bigint and %(last)s or c.txid = any(%(also)s)"
     )
     return stream(connection, sql, first=first, last=last, also=list(also))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from txtopo.audit.check_redos import CHAIN
 from txtopo.audit.verdicts import Findings
-from txtopo.core import limits
 
 DIGEST = "plan.digest"
 
@@ -20,16 +19,11 @@ class Plans:
 
     findings: Findings
     topology: str
-    last_txid: int
-    newest_txid: int
-    """The highest txid that redoes nothing; retention keeps its plan."""
-    holes: frozenset[int]
-    """Quarantined batches that nothing redoes; retention keeps their plans."""
 
     def check(self, row: Any, plan: Any | None) -> int | None:
         """The plan of the cut that was applied; returns the order that it names."""
         if plan is None:
-            self._check_expired(row)
+            self.findings.wrong(DIGEST, "its plan is gone, and nothing of this release removes plans", row.txid)
             return None
         digest = hashlib.sha256(bytes(plan.bytes)).digest()
         self.findings.equal(
@@ -64,13 +58,6 @@ class Plans:
         if row.redo_of is not None:
             self.findings.equal(CHAIN, isinstance(order, int), "it is a redo, but its plan names no order", row.txid)
         return order if isinstance(order, int) else None
-
-    def _check_expired(self, row: Any) -> None:
-        recent = row.txid > self.last_txid - limits.METADATA_KEPT_TXIDS
-        if recent or row.txid == self.newest_txid or row.txid in self.holes:
-            self.findings.wrong(DIGEST, "its plan is gone", row.txid)
-        else:
-            self.findings.by_design(DIGEST, "the plan has expired")
 
 
 def short(value: Any) -> str:

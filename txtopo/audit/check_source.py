@@ -59,16 +59,17 @@ class Source:
     def check(self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any]) -> int | None:
         """One committed batch; returns the records counted in its files, None where they were not. `kept`: its rejected records by file."""
         self._rejecting = frozenset((one.spout, one.path) for one in kept)
+        reason = self._left_out(row)
         if plan is None:
-            self.findings.by_design(CONTENT, "the plan has expired, and with it what to recount")
+            if reason is None:  # The missing plan itself is a finding of its own.
+                self.findings.unknown(CONTENT, "its plan is gone, and with it what to recount", row.txid)
             return None
         try:
             metadata = self._metadata(plan)
         except PlanError as error:
             self.findings.wrong("plan.digest", str(error), row.txid)
             return None
-        self._check_files(row, metadata, files)
-        reason = self._left_out(row)
+        self._check_files(row.txid, row.redo_of is not None, metadata, files)
         if reason is not None:
             self.findings.by_design(CONTENT, reason)
             return None
@@ -103,30 +104,43 @@ class Source:
             raise PlanError(f"its file list has digest {found[:16]}, the plan says {digest[:16]}")
         return json.loads(bytes(data))
 
-    def _check_files(self, row: Any, metadata: Mapping[str, Any], files: Sequence[Any]) -> None:
+    def check_planned(self, plan: Any, files: Sequence[Any]) -> None:
+        """One batch that is planned and not committed: the files remembered as consumed by it are those of its plan."""
         try:
-            planned = {
-                (spout, str(file["path"]), str(file["sha256"]))
-                for spout, value in metadata.items()
-                for file in value["files"]
-            }
-        except (KeyError, TypeError):
-            self.findings.by_design(FILES, "a source that is not made of files")
+            metadata = self._metadata(plan)
+            is_redo = json.loads(bytes(plan.bytes))["redo_of"] is not None
+        except (PlanError, KeyError) as error:
+            self.findings.wrong("plan.digest", f"planned, not committed: {error}", plan.txid)
             return
-        remembered = {(one.spout, one.path, bytes(one.fingerprint).hex()) for one in files}
+        self._check_files(plan.txid, is_redo, metadata, files)
+
+    def _check_files(self, txid: int, is_redo: bool, metadata: Mapping[str, Any], files: Sequence[Any]) -> None:
+        planned: set[tuple[str, str, str]] = set()
+        others: set[str] = set()
+        for spout, value in metadata.items():
+            try:
+                planned |= {(spout, str(file["path"]), str(file["sha256"])) for file in value["files"]}
+            except (KeyError, TypeError):
+                others.add(spout)
+        if others:
+            self.findings.by_design(FILES, "a source that is not made of files")
+        # Only what the plan's own other sources remember cannot be compared: a spout that it does not have is a difference.
+        remembered = {(one.spout, one.path, bytes(one.fingerprint).hex()) for one in files if one.spout not in others}
+        if not planned and not remembered and others:
+            return
         other = sorted(planned ^ remembered)
         self.findings.equal(
             FILES,
             not other,
             f"{len(other)} files differ between its plan and what is remembered as consumed, first {other[0][1] if other else ''}",
-            row.txid,
+            txid,
         )
-        marked = [one.path for one in files if one.redo != (row.redo_of is not None)]
+        marked = [one.path for one in files if one.redo != is_redo]
         self.findings.equal(
             FILES,
             not marked,
-            f"{len(marked)} files are remembered as input of {'a first reading' if row.redo_of else 'a redo'}, first {marked[0] if marked else ''}",
-            row.txid,
+            f"{len(marked)} files are remembered as input of {'a first reading' if is_redo else 'a redo'}, first {marked[0] if marked else ''}",
+            txid,
         )
 
     def _recount(self, row: Any, metadata: Mapping[str, Any]) -> int | None:

@@ -69,7 +69,7 @@ where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is
 
 def _contributors(connection: Connection, committer: CommitterTables, key: Sequence[Any]) -> list[int]:
     same = " and ".join(f"c.{quoted(name)} is not distinct from %(k{at})s" for at, name in enumerate(committer.keys))
-    sql = f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid > %(genesis)s order by c.txid"
+    sql = f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid <> %(genesis)s order by c.txid"
     values = {f"k{at}": value for at, value in enumerate(key)}
     return [row[0] for row in connection.exec_driver_sql(sql, {**values, "genesis": 0})]
 

@@ -320,7 +320,7 @@ class BatchDetail:
     plan_problem: str | None
     """Why the stored plan cannot be read."""
     metadata: Mapping[str, Any]
-    """By spout, as planned; empty where the plan is unknown or expired."""
+    """By spout, as planned; empty where the plan is unknown or gone."""
     ledger: Committed | None
     files: tuple[SourceFile, ...]
     attempts: tuple[AttemptRow, ...]

@@ -1,7 +1,7 @@
 """Reads the records of a CSV file with code of the audit's own: RFC 4180, plain Python, nothing shared with the spouts.
 
-A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it are one; what follows the
-closing quote up to the delimiter belongs to the value. A quote anywhere else is a character like any other. Lines end with LF, CRLF or CR.
+A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it are one. Behind the closing
+quote comes the delimiter or the end of the line, or the record is none. A quote anywhere else is a character like any other. Lines end with LF, CRLF or CR.
 Blank lines are no records. A byte order mark at the start of the file is left out.
 """
 
@@ -35,7 +35,7 @@ class CsvRecord:
     raw: bytes
     """As it stands in the file, without its line end."""
     closed: bool = True
-    """False: a quoted value is never closed; only the line where it starts is taken, and reading goes on behind it."""
+    """False: a quoted value is never closed, or text follows its closing quote; only the line where the record starts is taken, and reading goes on behind it."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
             if size > RECORD_BYTES_MAX:
                 raise TooLongError(f"the record at line {number} is longer than {RECORD_BYTES_MAX} bytes")
             taken.append(following)
-        if record.is_open:
+        if record.is_open or record.is_broken:
             again.extend(reversed(taken[1:]))
             yield CsvRecord(number, [body], _NOT_QUOTED, body, closed=False)
             continue
@@ -125,6 +125,8 @@ class _OpenRecord:
         self.quoted: set[int] = set()
         self.is_open = False
         """Inside a quoted value?"""
+        self.is_broken = False
+        """Does text follow a closing quote?"""
 
     def take(self, line: bytes) -> bool:
         """Go on by a line; True when the record is complete with it."""
@@ -143,8 +145,11 @@ class _OpenRecord:
                 if line[position : position + 1] == b'"':
                     self._parts.append(b'"')
                     position += 1
-                else:
-                    self.is_open = False
+                    continue
+                self.is_open = False
+                if position < end and not line.startswith(self._delimiter, position):
+                    self.is_broken = True
+                    return True
                 continue
             stop = line.find(self._delimiter, position, end)
             self._parts.append(line[position : end if stop < 0 else stop])

@@ -17,6 +17,7 @@ from txtopo.audit.check_plan import Plans
 from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
 from txtopo.audit.check_rejects import check_rejected_rows
 from txtopo.audit.check_source import Source
+from txtopo.audit.check_strays import check_strays
 from txtopo.audit.cursors import InStep
 from txtopo.audit.describing import CommitterTables
 from txtopo.audit.judging import batch_verdict
@@ -24,7 +25,7 @@ from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings
 
 FAILURES_MAX = 10_000
 """Failed attempts in a report."""
-_END = 2**63 - 1
+_BEGINNING, _END = -(2**63), 2**63 - 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Walk:
             for earlier in self.chains.redone_before(self.first, self.last):
                 self._redone[name, earlier] = contributed.pop(earlier, Contributed())
         bound = {"topology": self.topology, "first": self.first, "last": self.last}
-        beyond = {**bound, "last": _END} if self.whole else bound
+        beyond = {**bound, "first": _BEGINNING, "last": _END} if self.whole else bound
         rows, plans = self._in_step(sql.LEDGER, bound), self._in_step(sql.PLANS, bound)
         attempts, files = self._in_step(sql.ATTEMPTS, bound), self._in_step(sql.FILES, bound)
         counts, edges = self._in_step(sql.COUNTS, beyond), self._in_step(sql.EDGES, beyond)
@@ -92,6 +93,8 @@ class Walk:
         ledger.end(self.last)
         self.chains.check(self.findings, self.first, self.last)
         self._check_strays({"counts of committers": counts, "counts of edges": edges, "files with rejected records": rejected})  # fmt: skip
+        if self.whole:
+            check_strays(self.findings, self.connection, self.topology, self.last, source)
 
     def _in_step(self, statement: str, bound: Mapping[str, Any]) -> InStep:
         return InStep(self.connection, statement, **bound)
@@ -100,10 +103,7 @@ class Walk:
         scope = self.scope
         described = None if scope.code_hash is None else bytes(scope.code_hash)
         ledger = Ledger(self.findings, self.topology, scope.incarnation, self.first, self.committers, described)
-        plans = Plans(
-            findings=self.findings, topology=self.topology, last_txid=scope.last_txid, newest_txid=scope.newest_txid or 0,
-            holes=frozenset(self.chains.holes),
-        )  # fmt: skip
+        plans = Plans(findings=self.findings, topology=self.topology)
         source = Source(
             findings=self.findings, connection=self.connection, topology=self.topology, committers=self.committers, described_code=described,
             chains=self.chains, recounting=self.recounting, readable=set(self.contributed),

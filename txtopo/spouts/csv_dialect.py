@@ -1,8 +1,9 @@
-"""What a record and a line of a CSV file are, byte by byte, exactly as pyarrow's parser sees them.
+"""What a record and a line of a CSV file are, byte by byte.
 
 A record is what RFC 4180 says: fields between delimiters, a field that starts with a quote ends at the next single quote and may hold
-delimiters and line ends, a quote inside an unquoted field is a character like any other. Lines end with LF, CRLF or CR. Blank lines are no
-records. Lines count from 1; a record's line is the one where it starts.
+delimiters and line ends, a quote inside an unquoted field is a character like any other. Behind a closing quote comes a delimiter or the end of
+the line: where something else does, a quote is missing before, and how many lines it swallowed nobody can tell (pyarrow reads on regardless).
+Lines end with LF, CRLF or CR. Blank lines are no records. Lines count from 1; a record's line is the one where it starts.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ class Header:
 
 def field_pattern(delimiter: bytes, unclosed: bytes = rb"(?!)") -> bytes:
     """A pattern for one field; `unclosed` stands for the end of a quoted one that is never closed."""
+    behind = b"[" + re.escape(delimiter) + rb"\r\n]"
     plain = b"[^" + re.escape(delimiter) + rb"\r\n]*+"
-    return rb'(?:"(?:[^"]++|"")*+(?:"' + plain + rb"|" + unclosed + rb')|(?!")' + plain + rb")"
+    return rb'(?:"(?:[^"]++|"")*+(?:"(?=' + behind + rb"|\Z)|" + unclosed + rb')|(?!")' + plain + rb")"
 
 
 @lru_cache(maxsize=8)
 def record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
-    """A pattern for one record with its line end; a quoted field that meets the end of the data sets a group."""
+    """A pattern for one record with its line end; a quoted field that meets the end of the data sets a group. No match: text follows a closing quote."""
     first = field_pattern(delimiter, rb"(\Z)")
     return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
 
@@ -110,6 +112,8 @@ def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
             raise ValueError(f"its header record is longer than {HEADER_BYTES_MAX} bytes")
         return None
     first = found[0]
+    if data[skipped : skipped + first.start].strip(b"\r\n"):
+        raise ValueError("text follows a closing quote in its header")
     if not first.closed:
         raise ValueError("a quoted name in its header is not closed")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,23 +54,24 @@ class Piece:
             may_hold_hexadecimal=file["hexadecimal"],
             null_values=tuple(metadata["format"]["null_values"]),
         )
-        # No file holds its own sha-256. One column too few or too many makes the mark a row that pyarrow hands to the handler.
-        columns = 1 if len(self._decoder.header) > 1 else 2
-        self._mark = self._decoder.delimiter.join([str(file["sha256"])] * columns)
         self._start = start if start == file["data"] else self._behind_line(start - 1, file["size"])
         self._end = end if end == file["size"] else self._behind_line(end - 1, file["size"])
         self._lines = Lines(self._read)
 
     def emitted(self) -> Iterator[Emitted]:
-        """Read the piece as a stream of blocks; from the first one on that does not parse as a whole, window by window."""
+        """Read the piece as a stream of blocks; from the first one on that does not parse as a whole, window by window.
+
+        A file with quotes goes window by window from the start: pyarrow's parser accepts text behind a closing quote.
+        """
         if self._start >= self._end:
             return
         done = 0
         try:
-            for batch in self._stream():
+            for batch in () if self._quotes else self._stream():
                 done += batch.num_rows
                 yield Emitted(batch=batch)
-            return
+            if not self._quotes:
+                return
         except (BadValueError, pa.ArrowInvalid):
             pass  # A record that does not parse, or one that is larger than a block.
         for sifted in self.sifted():
@@ -125,28 +125,11 @@ class Piece:
         return rejects
 
     def _stream(self) -> Iterator[pa.RecordBatch]:
-        if not self._quotes:
-            yield from self._decoder.stream(self._source(), BLOCK_BYTES, newlines=False)
-            return
-        marks = 0
-
-        def on_invalid_row(row: Any) -> str:
-            nonlocal marks
-            if row.text != self._mark:
-                return "error"
-            marks += 1
-            return "skip"
-
-        yield from self._decoder.stream(self._source(), BLOCK_BYTES, on_invalid_row, newlines=True)
-        # pyarrow takes a quote that is never closed for a value up to the end of the file; then the mark behind it was swallowed.
-        if marks != 1:
-            raise BadValueError("a quoted value is not closed")
+        return self._decoder.stream(self._source(), BLOCK_BYTES, newlines=False)
 
     def _source(self) -> Any:
         # From one byte earlier, a line end: a U+FEFF that starts the first value is no byte order mark.
         source = _Range(self._descriptor, self._start - 1, self._end)
-        if self._quotes:
-            source = _MarkedText(self._descriptor, self._start - 1, self._end, f"\n{self._mark}\n".encode())
         if self._end - self._start < BLOCK_BYTES:
             return pa.BufferReader(source.readall())
         return pa.PythonFile(source, mode="r")
@@ -187,27 +170,3 @@ class _Range(io.RawIOBase):
         data = read_at(self._descriptor, self._offset, wanted) if wanted > 0 else b""
         self._offset = self._offset + len(data) if data else self._end
         return data
-
-
-class _MarkedText(_Range):
-    """The same with a mark behind it; raises BadValueError where it is no UTF-8, for a handler of invalid rows cannot be called with that."""
-
-    def __init__(self, descriptor: int, start: int, end: int, mark: bytes) -> None:
-        super().__init__(descriptor, start, end)
-        self._mark = mark
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-
-    def readall(self) -> bytes:
-        return super().readall() + self.read()
-
-    def read(self, size: int = -1) -> bytes:
-        data = super().read(size)
-        if data:
-            try:
-                if self._decoder.getstate()[0] or not data.isascii():
-                    self._decoder.decode(data)
-            except UnicodeDecodeError as error:
-                raise BadValueError("the file is not UTF-8") from error
-            return data
-        mark, self._mark = (self._mark, b"") if size < 0 else (self._mark[:size], self._mark[size:])
-        return mark

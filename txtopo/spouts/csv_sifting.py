@@ -50,8 +50,8 @@ class Sifter:
 
     def sift(self, window: Window) -> Sifted:
         """Which rows of the window parse, and which records do not."""
-        if not window.closed:
-            return Sifted(window=window, batches=[], refused={0: "a quoted value is not closed"})
+        if window.refused is not None:
+            return Sifted(window=window, batches=[], refused={0: window.refused})
         if not self._expects_trouble:
             try:
                 batches = self._decoder.decode(window.data, newlines=window.records is not None)
