@@ -13,7 +13,7 @@ from txtopo.audit.listing import open_state, rows
 from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run
 from txtopo.audit.reading import read_batch
 from txtopo.audit.redos import read_redos
-from txtopo.audit.text import clean, instant, size
+from txtopo.audit.text import clean, instant, place_of, size
 from txtopo.errors import TxtopoError
 
 FILES_TOLD_MAX = 5
@@ -174,8 +174,7 @@ def proposal_text(proposal: Proposal) -> str:
 
 def failure_words(failure: AttemptRow) -> str:
     """Why an attempt failed, in one line: kind, component, position, message."""
-    place = " at ".join(part for part in (failure.component, failure.position) if part)
-    return f"{failure.kind} failure{f' in {place}' if place else ''}: {failure.message}"
+    return f"{failure.kind} failure{place_of(failure.component, failure.position, failure.message)}: {failure.message}"
 
 
 def _batch_lines(batch: ProposedBatch) -> list[str]:

@@ -220,7 +220,7 @@ HOSTILE = {
     "mark.csv": "\ufeffday,a key,n,d,at\n2013-02-01,NA,,1e1,\n\n\n2013-02-01,null, 8 ,.25,2013-01-31 10:00:00Z\n",
     "empty.csv": "",
     "header only.csv": "a key,n,d,at,day\n",
-    "no end\n*[x] .csv": "a key,n,d,at,day\r\u2028\u00e9,1,0.01,,\r\"NaN\"x,2,3,,2013-02-01",
+    "no end\n*[x] .csv": "a key,n,d,at,day\r\u2028\u00e9,1,0.01,,\r\"NaN\",2,3,,2013-02-01",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from txtopo.audit.text import (
     duration,
     failures_text,
     instant,
+    place_of,
     size,
     table,
 )
@@ -174,11 +175,7 @@ def _attempt_cells(row: AttemptRow) -> list[str]:
 
 
 def _failure(row: AttemptRow) -> list[str]:
-    place = (
-        " in " + " at ".join(part for part in (row.component, row.position) if part and part not in (row.message or ""))
-        if row.component or row.position
-        else ""
-    )
+    place = place_of(row.component, row.position, row.message)
     detail = [f"    {line}" for line in clean(row.detail, lines=True).splitlines()] if row.detail else []
     return [f"attempt {row.attempt} failed{clean(place)}: {clean(row.message or '')}", *detail]
 

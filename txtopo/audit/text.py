@@ -211,3 +211,10 @@ def clean(text: str, *, lines: bool = False) -> str:
     return _CONTROL.sub(
         lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode("ascii"), text
     )
+
+
+def place_of(component: str | None, position: str | None, message: str | None) -> str:
+    """ " in COMPONENT at POSITION", as far as they are known and the message does not say the position itself; else nothing."""
+    said = position if position and position not in (message or "") else None
+    place = " at ".join(part for part in (component, said) if part)
+    return f" in {place}" if place else ""
