@@ -265,7 +265,11 @@ def test_following_ends_with_130_and_a_reader_that_went_away_with_141(site: Site
     line = [sys.executable, "-m", "txtopo.cli", *shlex.split(VERBS["events"].example)[1:]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follower:
+    # Whoever runs the tests in the background ignores SIGINT, and children inherit that; a terminal does not.
+    with subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as follower:  # fmt: skip
         assert follower.stdout is not None
         assert "attempt begun" in "".join(follower.stdout.readline() for _ in range(3))
         follower.send_signal(signal.SIGINT)

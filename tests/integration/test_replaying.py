@@ -245,7 +245,7 @@ def test_a_plan_that_is_gone_is_unverified(committed: Place) -> None:
     said = committed.verify("1..3")
 
     assert said.code == 3
-    for words in ("its plan is not in Postgres any more", "its plan cannot be read", "could not be compared"):
+    for words in ("its plan is gone from Postgres", "its plan cannot be read", "could not be compared"):
         assert words in said.out
 
 
