@@ -130,9 +130,8 @@ class Runner:
         for attempt in sorted(state.running):
             self._world.executor.cancel(attempt)  # R15: whatever ended the lead, its jobs end with it
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
-            self._last_word(
-                state.ended, state.next_txid - 1
-            )  # R16: who gives up because of Postgres does not wait for it once more
+            # R16: who gives up because of Postgres does not wait for it once more.
+            self._last_word(state.ended, state.next_txid - 1)
         return state.ended
 
     def _next_event(self, state: State) -> Event:

@@ -66,14 +66,14 @@ class Piece:
         if self._start >= self._end:
             return
         done = 0
-        try:
-            for batch in () if self._quotes else self._stream():
-                done += batch.num_rows
-                yield Emitted(batch=batch)
-            if not self._quotes:
+        if not self._quotes:
+            try:
+                for batch in self._stream():
+                    done += batch.num_rows
+                    yield Emitted(batch=batch)
                 return
-        except (BadValueError, pa.ArrowInvalid):
-            pass  # A record that does not parse, or one that is larger than a block.
+            except (BadValueError, pa.ArrowInvalid):
+                pass  # A record that does not parse, or one that is larger than a block.
         for sifted in self.sifted():
             rejects = self._rejects(sifted) if sifted.refused else ()
             for batch in sifted.batches:
