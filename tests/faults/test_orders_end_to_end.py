@@ -235,7 +235,7 @@ def correct(path: Path, chance: random.Random) -> None:
     header, *rows = path.read_text().splitlines(keepends=True)
     match chance.randrange(4):
         case 0:
-            rows = rows[: chance.randrange(len(rows))]
+            rows = rows[: chance.randrange(len(rows) + 1)]  # an earlier correction may have left none
         case 1:
             rows = [*rows, *rows, "1,shop 9,a9,3,4.50\n"]
         case 2:
