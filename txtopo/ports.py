@@ -424,7 +424,9 @@ class Assignment:
 
     attempt: TransactionAttempt
     metadata: Mapping[str, Metadata]
-    """By spout, complete: pieces kept in `plan_part` are put back."""
+    """By spout, complete: pieces kept in `plan_part` are put back. A spout that is idle in this batch is missing."""
+    dead_letter_max: int = 0
+    """So many source records at most are taken out of the batch where a tuple bolt fails on them; 0: none, the attempt fails instead."""
 
 
 class Executor(Protocol):
@@ -434,13 +436,18 @@ class Executor(Protocol):
     def broken(self) -> str | None:
         """None, or why this executor will never work again (K11: its JVM is gone); the driver process then has to end."""
 
+    @property
+    def one_by_one(self) -> str | None:
+        """None where the attempts of a wave share a job, or why they do not: which bolt looks at other rows. May turn from None to a reason, never back."""
+
     def start(self) -> None:
         """Be ready: start Spark, run every bolt once over empty input and compare its fields with those declared. Raises TopologyError, BatchDataError."""
 
     def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
         """Process a wave of attempts and return one outcome for each, in the same order. Blocks. Never raises for trouble of a batch or of Spark.
 
-        Repeating an attempt's plan gives the same results. A wave whose shared work failed gives `infrastructure` to each.
+        Repeating an attempt's plan gives the same results. A wave whose shared work failed is a failure of none: each is run again alone, and only
+        that counts.
         """
 
     def cancel(self, attempt: TransactionAttempt) -> None:

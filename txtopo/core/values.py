@@ -90,6 +90,21 @@ class RejectedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A source record that was read but taken out of its batch, because a bolt failed on it (`on_poison="dead_letter_rows"`)."""
+
+    spout: str
+    position: str
+    """Where it stands: `file:line`, or partition and number where the source knows no lines."""
+    component: str
+    """The bolt that failed on it, or on a tuple that came of it."""
+    reason: str
+    """The failure in one line, the user's own line first."""
+    raw: bytes
+    """The record as it stands in the source, or its values as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterResult:
     """What the executor half of one committer hands to its driver half, for one attempt."""
 
@@ -101,6 +116,8 @@ class CommitterResult:
     row_count: int
     bytes: int
     """Size in the driver's memory."""
+    deferred: tuple[tuple[str, str, Any], ...] = ()
+    """(source, stream, `pyarrow.Table` of its tuples) of a committer that reads another one: its executor half runs in its turn, in the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +133,18 @@ class Processed:
     """Of these: not parsable under the declared schema, as the tasks counted them."""
     rejected_rows: tuple[RejectedRow, ...] = ()
     """Each of them."""
-    dead_lettered: int = 0
+    dead_letters: tuple[DeadLetter, ...] = ()
+    """Records taken out because a bolt failed on them; part of `read`, and of no count behind."""
     results: tuple[CommitterResult, ...]
     """One of each committer of the topology, also where nothing arrived."""
     edges: tuple[EdgeCount, ...] = ()
     spans: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase, e.g. `processing`."""
+
+    @property
+    def dead_lettered(self) -> int:
+        """How many dead letters."""
+        return len(self.dead_letters)
 
     @property
     def bytes(self) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
+from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType, parse_fields
 from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import broken
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +43,14 @@ class SpoutContext:
     """Tells the operator one line."""
 
 
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+SpoutKind = Literal["transactional", "opaque", "at_least_once", "at_most_once"]
+"""What a spout promises: `transactional` - a txid has the same content in every attempt. `opaque` - the content may differ, but each tuple is in
+exactly one batch that succeeds. The others come from sources that may give a message twice, or lose it, before it is in a batch."""
+Acking = Literal["batch", "tuple", "off"]
+"""`batch`: counts by task decide when a batch is complete. `tuple`: and every spout tuple's tree is tracked. `off`: neither."""
+
+
 class SpoutCoordinator(Protocol):
     """The half of a spout that decides what a batch consists of (Storm's ITransactionalSpout.Coordinator). One thread calls it."""
 
@@ -65,6 +75,13 @@ class SpoutCoordinator(Protocol):
 
     def close(self) -> None:
         """Give back whatever is held; called once, also after errors."""
+
+
+class SettledListener(Protocol):
+    """What a SpoutCoordinator may have besides: it wants to hear how its batches ended (a spout with `wants_settled`)."""
+
+    def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
+        """The batch has its final row in the ledger; called once COMMIT is known, at least once a batch, after restarts also for earlier ones."""
 
 
 @dataclass(slots=True)
@@ -99,6 +116,12 @@ class Spout(ABC):
     """Declared schema of the tuples it emits."""
     rejected_max: float = REJECTED_MAX
     """Share of a batch's records that may be rejected; more fails the batch."""
+    kind: SpoutKind = "transactional"
+    """What it promises about the content of a batch; checked against the committers when the topology is built."""
+    emits_frame: bool = False
+    """True: `frame` gives the batch as a DataFrame of Spark's own readers, and `emit_part` is not used."""
+    wants_settled: bool = False
+    """True: its coordinator half is a SettledListener."""
 
     @abstractmethod
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
@@ -114,6 +137,14 @@ class Spout(ABC):
 
         Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault, naming file and line.
         """
+
+    def frame(self, spark: Any, metadata: Metadata) -> Any:
+        """The batch as a DataFrame of exactly `fields`, for spouts with `emits_frame`; always the same rows for the same metadata."""
+        broken("this spout emits no DataFrame")
+
+    def batch_bytes(self, metadata: Metadata) -> int:
+        """About how many bytes of the source a batch has; 0 where that is not known. Bounds waves."""
+        return 0
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
         """Where in the source the tuple stands that `emit_part` emits as its `number`-th (from 0); None where the source knows no positions."""
@@ -147,6 +178,9 @@ class Aggregation:
 
 class CommitterBolt(ABC):
     """A bolt that makes a batch visible: rows are computed in parallel, applied strictly in txid order in the one database transaction."""
+
+    effects: Literal["transaction", "outside"] = "transaction"
+    """`outside`: it also writes where a rolled-back database transaction leaves traces, so that it is at-least-once."""
 
     @abstractmethod
     def aggregation(self) -> Aggregation:
@@ -189,6 +223,8 @@ class SpoutComponent:
 
     name: str
     spout: Spout
+    tasks: int | None = None
+    """`parallelism_hint`: its parts are spread over so many tasks; None: a task a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +236,11 @@ class Subscription:
     grouping: str | None = None
     """`fields`, `shuffle`, …; None for DataFrame bolts, which have none."""
     fields: tuple[str, ...] = ()
-    """Of a fields grouping."""
+    """Of a fields or partial key grouping."""
+    stream: str = DEFAULT_STREAM
+    """Which output stream of the source."""
+    custom: CustomStreamGrouping | None = field(default=None, compare=False)
+    """Of a custom grouping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,19 +257,41 @@ class BoltComponent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TupleBoltComponent:
+    """A tuple bolt under its name."""
+
+    name: str
+    bolt: TupleBolt
+    """The template that every task copies."""
+    inputs: tuple[Subscription, ...]
+    outputs: Mapping[str, Stream]
+    """Declared streams by name, each with parsed Fields."""
+    tasks: int = 1
+    """`parallelism_hint`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterComponent:
     """A committer bolt under its name, with the fields it gets."""
 
     name: str
     bolt: CommitterBolt
     input: Subscription
+    """The first of `inputs`."""
     fields: Fields
-    """Fields of its input stream."""
+    """Fields of its input stream; of the first one where it reads several."""
+    inputs: tuple[Subscription, ...] = ()
+    """All of them; only a BatchCommitter may have more than one."""
+    tasks: int = 1
+    """`parallelism_hint` of its executor half, where tuples arrive."""
 
     @property
     def result_fields(self) -> Fields:
         """Types of the rows between its two halves."""
-        return result_fields(self.bolt.aggregation(), self.fields)
+        declared = getattr(self.bolt, "result", None)
+        if declared is None:
+            return result_fields(self.bolt.aggregation(), self.fields)
+        return parse_fields(", ".join(declared)) if declared else self.fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,12 +300,40 @@ class Topology:
 
     name: str
     spouts: tuple[SpoutComponent, ...]
-    bolts: tuple[BoltComponent, ...]
+    bolts: tuple[BoltComponent | TupleBoltComponent, ...]
     """In an order in which every bolt comes after its inputs."""
     committers: tuple[CommitterComponent, ...]
     """In the order in which they were set: the order of their application."""
+    acking: Acking = "batch"
+    guarantee: Guarantee = "exactly_once"
+    """The weakest that any pair of spout and committer may have; weaker ones were refused when it was built."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings for components, under Storm's names where there is one."""
     module_file: str | None = field(default=None, compare=False)
     """The Python file that built it, part of the code hash."""
+
+    @property
+    def frame_bolts(self) -> tuple[BoltComponent, ...]:
+        """The bolts that are functions over DataFrames."""
+        return tuple(bolt for bolt in self.bolts if isinstance(bolt, BoltComponent))
+
+    @property
+    def tuple_bolts(self) -> tuple[TupleBoltComponent, ...]:
+        """The bolts that get tuples."""
+        return tuple(bolt for bolt in self.bolts if isinstance(bolt, TupleBoltComponent))
+
+    def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
+        """Declared fields of a stream of a spout or bolt; None where a DataFrame bolt declares none."""
+        for spout in self.spouts:
+            if spout.name == source:
+                return spout.spout.fields
+        for bolt in self.bolts:
+            if bolt.name == source:
+                if isinstance(bolt, BoltComponent):
+                    return bolt.fields
+                fields = bolt.outputs[stream].fields
+                return fields if isinstance(fields, Fields) else broken(f"stream {stream} of {source} was not parsed")
+        broken(f"there is no component {source}")
 
     def describe(self) -> Mapping[str, Any]:
         """JSON values: everything about the topology but its code."""

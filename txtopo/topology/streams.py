@@ -1,0 +1,92 @@
+"""Streams and the tuples on them: what a component declares to emit, and what its readers get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.core.fields import Fields
+
+DEFAULT_STREAM = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A declared output stream: Storm's OutputFieldsDeclarer.declareStream, with types.
+
+    >>> Stream("word string, n bigint", name="counts").name
+    'counts'
+    """
+
+    fields: str | Fields
+    """DDL of its tuples, `word string, n bigint`."""
+    name: str = DEFAULT_STREAM
+    direct: bool = False
+    """True: the emitter names the receiving task (`emit_direct`), and its readers use a direct grouping."""
+
+
+class Origin:
+    """What all tuples of one received batch have in common; made by the runtime."""
+
+    __slots__ = ("component", "fields", "ids", "index", "positions", "roots", "stream", "task")
+
+    def __init__(
+        self, component: str, stream: str, task: int, fields: Fields, *, ids: Any = None, roots: Any = None
+    ) -> None:
+        self.component = component
+        self.stream = stream
+        self.task = task
+        """Id of the task that emitted them; below 0 for tasks of spouts."""
+        self.fields = fields
+        self.positions = {name: at for at, name in enumerate(fields.names)}
+        self.ids = ids
+        """Edge ids by row; None unless every tuple is tracked."""
+        self.roots = roots
+        """Ids of the spout tuples behind each row; None unless every tuple is tracked."""
+
+
+class Tuple:
+    """A tuple as a bolt gets it: values with field names, and where they come from (Storm's Tuple).
+
+    `tup["word"]` and `tup[0]` read a value; `tup.values` are all of them.
+    """
+
+    __slots__ = ("_origin", "_row", "values")
+
+    def __init__(self, values: Sequence[Any], origin: Origin, row: int = 0) -> None:
+        self.values = values
+        self._origin = origin
+        self._row = row
+
+    def __getitem__(self, field: str | int) -> Any:
+        """The value of a field, by name or position. Raises KeyError for a name that the stream does not declare."""
+        return self.values[field if isinstance(field, int) else self._origin.positions[field]]
+
+    @property
+    def component(self) -> str:
+        """Name of the component that emitted it."""
+        return self._origin.component
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream it came on."""
+        return self._origin.stream
+
+    @property
+    def task(self) -> int:
+        """Id of the task that emitted it."""
+        return self._origin.task
+
+    @property
+    def fields(self) -> Fields:
+        """Declared fields of its stream."""
+        return self._origin.fields
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Values by field name."""
+        return dict(zip(self._origin.fields.names, self.values, strict=True))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"Tuple({self.component}:{self.stream} {shown})"

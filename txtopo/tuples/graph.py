@@ -1,0 +1,214 @@
+"""Number the tasks and edges of a topology, and lay them out in levels: a pure function of the topology, the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from txtopo.core.fields import Fields
+from txtopo.errors import broken
+from txtopo.topology.components import BoltComponent, CommitterComponent, Subscription, Topology
+from txtopo.topology.streams import DEFAULT_STREAM
+
+ACKER = "$acker"
+RECEIVERS = 4
+"""Tasks that take in the tuples of a DataFrame bolt."""
+_PART_BITS = 32
+_NUMBER_BITS = 40
+
+NodeKind = Literal["spout", "frame", "bolt", "committer", "receiver", "acker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """One subscription of one component to one stream."""
+
+    number: int
+    """From 0, in the order of the topology."""
+    source: str
+    stream: str
+    target: str
+    grouping: str
+    """`fields`, `shuffle`, …"""
+    subscription: Subscription
+    fields: Fields
+    """Of the stream's tuples."""
+
+    @property
+    def name(self) -> str:
+        """As reports and `edge_count` show it: `spout -> bolt`, with the stream where it is not the default one."""
+        stream = "" if self.stream == DEFAULT_STREAM else f":{self.stream}"
+        return f"{self.source}{stream} -> {self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A component in the graph."""
+
+    name: str
+    kind: NodeKind
+    ordinal: int
+    """Its number among all nodes."""
+    level: int
+    """Longest way from a source; sources have 0. Ackers stand behind all others."""
+    tasks: tuple[int, ...] = ()
+    """Ids of its tasks, ascending; empty for sources, whose number of tasks differs from batch to batch."""
+    inputs: tuple[Edge, ...] = ()
+    outputs: tuple[Edge, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskGraph:
+    """Everything that runs as tuple tasks for some sinks: their upstream components as far as spouts and DataFrames."""
+
+    topology: Topology
+    nodes: Mapping[str, Node]
+    """Sources first, then by level."""
+    edges: tuple[Edge, ...]
+    levels: int
+    """Levels 1 .. levels hold tasks."""
+
+    @cached_property
+    def owner(self) -> Mapping[int, Node]:
+        """The node of each task id."""
+        return {task: node for node in self.nodes.values() for task in node.tasks}
+
+    @cached_property
+    def sources(self) -> tuple[Node, ...]:
+        """Spouts and DataFrames."""
+        return tuple(node for node in self.nodes.values() if node.kind in ("spout", "frame"))
+
+    @cached_property
+    def ackers(self) -> Node | None:
+        """The acker, where every tuple is tracked."""
+        return self.nodes.get(ACKER)
+
+    def at(self, level: int) -> tuple[Node, ...]:
+        """The nodes whose tasks run at a level."""
+        return tuple(node for node in self.nodes.values() if node.tasks and node.level == level)
+
+    def task_of(self, source: int) -> tuple[Node, int]:
+        """Node and index of a sending task, by its id: also of sources, whose ids are below 0."""
+        if source > 0:
+            node = self.owner[source]
+            return node, source - node.tasks[0]
+        ordinal, index = divmod(-source - 1, 1 << _PART_BITS)
+        return next(node for node in self.nodes.values() if node.ordinal == ordinal), index
+
+    def source_tasks(self, edge: Edge, sources: Mapping[str, int]) -> Sequence[int]:
+        """Ids of all tasks that report over an edge, in a run with so many `sources` (RunSpec.sources)."""
+        node = self.nodes[edge.source]
+        return node.tasks or [source_id(node, index) for index in range(sources[node.name])]
+
+
+def source_id(node: Node, index: int) -> int:
+    """Id of the `index`-th task of a source: below 0, and never that of another."""
+    return -(node.ordinal << _PART_BITS | index) - 1
+
+
+def root_id(node: Node, part: int, number: int) -> int:
+    """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. At most 16,384 parts."""
+    return (node.ordinal << 14 | part) << _NUMBER_BITS | number
+
+
+def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
+    """(spout, part, number) of a root id."""
+    head, number = divmod(root, 1 << _NUMBER_BITS)
+    ordinal, part = divmod(head, 1 << 14)
+    return next(node.name for node in graph.nodes.values() if node.ordinal == ordinal), part, number
+
+
+def build_graph(topology: Topology, sinks: Sequence[str], *, ackers: int) -> TaskGraph:
+    """The graph of the components that `sinks` need. A sink is a committer, or a DataFrame bolt, which then gets receiver tasks.
+
+    `ackers` is the number of acker tasks; 0 where no tuple is tracked. Committers that read a committer are fed by their other inputs alone: what
+    committers emit never leaves the driver. Task ids are those of the whole topology, whatever the sinks.
+    """
+    return _Layout(topology, sinks, ackers).graph()
+
+
+class _Layout:
+    """Builds one graph."""
+
+    def __init__(self, topology: Topology, sinks: Sequence[str], ackers: int) -> None:
+        self._topology = topology
+        self._sinks = sinks
+        self._ackers = ackers
+        self._names = [
+            *(item.name for item in topology.spouts),
+            *(bolt.name for bolt in topology.bolts),
+            *(item.name for item in topology.committers),
+        ]
+        self._committers = {item.name: item for item in topology.committers}
+        self._bolts = {bolt.name: bolt for bolt in topology.bolts}
+        self._levels: dict[str, int] = {}
+        self._edges: list[Edge] = []
+
+    def graph(self) -> TaskGraph:
+        tasks = task_ids(self._topology)
+        for sink in self._sinks:
+            self._visit(sink, sink=True)
+        last = max(self._levels.values(), default=0)
+        nodes = {
+            name: Node(
+                name=name, kind=self._kind(name), ordinal=self._names.index(name), level=self._levels[name],
+                tasks=tuple(tasks[name]) if self._levels[name] else (),
+                inputs=tuple(edge for edge in self._edges if edge.target == name),
+                outputs=tuple(edge for edge in self._edges if edge.source == name),
+            )
+            for name in sorted(self._levels, key=lambda name: (self._levels[name], self._names.index(name)))
+        }  # fmt: skip
+        if self._ackers:
+            first = max((task for ids in tasks.values() for task in ids), default=0) + 1
+            last += 1
+            nodes[ACKER] = Node(
+                name=ACKER, kind="acker", ordinal=len(self._names), level=last, tasks=tuple(range(first, first + self._ackers))
+            )  # fmt: skip
+        return TaskGraph(topology=self._topology, nodes=nodes, edges=tuple(self._edges), levels=last)
+
+    def _visit(self, name: str, *, sink: bool = False) -> int:
+        """The level of a component, having visited everything before it."""
+        if name in self._levels:
+            return self._levels[name]
+        if name not in self._committers and (name not in self._bolts or (self._is_frame(name) and not sink)):
+            self._levels[name] = 0
+            return 0
+        component = self._committers.get(name) or self._bolts[name]
+        inputs = (component.inputs or (component.input,)) if isinstance(component, CommitterComponent) else component.inputs
+        read = [item for item in inputs if item.source not in self._committers]
+        level = 1 + max((self._visit(item.source) for item in read), default=0)
+        self._levels[name] = level
+        for item in read:
+            fields = self._topology.fields_of(item.source, item.stream)
+            self._edges.append(
+                Edge(
+                    number=len(self._edges), source=item.source, stream=item.stream, target=name, grouping=item.grouping or "shuffle",
+                    subscription=item, fields=fields if fields is not None else broken(f"{item.source} declares no fields"),
+                )
+            )  # fmt: skip
+        return level
+
+    def _is_frame(self, name: str) -> bool:
+        return isinstance(self._bolts.get(name), BoltComponent)
+
+    def _kind(self, name: str) -> NodeKind:
+        if name in self._committers:
+            return "committer"
+        if name not in self._bolts:
+            return "spout"
+        if self._is_frame(name):
+            return "receiver" if self._levels[name] else "frame"
+        return "bolt"
+
+
+def task_ids(topology: Topology) -> Mapping[str, Sequence[int]]:
+    """Ids of the tasks of every bolt and committer, from 1, in the order of the topology. A DataFrame bolt has ids for what it receives."""
+    ids: dict[str, Sequence[int]] = {}
+    first = 1
+    for component in (*topology.bolts, *topology.committers):
+        count = RECEIVERS if isinstance(component, BoltComponent) else component.tasks
+        ids[component.name] = range(first, first + count)
+        first += count
+    return ids
