@@ -277,11 +277,13 @@ class Driver:
                 World(
                     topology=self.topology, lead=leadership.lead, coordinator=coordinator, session_state=session.state, ledger=ledger,
                     executor=executor, planner=planner, clock=clock, lanes=lanes, say=self.reporter.say, watch=self._watch,
+                    dead_letter_max=self.settings.dead_letter_max,
                 )
             )  # fmt: skip
             state = first_state(
                 rules_of(self.settings, session.session_s), self.topology.name, leadership.last_txid, now=clock.monotonic(), plans=reconciled.plans,
                 mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
+                one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
             )  # fmt: skip
             with self.signals.call(lambda: runner.request_stop(at_once=True, reason="interrupted")):
                 return runner.run(state, leadership.requests)
@@ -348,6 +350,7 @@ def rules_of(settings: Settings, session_s: float) -> Rules:
         spout_pending_max=settings.spout_pending_max, workers=settings.workers, attempts_max=settings.attempts_max, on_poison=settings.on_poison,
         message_timeout_s=settings.message_timeout_s, session_s=session_s, postgres_away_max_s=settings.postgres_away_max_s,
         spout_poll_s=settings.spout_poll_s, results_bytes_max=settings.results_bytes_max, checkpoint_every_s=settings.checkpoint_every_s,
+        wave_txids_max=settings.wave_txids_max, wave_bytes_max=settings.wave_bytes_max,
     )  # fmt: skip
 
 

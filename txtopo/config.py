@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
-from txtopo.core import limits
+from txtopo.core import limits, written
 from txtopo.core.state import PoisonPolicy
 from txtopo.errors import ConfigurationError
 
@@ -20,6 +20,8 @@ CHROOT = "/txtopo"
 """Appended to a ZooKeeper address that names no chroot, so that topologies never lie in somebody else's root."""
 LOCAL_SERVICES = "local services"
 """Source of what `with_services` filled in."""
+TOPOLOGY_CONFIG = "the topology's own config"
+"""Source of what `with_topology` filled in."""
 DEV_SESSION_S = 4.0
 """ZooKeeper session on local services: a restarted driver need not wait for its predecessor's session for long."""
 
@@ -66,6 +68,10 @@ class Settings:
     """End when the input that is there now is committed."""
     workers: int = field(default=limits.WORKERS, metadata=_key("number", 1, 64))
     """Waves in processing at once."""
+    wave_txids_max: int = field(default=limits.WAVE_TXIDS_MAX, metadata=_key("number", 1, 1_024))
+    """Batches that one Spark job may process together; 1: each gets a job of its own."""
+    wave_bytes_max: int = field(default=limits.WAVE_BYTES_MAX, metadata=_key("bytes", 0, 64 * 1024**3))
+    """Bytes of input that they may have together; 0 switches waves off."""
     spout_pending_max: int = field(
         default=limits.SPOUT_PENDING_MAX, metadata=_key("number", 1, 10_000, also=("topology.max.spout.pending",))
     )
@@ -73,7 +79,11 @@ class Settings:
     attempts_max: int = field(default=limits.ATTEMPTS_MAX, metadata=_key("number", 1, 1_000))
     """Data failures of a batch before `on_poison` decides."""
     on_poison: PoisonPolicy = field(default="halt", metadata=_key("choice", choices=get_args(PoisonPolicy)))
-    """What becomes of a batch whose attempts are used up: the topology halts, or the batch is quarantined and the order goes on."""
+    """What becomes of a batch that keeps failing: the topology halts, the batch is quarantined, or only its rows that fail are left out."""
+    dead_letter_max: int = field(default=limits.DEAD_LETTER_MAX, metadata=_key("number", 1, 10_000))
+    """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison = "dead_letter_rows"`."""
+    ackers: int = field(default=limits.ACKERS, metadata=_key("number", 0, 1_024, also=("topology.acker.executors",)))
+    """Acker tasks where every tuple is tracked; 0 switches that off."""
     message_timeout_s: float = field(
         default=limits.MESSAGE_TIMEOUT_S,
         metadata=_key("seconds", 1, 86_400, also=("topology.message.timeout.secs",), option="message-timeout"),
@@ -125,6 +135,24 @@ class Settings:
             )
         return self
 
+    def with_topology(self, config: Mapping[str, Any]) -> Settings:
+        """These settings with what a topology's own `config` says where nothing else does: only defaults are weaker.
+
+        Entries that are no settings belong to the topology's components and are passed over. Raises ConfigurationError naming what is wrong.
+        """
+        values: dict[str, Any] = {}
+        problems: list[str] = []
+        for name, raw in _topology_layer(config, problems):
+            try:
+                value = _convert(_KEYS[name], raw, Path())
+            except ValueError as error:
+                problems.append(f"{TOPOLOGY_CONFIG}: {name} {error}")
+                continue
+            if name not in self.sources:
+                values[name] = value
+        _refuse(problems)
+        return replace(self, **values, sources={**self.sources, **dict.fromkeys(values, TOPOLOGY_CONFIG)})
+
     def _from_services(self, services: Services | None) -> Settings:
         if services is None:
             raise ConfigurationError(
@@ -152,6 +180,10 @@ _KEYS: dict[str, _Key] = {item.name: item.metadata["key"] for item in fields(Set
 _NAMES: dict[str, str] = {name: name for name in _KEYS} | {
     other: name for name, key in _KEYS.items() for other in key.also
 }
+_OF_TOPOLOGY = frozenset(
+    name for name, key in _KEYS.items() if key.kind in ("number", "seconds", "bytes", "choice") and name != "verbose"
+)
+"""Settings that a topology's own `config` may give: how its batches run, never where or what is printed."""
 _RESERVED = frozenset({"config", "target"})
 """Flags that say where to look and are no settings themselves."""
 
@@ -266,6 +298,19 @@ def _pyproject_layer(cwd: Path) -> Iterator[_Layer]:
         yield name, value, f"{path} [tool.txtopo]", path.parent
 
 
+def _topology_layer(config: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, object]]:
+    """The settings in a topology's `config`: those by Storm's name, and those of how a batch runs by ours. None is how Storm writes "not given"."""
+    seen: set[str] = set()
+    for key, value in config.items():
+        name = _NAMES.get(key)
+        if name is None or value is None or (key == name and name not in _OF_TOPOLOGY):
+            continue
+        if name in seen:
+            problems.append(f"{TOPOLOGY_CONFIG}: {name} is given twice, under two names")
+        seen.add(name)
+        yield name, value
+
+
 def _upwards(start: Path, name: str, contains: str = "") -> Path | None:
     for folder in (start.absolute(), *start.absolute().parents):
         path = folder / name
@@ -329,47 +374,21 @@ def _refuse(problems: list[str]) -> None:
 def _convert(key: _Key, raw: object, base: Path) -> object:
     match key.kind:
         case "number" | "seconds" | "bytes":
-            return _bounded(key, _measure(key.kind, raw))
+            return _bounded(key, written.measure(key.kind, raw))
         case "flag":
-            return _flag(raw)
+            return written.flag(raw)
         case "pairs":
-            return _pairs(raw)
+            return written.pairs_of(raw)
         case "names":
-            return tuple(str(base / name) for name in _texts(raw))
+            return tuple(str(base / name) for name in written.texts_of(raw))
         case "folder":
-            return base / Path(_text(str(raw) if isinstance(raw, Path) else raw)).expanduser()
+            return base / Path(written.text_of(str(raw) if isinstance(raw, Path) else raw)).expanduser()
         case "address":
-            return zookeeper_address(_text(raw))
+            return zookeeper_address(written.text_of(raw))
         case "choice":
-            return _choice(key, _text(raw))
+            return _choice(key, written.text_of(raw))
         case _:
-            return _text(raw)
-
-
-_SCALES: dict[str, dict[str, float]] = {
-    "number": {"": 1},
-    "seconds": {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400},
-    "bytes": {"": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3},
-}
-_EXAMPLES = {"number": "4", "seconds": '30 or "5m"', "bytes": '268435456 or "256MiB"'}
-
-
-def _measure(kind: str, raw: object) -> float:
-    if isinstance(raw, int | float) and not isinstance(raw, bool):
-        value: float = raw
-    else:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", raw.strip()) if isinstance(raw, str) else None
-        scale = _SCALES[kind].get(match[2].lower()) if match else None
-        if match is None or scale is None:
-            raise ValueError(f"must be a number such as {_EXAMPLES[kind]}, not {raw!r}")
-        value = float(match[1]) * scale
-    if value != value:  # NaN would pass every comparison below.
-        raise ValueError("must be a number, not NaN")
-    if kind == "seconds":
-        return float(value)
-    if value != int(min(max(value, -(2.0**62)), 2.0**62)):
-        raise ValueError(f"must be a whole number, not {raw!r}")
-    return int(value)
+            return written.text_of(raw)
 
 
 def _bounded(key: _Key, value: float) -> float:
@@ -378,63 +397,10 @@ def _bounded(key: _Key, value: float) -> float:
     return value
 
 
-_YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-
-
-def _flag(raw: object) -> bool:
-    value = raw if isinstance(raw, bool) else _YES.get(str(raw).strip().lower())
-    if value is None:
-        raise ValueError(f"must be true or false, not {raw!r}")
-    return value
-
-
-def _text(raw: object) -> str:
-    if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be text that is not empty")
-    return raw.strip()
-
-
 def _choice(key: _Key, text: str) -> str:
     if text not in key.choices:
         raise ValueError(f"must be {' or '.join(key.choices)}, not {text!r}{_did_you_mean(text, key.choices)}")
     return text
-
-
-def _texts(raw: object) -> list[str]:
-    if isinstance(raw, str) or not isinstance(raw, Sequence):
-        raise ValueError('must be a list such as ["helpers.py"]')
-    return [_text(item) for item in raw]
-
-
-def _pairs(raw: object) -> dict[str, str]:
-    if isinstance(raw, Mapping):
-        pairs = {str(key): _spelled(value) for key, value in _leaves(raw)}
-    else:
-        split = [item.partition("=") for item in _texts(raw)]
-        wrong = [key for key, sign, _ in split if not (key and sign)]
-        if wrong:
-            raise ValueError(f"must be written name=value: {', '.join(wrong)}")
-        pairs = {key: value for key, _, value in split}
-    foreign = [key for key in pairs if not key.startswith("spark.")]
-    if foreign:
-        raise ValueError(f"holds Spark's settings, whose names begin with spark.: {', '.join(foreign)}")
-    return pairs
-
-
-def _leaves(table: Mapping[Any, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _spelled(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str | int | float):
-        raise ValueError(f"holds {value!r}, which is neither text nor a number")
-    return str(value)
 
 
 _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")

@@ -154,6 +154,10 @@ class Planner:
         metadata = self.metadata(plan)
         return MirrorEntry(plan=plan, inputs={self.spout.name: self.spout.spout.inputs(metadata[self.spout.name])})
 
+    def batch_bytes(self, plan: Plan) -> int:
+        """Source bytes of the batch, 0 where they are not known."""
+        return self.spout.spout.batch_bytes(self.metadata(plan)[self.spout.name])
+
     def close(self) -> None:
         """Close the spout's coordinator half."""
         if self._source is not None:

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from txtopo import faults
 from txtopo.committers.commit import commit_batch, quarantine_batch
+from txtopo.core import limits
 from txtopo.core.events import (
     Action,
     Answer,
@@ -44,10 +45,10 @@ from txtopo.core.events import (
     StopRequested,
     Store,
     Tick,
+    WavesRefused,
     ZooKeeperSeen,
 )
 from txtopo.core.health import Health, health_of
-from txtopo.core.limits import HEARTBEAT_EVERY_S
 from txtopo.core.machine import step
 from txtopo.core.state import State
 from txtopo.core.values import Lead, Request, TransactionAttempt, Unknown
@@ -88,6 +89,7 @@ class World:
     clock: Clock
     lanes: Lanes
     say: Callable[[str], None]
+    dead_letter_max: int = limits.DEAD_LETTER_MAX
     watch: Callable[[State], None] = lambda state: None
     """Called after every step; draws the progress."""
     chance: random.Random = field(default_factory=random.Random)
@@ -106,6 +108,7 @@ class Runner:
         self._next_progress = 0.0
         self._progress: Mapping[TransactionAttempt, int] = {}
         self._stop_request: int | None = None
+        self._told_one_by_one = False
         self._told: set[int] = set()
         """Orders that the machine has been told of."""
 
@@ -159,7 +162,7 @@ class Runner:
             case _:
                 pass
         if now >= self._next_heartbeat:
-            self._next_heartbeat = now + HEARTBEAT_EVERY_S
+            self._next_heartbeat = now + limits.HEARTBEAT_EVERY_S
             if self._heartbeat_since is not None:
                 return self._unanswered(now - self._heartbeat_since)
             health, planned = health_of(state, now), state.next_txid - 1
@@ -235,7 +238,8 @@ class Runner:
             cutting = self._world.planner.cut(action.first_txid, action.count)
         except (OSError, StoreUnavailable) as error:
             return _cut_failed(error)
-        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted)
+        sizes = {plan.txid: self._world.planner.batch_bytes(plan) for plan in cutting.plans}
+        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted, sizes=sizes)
 
     def _cut_redo(self, action: CutRedo) -> Event:
         try:
@@ -255,7 +259,12 @@ class Runner:
             )
             faults.reach(CrashPoint.ATTEMPT_BEGUN, action.attempts[0][0].txid)
             wave = [
-                Assignment(attempt=attempt, metadata=world.planner.metadata(plan)) for attempt, plan in action.attempts
+                Assignment(
+                    attempt=attempt,
+                    metadata=world.planner.metadata(plan),
+                    dead_letter_max=world.dead_letter_max if action.dead_letter else 0,
+                )
+                for attempt, plan in action.attempts
             ]
         except StoreUnavailable as error:
             store: Store = "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
@@ -264,6 +273,9 @@ class Runner:
             return None
         outcomes = world.executor.process(wave)
         faults.reach(CrashPoint.PROCESSED, action.attempts[0][0].txid)
+        if world.executor.one_by_one is not None and not self._told_one_by_one:
+            self._told_one_by_one = True
+            self._inbox.put(WavesRefused(reason=world.executor.one_by_one))
         for outcome in outcomes:
             self._inbox.put(AttemptEnded(outcome=outcome))
         if world.executor.broken is not None:

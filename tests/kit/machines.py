@@ -66,7 +66,7 @@ class Hand:
         **rules: Any,
     ) -> None:
         self.now = 1000.0
-        settings = Rules(**rules)
+        settings = Rules(**{"wave_bytes_max": 0, **rules})  # one batch a worker, unless a test is about waves
         self.state: State = first_state(
             settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut
         )

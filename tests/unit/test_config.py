@@ -58,6 +58,12 @@ def test_without_any_source_the_limits_are_the_defaults(tmp_path: Path) -> None:
         limits.SPOUT_PENDING_MAX,
         limits.ATTEMPTS_MAX,
     )
+    assert (settings.wave_txids_max, settings.wave_bytes_max) == (limits.WAVE_TXIDS_MAX, limits.WAVE_BYTES_MAX)
+    assert (settings.on_poison, settings.dead_letter_max, settings.ackers) == (
+        "halt",
+        limits.DEAD_LETTER_MAX,
+        limits.ACKERS,
+    )
     assert settings.source("workers") == "default"
 
 
@@ -132,6 +138,72 @@ def test_storms_names_are_accepted(tmp_path: Path, line: str) -> None:
     assert load(tmp_path).message_timeout_s == 30
 
 
+@pytest.mark.parametrize(
+    ("storm", "value", "name"),
+    [
+        ("topology.max.spout.pending", 7, "spout_pending_max"),
+        ("topology.message.timeout.secs", 30.0, "message_timeout_s"),
+        ("topology.acker.executors", 0, "ackers"),
+    ],
+)
+def test_storms_names_are_accepted_in_a_file_and_in_a_topology(
+    tmp_path: Path, storm: str, value: float, name: str
+) -> None:
+    """Promise: the reliability settings have Storm's names."""
+    filed = load(tmp_path, f"[default]\n{storm} = {value}")
+    own = Settings().with_topology({storm: value})
+
+    assert getattr(filed, name) == getattr(own, name) == value
+    assert filed.source(name) == f"{tmp_path}/txtopo.toml [default]"
+    assert own.source(name) == "the topology's own config"
+
+
+def test_waves_can_be_switched_off(tmp_path: Path) -> None:
+    """Promise: `wave_bytes_max = 0` switches waves off."""
+    assert load(tmp_path, "[default]\nwave_bytes_max = 0").wave_bytes_max == 0
+
+
+def test_rows_that_fail_can_be_left_out(tmp_path: Path) -> None:
+    """Promise: `on_poison = "dead_letter_rows"`, at most `dead_letter_max` a batch."""
+    settings = load(tmp_path, TXTOPO_ON_POISON="dead_letter_rows", TXTOPO_DEAD_LETTER_MAX="5")
+
+    assert (settings.on_poison, settings.dead_letter_max) == ("dead_letter_rows", 5)
+
+
+def test_a_topologys_own_config_is_stronger_than_defaults_only(tmp_path: Path) -> None:
+    """Promise: who runs a topology has the last word, in a file as well."""
+    config = {"workers": 2, "attempts_max": 2, "topology.max.spout.pending": 2, "ackers": 2}
+
+    settings = load(
+        tmp_path, "[default]\nattempts_max = 3", flags={"workers": 4}, TXTOPO_SPOUT_PENDING_MAX="5"
+    ).with_topology(config)
+
+    assert (settings.workers, settings.attempts_max, settings.spout_pending_max, settings.ackers) == (4, 3, 5, 2)
+    assert settings.source("attempts_max").endswith("[default]")
+
+
+def test_a_topologys_config_holds_more_than_settings() -> None:
+    """Components have settings of their own in it, whose names may be those of where a run looks or what it says; None is Storm's "not given"."""
+    config = {
+        "limit": 3, "dsn": "postgresql://elsewhere/d", "verbose": 2, "once": True, "topology.tick.tuple.freq.secs": 5, "topology.max.spout.pending": None
+    }  # fmt: skip
+
+    assert Settings().with_topology(config) == Settings()
+
+
+def test_everything_wrong_in_a_topologys_config_is_said_at_once() -> None:
+    """Promise: never guess which of two was meant; an error names the source, also where a flag would be stronger."""
+    config = {"topology.max.spout.pending": 2, "spout_pending_max": 2, "workers": "many", "attempts_max": 0}
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings(workers=3, sources={"workers": "flag --workers"}).with_topology(config)
+
+    said = str(caught.value)
+    assert "the topology's own config: spout_pending_max is given twice, under two names" in said
+    assert "the topology's own config: workers must be a number" in said
+    assert "the topology's own config: attempts_max must be from 1" in said
+
+
 def test_one_setting_under_two_names_is_refused(tmp_path: Path) -> None:
     """Promise: never guess which of two was meant."""
     assert "spout_pending_max is given twice" in refusal(
@@ -180,6 +252,7 @@ def test_a_target_without_a_file_is_refused(tmp_path: Path) -> None:
         ("attempts_max", "-1"), ("spout_poll_s", '"fast"'), ("spout_poll_s", "0"), ("spout_poll_s", "nan"), ("message_timeout_s", '"3 weeks"'), ("results_bytes_max", '"1TB"'),
         ("results_bytes_max", "1"), ("once", '"perhaps"'), ("dsn", '""'), ("dsn", "7"), ("py_files", '"a.py"'), ("py_files", "[1]"),
         ("zookeeper", '"zk:99999999"'), ("zookeeper", '"zk:70000"'), ("zookeeper", '"zk:0"'), ("zookeeper", '"zk/a//b"'), ("zookeeper", '"zk/../x"'), ("zookeeper", '"a b"'), ("zookeeper", '"zk,"'),
+        ("wave_txids_max", "0"), ("wave_bytes_max", "-1"), ("dead_letter_max", "0"), ("ackers", "-1"), ("on_poison", '"dead_letters"'),
         ("conf", '"spark.x=1"'), ("conf", '{"hadoop.x" = "1"}'), ("conf", '{"spark.x" = [1]}'), ("log_folder", "7"), ("verbose", "9"),
     ],
 )  # fmt: skip

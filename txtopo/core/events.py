@@ -6,7 +6,7 @@ Each action states what must be durable before it is performed; the runner perfo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from txtopo.core.plan import Plan
@@ -60,6 +60,15 @@ class PlansCut:
     plans: tuple[Plan, ...]
     exhausted: bool
     """Nothing will come any more (`once` runs)."""
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    """Source bytes by txid, where they are known; they bound waves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WavesRefused:
+    """The executor has found that attempts of this topology may not share a job."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +206,7 @@ class LeadGone:
 
 
 Event = (
-    Tick | PlansCut | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | ResolveFailed
+    Tick | PlansCut | WavesRefused | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | ResolveFailed
     | RequestsSeen | RedoCut | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
 )  # fmt: skip
 
@@ -232,6 +241,8 @@ class Process:
     attempts: tuple[tuple[TransactionAttempt, Plan], ...]
     alone: bool
     """Nothing runs beside it: an earlier attempt was a suspect."""
+    dead_letter: bool = False
+    """Source records that a bolt fails on are taken out of the batch, up to a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,18 @@ PLANS_PER_CUT_MAX = 64
 WORKERS = 4
 """Waves in processing at once."""
 
+WAVE_TXIDS_MAX = 64
+"""Batches that one Spark job may process together."""
+
+WAVE_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of input that they may have together; 0: every batch gets a job of its own."""
+
+WAVE_GROWTH = ((4, 1), (16, 20))
+"""(txids of a wave, while fewer batches than this were processed in waves): the first is compared with lone runs, and first results are not to wait."""
+
+ACKERS = 1
+"""Acker tasks where every tuple is tracked (`topology.acker.executors`); 0: no tuple is tracked."""
+
 ATTEMPTS_MAX = 3
 """Data failures of a batch before `on_poison` decides."""
 
@@ -34,6 +46,9 @@ REJECTED_RAW_BYTES_MAX = 64 * 1024
 
 REJECTED_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of the rejected records of one part that a task keeps; more fails the batch."""
+
+DEAD_LETTER_MAX = 100
+"""Rows of a batch that may go to `dead_letter` (`on_poison="dead_letter_rows"`); one more fails the attempt."""
 
 SUSPECT_RUNS_ALONE_MAX = 3
 """Times a suspect runs alone before it counts as a data failure."""

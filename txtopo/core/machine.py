@@ -6,6 +6,7 @@ has the diagram of every legal move.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -37,6 +38,7 @@ from txtopo.core.events import (
     StopRequested,
     Store,
     Tick,
+    WavesRefused,
     ZooKeeperSeen,
 )
 from txtopo.core.ordering import committed, failed_again, redo_cut, take_in_requests
@@ -100,6 +102,8 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return _commit_later(state, message, moment), []
         case Checkpointed() | CheckpointFailed():
             return _checkpoint_ended(state, event, moment), []
+        case WavesRefused(reason=reason):
+            return replace(state, one_by_one=reason), []
         case PostgresAnswered():
             return _postgres_back(state), []
         case PostgresSilent(message=message):
@@ -116,7 +120,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
 
 
 def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
-    state = _with_plans(state, event.plans)
+    state = _with_plans(state, event.plans, event.sizes)
     wait = 0.0 if event.plans else state.rules.spout_poll_s
     exhausted = event.exhausted or state.exhausted
     return replace(state, cutting=False, cut_failures=0, exhausted=exhausted, cut_not_before=moment.now + wait)
@@ -134,7 +138,7 @@ def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
     return state, told
 
 
-def _with_plans(state: State, plans: tuple[Plan, ...]) -> State:
+def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] | None = None) -> State:
     """Txids are contiguous: a plan that does not follow the last one is a programmer's mistake (I2)."""
     batches = dict(state.batches)
     for plan in plans:
@@ -142,7 +146,9 @@ def _with_plans(state: State, plans: tuple[Plan, ...]) -> State:
             plan.txid == state.last_txid + len(batches) + 1,
             f"plan {plan.txid} does not follow {state.last_txid + len(batches)}",
         )
-        batches[plan.txid] = Batch(plan=plan, attempt=state.next_attempts.get(plan.txid, 0))
+        batches[plan.txid] = Batch(
+            plan=plan, attempt=state.next_attempts.get(plan.txid, 0), source_bytes=(sizes or {}).get(plan.txid, 0)
+        )
     return replace(state, batches=batches)
 
 
@@ -158,7 +164,7 @@ def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
     match event.outcome:
         case Processed() as processed:
             done = replace(batch, phase=Phase.PROCESSED, processed=processed, suspect=False, runs_alone=0)
-            return state.with_batch(done), []
+            return replace(state.with_batch(done), waved=state.waved + batch.in_wave), []
         case Failed(failure=failure):
             return _failed(state, batch, failure, moment)
         case _:
@@ -192,6 +198,9 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Ste
             assert_never(failure.kind)
     if used_up and state.rules.on_poison == "quarantine_batch":
         return _poisoned(state, batch, failure, actions)
+    if used_up and state.rules.on_poison == "dead_letter_rows" and failure.kind == "data" and not batch.dead_letter:
+        words = f"batch {attempt.txid}: {_what_failed(batch, failure)}; again without the records that fail"
+        return state.with_batch(replace(batch, dead_letter=True)), [*actions, Say(message=words)]
     if used_up:
         halting = _halting(state.topology, batch, failure)
         state, answers = failed_again(state, attempt.txid, halting.reason)

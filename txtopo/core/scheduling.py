@@ -21,8 +21,8 @@ from txtopo.core.events import (
     Resolve,
 )
 from txtopo.core.ordering import apply_skips, next_redo, wants_replan
-from txtopo.core.state import Phase, State
-from txtopo.core.values import Failure
+from txtopo.core.state import Batch, Phase, State
+from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import broken
 
 Step = tuple[State, list[Action]]
@@ -131,24 +131,75 @@ def _mirror(state: State, now: float) -> Step:
 
 
 def _process(state: State, now: float) -> Step:
-    """Fill idle workers with planned batches, lowest txid first. A suspect runs with nothing beside it."""
+    """Fill idle workers with waves of planned batches, lowest txid first. A suspect runs with nothing beside it."""
     actions: list[Action] = []
     while (txid := _next_to_process(state, now)) is not None:
-        batch = state.batches[txid]
-        attempt = batch.transaction_attempt
-        if batch.suspect:
-            batch = replace(batch, runs_alone=batch.runs_alone + 1)
-        started = replace(batch, phase=Phase.PROCESSING, progress=0, progress_at=now)
-        state = replace(state.with_batch(started), running=state.running | {attempt})
-        actions.append(Process(attempts=((attempt, batch.plan),), alone=batch.suspect))
+        first = state.batches[txid]
+        wave = _wave(state, txid, now)
+        attempts = []
+        for batch in wave:
+            attempt = batch.transaction_attempt
+            runs_alone = batch.runs_alone + batch.suspect
+            started = replace(
+                batch, phase=Phase.PROCESSING, progress=0, progress_at=now, runs_alone=runs_alone,
+                wave=first.transaction_attempt, in_wave=len(wave) > 1,
+            )  # fmt: skip
+            state = replace(state.with_batch(started), running=state.running | {attempt})
+            attempts.append((attempt, batch.plan))
+        actions.append(Process(attempts=tuple(attempts), alone=first.suspect, dead_letter=first.dead_letter))
     return state, actions
+
+
+def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
+    """The batches that one worker takes at once: no more than leaves work for the other idle workers, and nothing waits to fill a wave."""
+    first = state.batches[first_txid]
+    rules = state.rules
+    if state.one_by_one is not None or not rules.wave_bytes_max or not first.may_share:
+        return [first]
+    upto = state.next_txid if state.halting is None else state.halting.txid
+    ready = [
+        batch
+        for txid in range(first_txid, upto)
+        if (batch := state.batches[txid]).phase is Phase.PLANNED and batch.may_share and now >= batch.not_before
+    ]
+    idle = rules.workers - _waves(state)
+    count = min(-(-len(ready) // idle), _wave_txids_max(state))
+    wave, size = [first], first.source_bytes
+    for batch in ready[1:count]:
+        size += batch.source_bytes
+        if size > rules.wave_bytes_max:
+            break
+        wave.append(batch)
+    return wave
+
+
+def _wave_txids_max(state: State) -> int:
+    """Waves grow: the executor compares the first with runs of its batches alone, and the first results are not to wait for many."""
+    grown = next((size for size, after in limits.WAVE_GROWTH if state.waved < after), state.rules.wave_txids_max)
+    return min(grown, state.rules.wave_txids_max)
+
+
+def _busy(state: State) -> frozenset[TransactionAttempt]:
+    return state.running - state.abandoned
+
+
+def _waves(state: State) -> int:
+    """Workers that are busy: one with each wave, until the last of its attempts has ended."""
+    waves = set()
+    for attempt in _busy(state):
+        batch = state.batches.get(attempt.txid)
+        current = batch is not None and batch.attempt == attempt.attempt and batch.phase is Phase.PROCESSING
+        waves.add(batch.wave if batch is not None and current else attempt)
+    return len(waves)
 
 
 def _next_to_process(state: State, now: float) -> int | None:
     if state.stopping is not None:
         return None
-    busy = state.running - state.abandoned
-    if len(busy) >= state.rules.workers or any(state.batches[a.txid].suspect for a in busy if a.txid in state.batches):
+    busy = _busy(state)
+    if _waves(state) >= state.rules.workers or any(
+        state.batches[a.txid].suspect for a in busy if a.txid in state.batches
+    ):
         return None
     upto = state.next_txid if state.halting is None else state.halting.txid
     full = state.held_bytes >= state.rules.results_bytes_max

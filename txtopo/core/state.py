@@ -12,8 +12,9 @@ from txtopo.core.events import End
 from txtopo.core.plan import Plan
 from txtopo.core.values import Failure, Processed, Quarantine, Request, TransactionAttempt
 
-PoisonPolicy = Literal["halt", "quarantine_batch"]
-"""What becomes of a batch whose attempts are used up: the topology halts, or the batch is quarantined in its place and the order goes on."""
+PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
+"""What becomes of a batch whose attempts are used up: the topology halts; or the batch is quarantined in its place and the order goes on; or the source
+records that a tuple bolt fails on are taken out of it, and it halts only where that does not help."""
 
 
 class Phase(Enum):
@@ -40,6 +41,9 @@ class Rules:
     postgres_away_max_s: float = limits.POSTGRES_AWAY_MAX_S
     spout_poll_s: float = limits.SPOUT_POLL_S
     results_bytes_max: int = limits.RESULTS_BYTES_MAX
+    wave_txids_max: int = limits.WAVE_TXIDS_MAX
+    wave_bytes_max: int = limits.WAVE_BYTES_MAX
+    """0: no waves."""
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
 
 
@@ -59,6 +63,14 @@ class Batch:
     suspect: bool = False
     """An earlier attempt ended without a verdict: the next one runs alone."""
     runs_alone: int = 0
+    dead_letter: bool = False
+    """Its attempts are used up: from now on records that a bolt fails on are taken out."""
+    source_bytes: int = 0
+    """0: not known."""
+    wave: TransactionAttempt | None = None
+    """First attempt of the wave that its last attempt began in; its own where it ran by itself."""
+    in_wave: bool = False
+    """Did its last attempt share its wave with others?"""
     progress: int = 0
     progress_at: float = 0.0
     """When progress was last seen."""
@@ -75,6 +87,11 @@ class Batch:
     def is_ready(self) -> bool:
         """Does it only wait for its turn?"""
         return self.phase in (Phase.PROCESSED, Phase.QUARANTINED)
+
+    @property
+    def may_share(self) -> bool:
+        """May its next attempt run in a wave? Not once anything was wrong with it: then only runs of its own tell."""
+        return not (self.suspect or self.data_failures or self.other_failures or self.dead_letter)
 
     @property
     def has_failed(self) -> bool:
@@ -133,6 +150,10 @@ class State:
     """Those of `running` that were given up; their outcome will be ignored."""
     next_attempts: Mapping[int, int] = field(default_factory=dict)
     """First attempt id never used of txids that are not planned: they were once, and their plan was lost or dropped. Ids never go back."""
+    one_by_one: str | None = None
+    """Why attempts do not share a job; None: they do."""
+    waved: int = 0
+    """Batches processed in waves since the lead was taken; waves grow with it."""
     cutting: bool = False
     cut_not_before: float = 0.0
     cut_failures: int = 0
@@ -190,6 +211,7 @@ class State:
 def first_state(
     rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
     next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
+    one_by_one: str | None = None, sizes: Mapping[int, int] | None = None,
 ) -> State:  # fmt: skip
     """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
 
@@ -205,11 +227,12 @@ def first_state(
             attempt=attempts.get(plan.txid, 0),
             suspect=plan.txid in alone,
             runs_alone=alone.get(plan.txid, 0),
+            source_bytes=(sizes or {}).get(plan.txid, 0),
         )
         for plan in plans
     }
     return State(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
         commit_log=((now, last_txid),), moved_at=now, exhausted=not cut,
-        next_attempts={txid: attempt for txid, attempt in attempts.items() if txid not in planned},
+        next_attempts={txid: attempt for txid, attempt in attempts.items() if txid not in planned}, one_by_one=one_by_one,
     )  # fmt: skip

@@ -58,6 +58,8 @@ class InProcessExecutor:
         self._lock = threading.Lock()
         self._runs: dict[TransactionAttempt, _Run] = {}
         self._closed = False
+        self.one_by_one: str | None = None
+        """Never: a wave's attempts run one after another anyway, and nothing is lost by handing them over together."""
         self.broken: str | None = None
         """Never: there is no JVM to lose."""
 

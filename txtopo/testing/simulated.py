@@ -178,6 +178,7 @@ class SimulatedDriver:
         state = first_state(
             self.rules, self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
             mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
+                one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
         )  # fmt: skip
         return Runner(world).run(state, leadership.requests)
 
