@@ -49,6 +49,7 @@ def _claim(connection: Connection, claim: Claim) -> Claimed:
         "epoch": lead.epoch,
         "owner_nonce": lead.owner_nonce,
         "code_hash": lead.code_hash,
+        "opaque": claim.opaque,
     }
     if fence is None:
         digest = genesis_digest(lead.topology, lead.incarnation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from txtopo.committers.feeding import Feeding, Surroundings, in_turn
 from txtopo.committers.rules import compare_lead, describe_counts, other_batch
 from txtopo.core.plan import Plan
 from txtopo.core.values import (
@@ -28,9 +29,17 @@ from txtopo.topology.components import CommitterComponent
 
 
 def commit_batch(
-    ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, committers: Sequence[CommitterComponent]
+    ledger: Ledger,
+    lead: Lead,
+    plan: Plan,
+    processed: Processed,
+    committers: Sequence[CommitterComponent],
+    *,
+    surroundings: Surroundings | None = None,
 ) -> CommitOutcome:
     """One try at making a batch visible. A redo of what is redone already is quarantined instead, which is a commit too.
+
+    `surroundings` is what committers that run in the driver are told of their topology.
 
     Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind. Unknown: call
     `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
@@ -43,11 +52,14 @@ def commit_batch(
             _log_redo(session, plan, redone, {"state": "quarantined", "reason": reason})
             session.finish_quarantined(reason)
             return ()
+        feeding = Feeding(processed.attempt, surroundings or Surroundings(topology=lead.topology))
         counts = tuple(
-            _apply(session, committer, _result_of(processed, committer), plan.txid) for committer in committers
+            _apply(session, feeding, committer, _result_of(processed, committer), plan.txid)
+            for committer in in_turn(committers)
         )
-        session.append_edges(processed.edges)
+        session.append_edges((*processed.edges, *feeding.edges))
         session.append_rejected(processed.rejected_rows)
+        session.append_dead_letters(processed.dead_letters)
         if redone is not None:
             counted = {count.committer: count.counted for count in counts}
             _log_redo(session, plan, redone, {"state": "applied", "counted": counted})
@@ -213,8 +225,14 @@ def _result_of(processed: Processed, committer: CommitterComponent) -> Committer
     return next(result for result in processed.results if result.committer == committer.name)
 
 
-def _apply(session: LedgerSession, committer: CommitterComponent, result: CommitterResult, txid: int) -> CommitterCount:
-    count = session.apply(committer, result)
+def _apply(
+    session: LedgerSession, feeding: Feeding, committer: CommitterComponent, handed: CommitterResult, txid: int
+) -> CommitterCount:
+    committer = feeding.fresh(committer)
+    emitted = feeding.collector(committer)
+    result = feeding.result(committer, handed)
+    count = session.apply(committer, result) if emitted is None else session.apply(committer, result, emitted)
+    feeding.applied(committer, emitted)
     if count.arrived != count.counted or count.results != count.written + count.ignored:
         # I6: rows were lost or doubled on the way; a retry may give others, the database must not have these.
         numbers = describe_counts(count.arrived, count.counted, count.results, count.written, count.ignored)

@@ -33,6 +33,7 @@ from txtopo.core.values import (
 from txtopo.errors import invariant
 from txtopo.faults import CrashPoint, reach
 from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 
 ATTEMPT_STATES = ("failed", "cancelled")
@@ -61,6 +62,8 @@ class PostgresLedger:
     def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
         with self._database.fenced(lead, "preparing the committers' tables") as connection:
             for committer in committers:
+                if isinstance(committer.bolt, BatchCommitter):
+                    continue  # its tables are its own: there is nothing to make, to check or to register
                 prepare_target(connection, lead, self._applier(committer))
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:

@@ -41,6 +41,7 @@ from txtopo.core.values import (
 from txtopo.errors import Halted, PostgresUnavailable, invariant
 from txtopo.faults import CrashPoint, reach
 from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 
 __all__ = ["MemoryLedger", "MemoryPostgres"]
@@ -83,7 +84,7 @@ class MemoryLedger:
             if rows.holder is not None:
                 # P6: an older leader's database transaction is ended; here at once, on Postgres after the lock timeout.
                 self._store.release(rows, rows.holder)
-            rows.fence = fence
+            rows.fence, rows.opaque = fence, claim.opaque
             rows.life = {
                 "application": claim.application,
                 "description": dict(claim.description),
@@ -111,7 +112,8 @@ class MemoryLedger:
             ]
             try:
                 for committer in committers:
-                    self._prepare(lead, committer)
+                    if not isinstance(committer.bolt, BatchCommitter):  # its tables are its own
+                        self._prepare(lead, committer)
             except BaseException:
                 self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
                 raise
@@ -147,10 +149,11 @@ class MemoryLedger:
                 if plan.txid in plans:
                     check_same(entry, plans[plan.txid][0])
                     continue
-                if plan.txid <= rows.fence.last_txid or (
-                    plan.txid > rows.fence.last_txid + 1 and plan.txid - 1 not in plans
-                ):
+                beyond = plan.txid > rows.fence.last_txid + 1
+                if plan.txid <= rows.fence.last_txid or (beyond and (rows.opaque or plan.txid - 1 not in plans)):
                     raise Halted(f"the ledger refuses: plan {plan.txid} is out of order", txid=plan.txid)
+                if plan.cut and not rows.opaque:
+                    raise Halted(f"the ledger refuses: plan {plan.txid} may not be cut again", txid=plan.txid)
                 plans[plan.txid] = (plan.digest, plan.bytes)
                 for spout, inputs in entry.inputs.items():
                     for source in inputs:

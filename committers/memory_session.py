@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from txtopo.committers.memory_applying import MemoryDraft
-from txtopo.committers.memory_store import ActionRow, LedgerRow, MemoryPostgres, RejectedRecord, TopologyRows
+from txtopo.committers.memory_store import (
+    ActionRow,
+    DeadLetterRecord,
+    LedgerRow,
+    MemoryPostgres,
+    RejectedRecord,
+    TopologyRows,
+)
+from txtopo.committers.memory_transaction import MemoryTransaction, apply_own
+from txtopo.committers.reversing import writes_own
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
     CommitterResult,
+    DeadLetter,
     EdgeCount,
     Fence,
     Lead,
@@ -19,6 +29,7 @@ from txtopo.core.values import (
 )
 from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, broken, invariant
 from txtopo.ports import LedgerEntry, LedgerTotals
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 
@@ -34,6 +45,8 @@ class MemoryLedgerSession:
         self._counts: list[CommitterCount] = []
         self._edges: tuple[EdgeCount, ...] = ()
         self._rejected: list[RejectedRow] = []
+        self._dead: list[DeadLetter] = []
+        self._own: list[MemoryTransaction] = []
         self._actions: list[ActionRow] = []
         self._totals: LedgerTotals | None = None
         self._reason: str | None = None
@@ -62,17 +75,26 @@ class MemoryLedgerSession:
             )
         self._entry = entry
 
-    def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
+    def apply(
+        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
+    ) -> CommitterCount:
         rows, plan, taken_back = self._locked(), self._appended().plan, 0
         if plan.redo_of is not None:
             redone = self.read_redone(plan.redo_of)
             if redone is None or redone.by is not None:
                 raise Halted(f"the ledger refuses batch {plan.txid}: it redoes batch {plan.redo_of}", txid=plan.txid)
+            if redone.state == "applied" and isinstance(committer.bolt, BatchCommitter):
+                raise writes_own(committer.name, plan.redo_of)
             if redone.state == "applied":
                 counts = {count.committer: count for count in rows.ledger[plan.redo_of].counts}
                 expected = counts[committer.name].results if committer.name in counts else None
                 taken_back = self._draft.take_back(committer, plan.txid, plan.redo_of, expected)
-        count = self._draft.apply(committer, plan.txid, result, taken_back)
+        if isinstance(committer.bolt, BatchCommitter):
+            transaction = MemoryTransaction(committer.name, self._appended().attempt, self._store.answers)
+            count = apply_own(committer, result, transaction, collector)
+            self._own.append(transaction)
+        else:
+            count = self._draft.apply(committer, plan.txid, result, taken_back)
         self._counts.append(count)
         return count
 
@@ -95,6 +117,17 @@ class MemoryLedgerSession:
                 raise BatchDataError(message, component=row.spout)
             known.add((row.spout, row.path, row.line))
             self._rejected.append(row)
+
+    def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        self._locked()
+        self._appended()
+        known = {(row.spout, row.position) for row in self._dead}
+        for row in rows:
+            if (row.spout, row.position) in known or not (row.position and row.reason):
+                message = f"spout {row.spout}: its dead letters cannot be kept: {row.position}"
+                raise BatchDataError(message, component=row.spout)
+            known.add((row.spout, row.position))
+            self._dead.append(row)
 
     def append_action(self, action: ActionRecord) -> None:
         self._locked()
@@ -121,7 +154,7 @@ class MemoryLedgerSession:
 
     def finish_quarantined(self, reason: str) -> None:
         rows, txid = self._locked(), self._appended().plan.txid
-        if self._counts or self._edges or self._rejected:
+        if self._counts or self._edges or self._rejected or self._dead:
             broken(f"something of batch {txid} was applied, so it cannot be quarantined")
         invariant(rows.fence.last_txid == txid - 1, f"the fence did not stand at {txid - 1}")
         if not reason:
@@ -154,6 +187,10 @@ class MemoryLedgerSession:
             raise Halted(
                 f"the ledger refuses: batch {plan.txid} does not have each of its rejected records", txid=plan.txid
             )
+        if totals is not None and totals.dead_lettered != len(self._dead):
+            raise Halted(
+                f"the ledger refuses: batch {plan.txid} does not have each of its dead letters", txid=plan.txid
+            )
         mine = (lead.epoch, lead.incarnation, lead.code_hash)
         if (fence.epoch, fence.incarnation, fence.code_hash) != mine or plan.incarnation != lead.incarnation:
             raise Halted(f"the ledger refuses: batch {plan.txid} does not match the fence", txid=plan.txid)
@@ -183,6 +220,8 @@ class MemoryLedgerSession:
             ended.state, ended.spans = "applied", dict(totals.spans)
         topology = self._lead.topology
         self._store.rejected += [RejectedRecord(topology=topology, txid=plan.txid, row=one) for one in self._rejected]
+        self._store.dead_letters += [DeadLetterRecord(topology=topology, txid=plan.txid, row=one) for one in self._dead]
+        self._store.executed += [one for own in self._own for one in own.executed(topology)]
         self._store.actions += self._actions
         rows.fence = replace(rows.fence, last_txid=plan.txid)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from txtopo.committers.applying import Column
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
+    DeadLetter,
     EdgeCount,
     Failure,
     Fence,
@@ -76,6 +77,30 @@ class RejectedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRecord:
+    """A dead letter of a committed batch."""
+
+    topology: str
+    txid: int
+    row: DeadLetter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """A statement that a committer of one's own executed in a committed batch."""
+
+    topology: str
+    txid: int
+    committer: str
+    statement: str
+    parameters: Sequence[Any] | Mapping[str, Any]
+
+
+Answers = Callable[[str, Sequence[Any] | Mapping[str, Any]], Sequence[Sequence[Any]]]
+"""Statement and parameters -> the rows that it returns; may raise what the database would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRow:
     """A row of the action log."""
 
@@ -98,6 +123,8 @@ class TopologyRows:
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
     life: dict[str, Any] = field(default_factory=dict)
     """The row of table `topology`."""
+    opaque: bool = False
+    """Of the leader's topology, as the fence row says it."""
     holder: object | None = None
     """The session that holds the lock of the fence row."""
 
@@ -118,6 +145,11 @@ class MemoryPostgres:
         self.requests: dict[int, tuple[str, RequestRow]] = {}
         """(topology, order) by id."""
         self.rejected: list[RejectedRecord] = []
+        self.dead_letters: list[DeadLetterRecord] = []
+        self.executed: list[Executed] = []
+        """What committers of one's own executed, in the order of their turns; a batch that was not committed left nothing."""
+        self.answers: Answers | None = None
+        """Answers their statements; None: no statement returns a row."""
         self.actions: list[ActionRow] = []
         self.unavailable = False
         """True: every call fails and every open session dies, as when the server is down."""

@@ -26,6 +26,8 @@ _UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
 # Data that does not fit (22), a constraint of the user's table (23), one row twice (21), a table changed or forbidden meanwhile (42), a
 # trigger of the user's (P0): trying again changes nothing, so it counts as a data failure and comes before a person.
 _DATA = re.compile(r"^(21|22|23|42|44|P0)...$")
+# What says nothing about a statement: connections, deadlocks and lost races, resources, operators, the system itself (P2, P10).
+_STORE = re.compile(r"^(08|40|53|55|57|58|XX)...$")
 _NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
 
@@ -91,12 +93,33 @@ def translate_apply(error: Exception, committer: str, txid: int, *, ledger_held:
     return translate(error, f"applying committer {committer} of batch {txid}")
 
 
+def translate_own(error: Exception, committer: str, txid: int, *, ledger_held: bool) -> TxtopoError:
+    """The typed error for a statement of a committer of one's own. Its statements fail for its own reasons, except where the store is at fault."""
+    state = sqlstate(error)
+    if ledger_held and table_of(error) == ("txtopo", "ledger"):
+        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
+    is_store = state is None or _STORE.match(state) is not None
+    if isinstance(error, psycopg2.Error) and is_store and not isinstance(error, psycopg2.ProgrammingError):
+        return PostgresUnavailable(f"committer {committer} of batch {txid}: {one_line(error)}")
+    return BatchDataError(f"committer {committer}: {one_line(error)}", component=committer)
+
+
 def translate_rejected(error: Exception, spout: str, txid: int) -> TxtopoError:
     """The typed error for what went wrong while rejected records were kept."""
     state = sqlstate(error)
     if state is not None and re.match(r"^2[123]", state):
         return BatchDataError(f"spout {spout}: its rejected records cannot be kept: {one_line(error)}", component=spout)
     return translate(error, f"keeping the rejected records of batch {txid}")
+
+
+def translate_dead_letters(error: Exception, component: str, txid: int) -> TxtopoError:
+    """The typed error for what went wrong while dead letters were kept."""
+    state = sqlstate(error)
+    if state is not None and re.match(r"^2[123]", state):
+        return BatchDataError(
+            f"spout {component}: its dead letters cannot be kept: {one_line(error)}", component=component
+        )
+    return translate(error, f"keeping the dead letters of batch {txid}")
 
 
 @contextmanager

@@ -66,6 +66,14 @@ def keeps_none(committer: str, redo_of: int) -> BatchDataError:
     )
 
 
+def writes_own(committer: str, redo_of: int) -> BatchDataError:
+    """A committer whose code alone knows what it wrote."""
+    return BatchDataError(
+        f"committer {committer} writes by its own code, so what batch {redo_of} brought cannot be taken back",
+        component=committer,
+    )
+
+
 def _reversal(shape: Shape) -> str:
     """Both tables in one statement.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
@@ -13,8 +13,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.actions import append_action
 from txtopo.committers.applying import Applier
-from txtopo.committers.outcomes import table_of, translate, translate_apply, translate_rejected, translating
-from txtopo.committers.reversing import keeps_none, take_back
+from txtopo.committers.batch_transaction import PostgresTransaction
+from txtopo.committers.outcomes import (
+    table_of,
+    translate,
+    translate_apply,
+    translate_dead_letters,
+    translate_rejected,
+    translating,
+)
+from txtopo.committers.own_applying import record_own
+from txtopo.committers.own_code import run_commit
+from txtopo.committers.reversing import keeps_none, take_back, writes_own
 from txtopo.committers.statements import statement
 from txtopo.committers.texts import storable
 from txtopo.committers.transactions import Database, backend_pid, begin, commit, run, status, tag
@@ -22,6 +32,7 @@ from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
     CommitterResult,
+    DeadLetter,
     EdgeCount,
     Fence,
     Lead,
@@ -30,12 +41,14 @@ from txtopo.core.values import (
 )
 from txtopo.errors import Fenced, Halted, PostgresUnavailable, TxtopoError, broken, invariant
 from txtopo.ports import LedgerEntry, LedgerTotals
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 REJECTED_PER_STATEMENT = 10_000
 """Rejected records of one statement; more come in several."""
 REJECTED_BYTES_PER_STATEMENT = 16 * 1024 * 1024
 """Bytes of them."""
+Kept = TypeVar("Kept", RejectedRow, DeadLetter)
 
 
 class PostgresLedgerSession:
@@ -84,7 +97,11 @@ class PostgresLedgerSession:
         }
         self._held = (statement("append_ledger"), values)
 
-    def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
+    def apply(
+        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
+    ) -> CommitterCount:
+        if isinstance(committer.bolt, BatchCommitter):
+            return self._apply_own(committer, result, collector)
         plan = self._appended().plan
         keeps = self._applier(committer).shape.contributions is not None
         redoes_applied = plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied"
@@ -103,6 +120,30 @@ class PostgresLedgerSession:
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise translate_apply(error, committer.name, plan.txid, ledger_held=ledger_held) from error
+
+    def _apply_own(
+        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None
+    ) -> CommitterCount:
+        entry = self._appended()
+        plan = entry.plan
+        if plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied":
+            raise writes_own(committer.name, plan.redo_of)
+        transaction = PostgresTransaction(self._connection, committer.name, entry.attempt, self._take_held())
+        written = run_commit(committer, result, transaction, collector)
+        held = transaction.end()
+        try:
+            return record_own(
+                self._connection,
+                plan.topology,
+                plan.txid,
+                result,
+                committer.result_fields,
+                written=written,
+                held=held,
+                tag=tag(self._lead),
+            )
+        except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
+            raise translate_apply(error, committer.name, plan.txid, ledger_held=held is not None) from error
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         if not edges:
@@ -140,6 +181,26 @@ class PostgresLedgerSession:
                 )
             except (SQLAlchemyError, psycopg2.Error) as error:
                 raise translate_rejected(error, chunk[0].spout, txid) from error
+
+    def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        txid = self._appended().plan.txid
+        for chunk in rejected_chunks(rows):
+            try:
+                self._send_held()
+                run(
+                    self._connection,
+                    "append_dead_letters",
+                    topology=self._lead.topology,
+                    txid=txid,
+                    spouts=[row.spout for row in chunk],
+                    # P14, as with rejected records.
+                    positions=[storable(row.position) for row in chunk],
+                    components=[row.component for row in chunk],
+                    reasons=[storable(row.reason) for row in chunk],
+                    raws=[row.raw for row in chunk],
+                )
+            except (SQLAlchemyError, psycopg2.Error) as error:
+                raise translate_dead_letters(error, chunk[0].spout, txid) from error
 
     def append_action(self, action: ActionRecord) -> None:
         with translating(f"writing the action log: {action.command}"):
@@ -230,7 +291,7 @@ class PostgresLedgerSession:
             self._connection.exec_driver_sql(*held)
 
 
-def rejected_chunks(rows: Sequence[RejectedRow]) -> Iterator[Sequence[RejectedRow]]:
+def rejected_chunks(rows: Sequence[Kept]) -> Iterator[Sequence[Kept]]:
     """Pieces that a statement can carry: bounded in rows and in bytes, never empty."""
     start, size = 0, 0
     for index, row in enumerate(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
@@ -35,34 +36,48 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
             f"committer {name}: schema {shape.schema} does not exist; create schema {shape.schema}"
         )
     registered = owner is not None
-    _create_or_check(connection, shape, shape.table, shape.columns, shape.keys, registered=registered)
-    if shape.contribution_table is not None:
-        added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
-        _create_or_check(
-            connection,
-            shape,
-            shape.contribution_table,
-            (*added, *shape.columns),
-            (*added, *shape.keys),
-            registered=registered,
-            append_only=True,
-        )
+    for table in tables_of(shape):
+        _create_or_check(connection, shape, table, registered=registered)
     if not registered:
         _register(connection, lead, applier, target)
 
 
-def _create_or_check(
-    connection: Connection,
-    shape: Shape,
-    table: str,
-    columns: Sequence[Column],
-    keys: Sequence[Column],
-    *,
-    registered: bool,
-    append_only: bool = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a counting committer."""
+
+    name: str
+    columns: tuple[Column, ...]
+    keys: tuple[Column, ...]
+    append_only: bool = False
+
+
+def tables_of(shape: Shape) -> tuple[Table, ...]:
+    """The target, and the contribution table where there is one."""
+    target = Table(shape.table, shape.columns, shape.keys)
+    if shape.contribution_table is None:
+        return (target,)
+    added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
+    return target, Table(shape.contribution_table, (*added, *shape.columns), (*added, *shape.keys), append_only=True)
+
+
+def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
+    """The statements that make a table as txtopo wants it."""
+    create = create_table(schema, table.name, table.columns, table.keys)
+    if not table.append_only:
+        return (create,)
+    name = f"{_plain(schema)}.{_plain(table.name)}"
+    return (
+        create,
+        f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()",
+        f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()",
+    )
+
+
+def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, registered: bool) -> None:
+    table, columns, keys = wanted.name, wanted.columns, wanted.keys
     found = run(connection, "list_columns", schema=shape.schema, table=table).all()
-    ddl = create_table(shape.schema, table, columns, keys)
+    ddl, *further = ddl_of(shape.schema, wanted)
     if found:
         if found[0][3] not in ("r", "p") or found[0][4] != "p":
             # P5: an unlogged table is empty after a crash.
@@ -73,15 +88,8 @@ def _create_or_check(
     if registered:
         # Created afresh it would be empty, and every count in it too small.
         raise Halted(f"table {shape.schema}.{table} is gone although batches were counted in it; restore it")
-    connection.exec_driver_sql(ddl.replace("%", "%%"), {})
-    if append_only:
-        name = f"{quoted(shape.schema)}.{quoted(table)}"
-        connection.exec_driver_sql(
-            f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()"
-        )
-        connection.exec_driver_sql(
-            f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()"
-        )
+    for statement in (ddl, *further):
+        connection.exec_driver_sql(statement.replace("%", "%%"), {})
 
 
 def create_table(schema: str, table: str, columns: Sequence[Column], keys: Sequence[Column]) -> str:

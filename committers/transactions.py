@@ -80,15 +80,19 @@ def run(connection: Connection, name: str, **values: Any) -> CursorResult[*tuple
 
 def begin(connection: Connection, topology: str, tag: str, lock: str) -> tuple[Fence | None, str | None]:
     """Settings, lock and read of the fence row in one round trip. Returns the fence, None where there is no row, and the transaction's xid."""
-    values = {
-        "topology": topology,
+    values = {"topology": topology, **settings(tag)}
+    row = connection.exec_driver_sql(f"{statement('begin_transaction')};\n{statement(lock)}", values).one_or_none()
+    return (None, None) if row is None else (fence_of(row), row[5])
+
+
+def settings(tag: str) -> dict[str, Any]:
+    """Values of the settings of every database transaction."""
+    return {
         "tag": tag,
         "statement_timeout_ms": STATEMENT_TIMEOUT_MS,
         "lock_timeout_ms": LOCK_TIMEOUT_MS,
         "idle_timeout_ms": IDLE_IN_TRANSACTION_TIMEOUT_MS,
     }
-    row = connection.exec_driver_sql(f"{statement('begin_transaction')};\n{statement(lock)}", values).one_or_none()
-    return (None, None) if row is None else (fence_of(row), row[5])
 
 
 def fence_of(row: Any) -> Fence:

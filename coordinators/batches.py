@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from txtopo.coordinators import codec
 from txtopo.coordinators.codec import EpochNode
@@ -27,6 +28,7 @@ from txtopo.ports import (
     VersionDiffers,
 )
 
+_Item = TypeVar("_Item")
 _TRIES_MAX = 5
 """Rounds of compare-and-set, or of reading back after a refusal, before giving up."""
 
@@ -34,11 +36,13 @@ _TRIES_MAX = 5
 class TopologyCoordinator:
     """See `txtopo.ports.Coordinator`. One object serves one candidacy; what it remembers is forgotten with it (R15).
 
+    With `opaque` each attempt's plan has a node of its own below its batch's: a batch may be cut again, a node never changes (R3).
     In steady state `record_plans`, `record_attempts` and `checkpoint` cost one proposal each, and none where nothing changed.
     """
 
-    def __init__(self, session: CoordinatorSession, topology: str) -> None:
+    def __init__(self, session: CoordinatorSession, topology: str, *, opaque: bool = False) -> None:
         self._session = session
+        self._opaque = opaque
         self._topology = topology
         self._paths = TopologyPaths(topology)
         self._reader = TopologyReader(session, topology)
@@ -49,8 +53,8 @@ class TopologyCoordinator:
         """An epoch write of mine was sent and its reply lost."""
         self._mark = 0
         self._attempts: dict[int, int] = {}
-        self._known: set[int] = set()
-        """Txids whose metadata nodes are there, so that cleanup need not list them."""
+        self._known: dict[int, set[int] | None] = {}
+        """Txids whose metadata nodes are there, so that cleanup need not list them -> the cuts below; None: to be listed, earlier leaders wrote there."""
 
     def read(self, plans_above: int = 0) -> CoordinatorView:
         """See the port."""
@@ -73,7 +77,7 @@ class TopologyCoordinator:
             # Z8: the epoch write precedes these reads on the same session, so they are as new as it is.
             self._mark = codec.decode_mark(self._reader.required(self._paths.mark), self._paths.mark)
             self._attempts = codec.decode_attempts(self._reader.required(self._paths.attempts), self._paths.attempts)
-            self._known = set(self._reader.txids())
+            self._known = dict.fromkeys(self._reader.txids())
 
     def _compare_and_set_epoch(self, mine: EpochNode) -> int:
         """R2: returns the version that every later write checks."""
@@ -172,15 +176,15 @@ class TopologyCoordinator:
                 return
             for _ in range(_TRIES_MAX):
                 there = self._to_drop(plans)
-                parts = self._bounded(there, [])
+                parts = self._bounded([DeleteNode(self._paths.plan(txid)) for txid in there], [])
                 if len(parts) > 1:
                     raise Halted(f"{len(there)} plans of {self._topology} do not fit one change in ZooKeeper (Z9)")
                 try:
                     if there:
-                        self._write([DeleteNode(self._paths.plan(txid)) for txid in there])
+                        self._write(parts[0])
                 except NodeMissing:
                     continue  # An earlier reply was lost.
-                self._known.difference_update(plans)
+                self._forget(plans)
                 return
             raise LeadLost(f"metadata below {self._paths.plans} goes away under this driver")
 
@@ -209,7 +213,9 @@ class TopologyCoordinator:
                 try:
                     return self._checkpoint(last_txid, keep_from)
                 except NodeMissing:
-                    self._known = set(self._reader.txids())  # A node that is gone is done: an earlier reply was lost.
+                    self._known = dict.fromkeys(
+                        self._reader.txids()
+                    )  # A node that is gone is done: an earlier reply was lost.
             raise LeadLost(f"metadata below {self._paths.plans} goes away under this driver")
 
     def _checkpoint(self, last_txid: int, keep_from: int) -> None:
@@ -221,17 +227,38 @@ class TopologyCoordinator:
         if attempts != self._attempts:
             advance.append(SetNode(self._paths.attempts, codec.encode_attempts(attempts)))
         deletable = sorted(txid for txid in self._known if txid < keep_from)
-        for txids in self._bounded(deletable, advance) or ([[]] if advance else []):
-            self._write([*advance, *(DeleteNode(self._paths.plan(txid)) for txid in txids)])
+        gone = [DeleteNode(path) for txid in deletable for path in self._nodes(txid)]
+        for part in self._bounded(gone, advance) or ([[]] if advance else []):
+            self._write([*advance, *part])
             self._mark, self._attempts, advance = mark, attempts, []
-            self._known.difference_update(txids)
+        self._forget(deletable)
+
+    def _nodes(self, txid: int) -> list[str]:
+        """Every metadata node of a batch, in the order in which they can be deleted."""
+        known = self._known[txid]
+        attempts = self._reader.attempts(txid) if known is None else sorted(known)
+        return [*(self._paths.cut(txid, attempt) for attempt in attempts), self._paths.plan(txid)]
+
+    def _forget(self, txids: Iterable[int]) -> None:
+        for txid in txids:
+            self._known.pop(txid, None)
+
+    def _path(self, plan: Plan) -> str:
+        return self._paths.cut(plan.txid, plan.cut) if self._opaque else self._paths.plan(plan.txid)
+
+    def _creations(self, plan: Plan) -> list[Operation]:
+        """The plan's node, and the one above it where that is not there yet."""
+        create: list[Operation] = [CreateNode(self._path(plan), plan.bytes)]
+        if self._opaque and plan.txid not in self._known:
+            create.insert(0, CreateNode(self._paths.plan(plan.txid), codec.CUTS))
+        return create
 
     def _create_plans(self, plans: Sequence[Plan]) -> None:
         """R3: create-only, one multi with the attempt ids; what is there already is read back and compared."""
         missing = list(plans)
         for _ in range(_TRIES_MAX):
-            attempts = self._merged((plan.txid, 0) for plan in plans)
-            operations: list[Operation] = [CreateNode(self._paths.plan(plan.txid), plan.bytes) for plan in missing]
+            attempts = self._merged((plan.txid, plan.cut) for plan in plans)
+            operations = [operation for plan in missing for operation in self._creations(plan)]
             if attempts != self._attempts:
                 operations.insert(0, SetNode(self._paths.attempts, codec.encode_attempts(attempts)))
             try:
@@ -241,16 +268,29 @@ class TopologyCoordinator:
                 missing = [plan for plan in plans if not self._is_there(plan)]
                 continue
             self._attempts = attempts
-            self._known.update(plan.txid for plan in plans)
+            for plan in plans:
+                cuts = self._known.setdefault(plan.txid, set())
+                if self._opaque and cuts is not None:
+                    cuts.add(plan.cut)
             return
         raise LeadLost(f"metadata below {self._paths.plans} comes and goes under this driver")
 
     def _is_there(self, plan: Plan) -> bool:
         """Z6: with my bytes it is mine, its reply was lost. With others somebody cut this txid before: the next candidacy adopts that."""
-        found = self._session.get(self._paths.plan(plan.txid))
+        found = self._session.get(self._path(plan))
         if found is not None and found[0] != plan.bytes:
-            raise LeadLost(f"{self._paths.plan(plan.txid)} holds another plan than this driver cut")
+            raise LeadLost(f"{self._path(plan)} holds another plan than this driver cut")
+        if found is None and self._opaque and plan.txid not in self._known:
+            self._adopt(plan.txid)
         return found is not None
+
+    def _adopt(self, txid: int) -> None:
+        """The node above the cuts of a batch is there although I do not know it, with cuts below that are not mine."""
+        above = self._session.get(self._paths.plan(txid))
+        if above is not None and above[0] != codec.CUTS:
+            raise LeadLost(f"{self._paths.plan(txid)} holds a plan, where an opaque topology keeps one an attempt")
+        if above is not None:
+            self._known[txid] = None
 
     def _write(self, operations: Sequence[Operation]) -> None:
         """R2: the one way to write; refused as a whole when the epoch node is not as I left it."""
@@ -296,24 +336,23 @@ class TopologyCoordinator:
 
     def _parts(self, plans: Sequence[Plan]) -> list[list[Plan]]:
         """Plans in as few multis as fit, each with room for the attempt ids of all."""
-        by_txid = {plan.txid: plan for plan in plans}
-        merged = self._merged((txid, 0) for txid in by_txid)
+        merged = self._merged((plan.txid, plan.cut) for plan in plans)
         fixed: list[Operation] = [SetNode(self._paths.attempts, codec.encode_attempts(merged))]
-        return [[by_txid[txid] for txid in part] for part in self._bounded(list(by_txid), fixed, by_txid)]
+        sizes = [sum(map(codec.operation_bytes, self._creations(plan))) for plan in plans]
+        return self._cut_up(plans, sizes, fixed)
 
-    def _bounded(
-        self, txids: Sequence[int], fixed: Sequence[Operation], plans: Mapping[int, Plan] | None = None
-    ) -> list[list[int]]:
-        """Z9: cut txids into parts whose multi stays below the limit, counted as a whole with the epoch check and `fixed`."""
+    def _bounded(self, operations: Sequence[Operation], fixed: Sequence[Operation]) -> list[list[Operation]]:
+        return self._cut_up(operations, [codec.operation_bytes(operation) for operation in operations], fixed)
+
+    def _cut_up(self, items: Sequence[_Item], sizes: Sequence[int], fixed: Sequence[Operation]) -> list[list[_Item]]:
+        """Z9: parts whose multi stays below the limit, counted as a whole with the epoch check and `fixed`."""
         room = limits.MULTI_BYTES_MAX - sum(codec.operation_bytes(o) for o in [CheckNode(self._paths.epoch, 0), *fixed])
-        parts: list[list[int]] = []
+        parts: list[list[_Item]] = []
         left = 0
-        for txid in txids:
-            path = self._paths.plan(txid)
-            size = codec.operation_bytes(DeleteNode(path) if plans is None else CreateNode(path, plans[txid].bytes))
+        for item, size in zip(items, sizes, strict=True):
             if not parts or size > left:
                 parts.append([])
                 left = room
-            parts[-1].append(txid)
+            parts[-1].append(item)
             left -= size
         return parts

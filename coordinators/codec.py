@@ -85,6 +85,10 @@ def decode_attempts(data: bytes, path: str) -> dict[int, int]:
     return {int(txid): attempt for txid, attempt in raw.items()}
 
 
+CUTS = canonical({"v": NODE_VERSION, "cuts": True})
+"""What stands in the node of a batch whose metadata lies below it, a node an attempt (opaque spouts)."""
+
+
 def encode_identity(identity: Identity) -> bytes:
     """The data of a candidate's node."""
     return _encode(host=identity.host, pid=identity.pid, since=identity.since, nonce=identity.nonce)

@@ -9,6 +9,7 @@ from txtopo.errors import ConfigurationError, Halted, invariant
 
 TXID_DIGITS = 20
 _TXID_NAME = re.compile(rf"[0-9]{{{TXID_DIGITS}}}")
+_ATTEMPT_NAME = re.compile(r"0|[1-9][0-9]{0,9}")
 _CANDIDATE_NAME = re.compile(
     r"candidate-(?P<nonce>[0-9a-f][0-9a-f-]{6,62}[0-9a-f])-(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
 )
@@ -38,7 +39,7 @@ class TopologyPaths:
         self.attempts = f"{self.coordinator}/currattempts"
         """Highest attempt id of each uncommitted txid."""
         self.plans = f"{self.coordinator}/meta"
-        """Parent of the metadata nodes, create-only (R3)."""
+        """Parent of the metadata nodes, create-only (R3): one a batch, or in opaque topologies one an attempt below the batch's."""
 
     def plan(self, txid: int) -> str:
         """Metadata of one batch; twenty digits, so that names sort like numbers."""
@@ -49,6 +50,19 @@ class TopologyPaths:
         """The txid of a child of `plans`; anything else there halts (Z14)."""
         if _TXID_NAME.fullmatch(name) is None or int(name) == 0:
             raise Halted(f"ZooKeeper node {self.plans}/{name} is not a batch; look at who wrote it and remove it")
+        return int(name)
+
+    def cut(self, txid: int, attempt: int) -> str:
+        """Metadata of one batch of an opaque topology, as it was cut for `attempt`."""
+        invariant(0 <= attempt < 10**10, f"attempt {attempt} of batch {txid} has no path")
+        return f"{self.plan(txid)}/{attempt}"
+
+    def attempt(self, txid: int, name: str) -> int:
+        """The attempt of a child of `plan(txid)`; anything else there halts (Z14)."""
+        if _ATTEMPT_NAME.fullmatch(name) is None:
+            raise Halted(
+                f"ZooKeeper node {self.plan(txid)}/{name} is not an attempt; look at who wrote it and remove it"
+            )
         return int(name)
 
     def candidate_prefix(self, nonce: str) -> str:

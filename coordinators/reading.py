@@ -23,12 +23,14 @@ class TopologyReader:
         epoch = self.epoch()
         if epoch is None:
             return CoordinatorView(incarnation=None, epoch=0, system_identifier=None, mark=0)
+        plans, cuts = self._read_plans(epoch.incarnation, plans_above)
         return CoordinatorView(
             incarnation=epoch.incarnation,
             epoch=epoch.epoch,
             system_identifier=epoch.system_identifier,
             mark=codec.decode_mark(self.required(self._paths.mark), self._paths.mark),
-            plans=self._read_plans(epoch.incarnation, plans_above),
+            plans=plans,
+            cuts=cuts,
             attempts=codec.decode_attempts(self.required(self._paths.attempts), self._paths.attempts),
         )
 
@@ -44,23 +46,43 @@ class TopologyReader:
                 )
         return None if found is None else codec.decode_epoch(found[0], self._paths.epoch)
 
-    def _read_plans(self, incarnation: str, above: int) -> dict[int, bytes]:
+    def _read_plans(self, incarnation: str, above: int) -> tuple[dict[int, bytes], dict[int, dict[int, bytes]]]:
         plans: dict[int, bytes] = {}
+        cuts: dict[int, dict[int, bytes]] = {}
         for txid in self.txids():
             if txid <= above:
                 continue
-            path = self._paths.plan(txid)
-            found = self._session.get(path)
+            found = self._session.get(self._paths.plan(txid))
             if found is None:
                 continue  # Cleaned by the leader between the two reads (R8).
-            plan = read_plan(found[0], f"ZooKeeper node {path}")
-            if (plan.topology, plan.incarnation, plan.txid) != (self._topology, incarnation, txid):
-                raise Halted(
-                    f"ZooKeeper node {path} holds the plan of {plan.topology} {plan.txid}, incarnation {plan.incarnation}",
-                    txid=txid,
-                )
-            plans[txid] = found[0]
-        return plans
+            if found[0] == codec.CUTS:
+                cuts[txid] = self._read_cuts(incarnation, txid)
+            else:
+                self._check(found[0], self._paths.plan(txid), incarnation, txid)
+                plans[txid] = found[0]
+        return plans, {txid: by_attempt for txid, by_attempt in cuts.items() if by_attempt}
+
+    def _read_cuts(self, incarnation: str, txid: int) -> dict[int, bytes]:
+        cuts: dict[int, bytes] = {}
+        for attempt in self.attempts(txid):
+            path = self._paths.cut(txid, attempt)
+            found = self._session.get(path)
+            if found is not None:
+                self._check(found[0], path, incarnation, txid, attempt)
+                cuts[attempt] = found[0]
+        return cuts
+
+    def _check(self, data: bytes, path: str, incarnation: str, txid: int, cut: int = 0) -> None:
+        plan = read_plan(data, f"ZooKeeper node {path}")
+        if (plan.topology, plan.incarnation, plan.txid, plan.cut) != (self._topology, incarnation, txid, cut):
+            raise Halted(
+                f"ZooKeeper node {path} holds the plan of {plan.topology} {plan.txid}, cut {plan.cut}, incarnation {plan.incarnation}",
+                txid=txid,
+            )
+
+    def attempts(self, txid: int) -> list[int]:
+        """Attempts of a batch that have a metadata node of their own, ascending: those of an opaque topology."""
+        return sorted(self._paths.attempt(txid, name) for name in self._session.children(self._paths.plan(txid)))
 
     def txids(self) -> list[int]:
         """Txids that have a metadata node, ascending."""

@@ -11,31 +11,39 @@ if TYPE_CHECKING:
     from txtopo.errors import Fenced, Halted, TxtopoError
     from txtopo.spouts.files import FileSpout
     from txtopo.topology.builder import TopologyBuilder
+    from txtopo.topology.class_style import ClassTopology
     from txtopo.topology.components import Topology
+    from txtopo.topology.specs import Grouping, spec
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ClassTopology": "txtopo.topology.class_style",
     "CountCommitter": "txtopo.committers.counting",
     "Fenced": "txtopo.errors",
     "FileSpout": "txtopo.spouts.files",
+    "Grouping": "txtopo.topology.specs",
     "Halted": "txtopo.errors",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
     "TransactionAttempt": "txtopo.core.values",
     "TxtopoError": "txtopo.errors",
+    "spec": "txtopo.topology.specs",
 }
 
 __all__ = [
+    "ClassTopology",
     "CountCommitter",
     "Fenced",
     "FileSpout",
+    "Grouping",
     "Halted",
     "Topology",
     "TopologyBuilder",
     "TransactionAttempt",
     "TxtopoError",
     "__version__",
+    "spec",
 ]
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo import faults
 from txtopo.application import code_hash, load_application, needs_spark
 from txtopo.core.events import End
-from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
+from txtopo.core.limits import SPOUT_PENDING_MAX, SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Rules, first_state
 from txtopo.errors import (
@@ -32,7 +32,7 @@ from txtopo.errors import (
     told,
 )
 from txtopo.lanes import ThreadLanes
-from txtopo.leading import Identity, Leadership, take_lead
+from txtopo.leading import Identity, Leadership, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import CoordinatorSession, Executor, Ledger
 from txtopo.progress import Reporter
@@ -105,6 +105,7 @@ def drive(
 ) -> int:
     """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what must be told."""
     armed = faults.arm_from_environment()
+    is_opaque(topology)  # a mixture is refused before anything is started
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
         reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")
@@ -248,7 +249,7 @@ class Driver:
             election.enter()
             if not self._wait_for_turn(election.wait, election.leader):
                 return End(kind="stopped", reason="interrupted while waiting for the lead")
-            coordinator = TopologyCoordinator(session, self.topology.name)
+            coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
             leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
             self._epoch = leadership.lead.epoch
             return self._run_lead(leadership, session, coordinator, ledger, executor)
@@ -262,9 +263,10 @@ class Driver:
         reconciled = leadership.reconciled
         ledger.prepare_targets(leadership.lead, self.topology.committers)
         planner = Planner(
-            lead=leadership.lead, spout=self.topology.spouts[0], coordinator=coordinator, ledger=ledger, clock=SystemClock(),
+            lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=SystemClock(),
             once=self.settings.once, say=self.reporter.say, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
-            committers=self.topology.committers,
+            committers=self.topology.committers, config=self.topology.config, last_txid=leadership.last_txid, opaque=is_opaque(self.topology),
+            told_again=max(self.settings.spout_pending_max, SPOUT_PENDING_MAX),
         )  # fmt: skip
         lanes = ThreadLanes(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)
         clock = SystemClock()
@@ -281,9 +283,10 @@ class Driver:
                 )
             )  # fmt: skip
             state = first_state(
-                rules_of(self.settings, session.session_s), self.topology.name, leadership.last_txid, now=clock.monotonic(), plans=reconciled.plans,
+                replace(rules_of(self.settings, session.session_s), opaque=is_opaque(self.topology)), self.topology.name, leadership.last_txid, now=clock.monotonic(), plans=reconciled.plans,
                 mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
                 one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
+                last_digest=leadership.last_digest,
             )  # fmt: skip
             with self.signals.call(lambda: runner.request_stop(at_once=True, reason="interrupted")):
                 return runner.run(state, leadership.requests)
@@ -301,6 +304,7 @@ class Driver:
         return Identity(
             topology=self.topology.name, owner_nonce=str(uuid.uuid4()), new_incarnation=str(uuid.uuid4()), code_hash=self.code_hash,
             host=socket.gethostname(), pid=os.getpid(), application=self.application, description=self.topology.describe(), epoch_seen=epoch_seen,
+            opaque=is_opaque(self.topology),
         )  # fmt: skip
 
     def _wait_for_turn(self, wait: Callable[[float], bool], leader: Callable[[], str | None]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 import shlex
@@ -71,7 +72,7 @@ class Settings:
     wave_txids_max: int = field(default=limits.WAVE_TXIDS_MAX, metadata=_key("number", 1, 1_024))
     """Batches that one Spark job may process together; 1: each gets a job of its own."""
     wave_bytes_max: int = field(default=limits.WAVE_BYTES_MAX, metadata=_key("bytes", 0, 64 * 1024**3))
-    """Bytes of input that they may have together; 0 switches waves off."""
+    """Bytes of input that the batches of one Spark job may have together; 0 switches waves off."""
     spout_pending_max: int = field(
         default=limits.SPOUT_PENDING_MAX, metadata=_key("number", 1, 10_000, also=("topology.max.spout.pending",))
     )
@@ -162,6 +163,49 @@ class Settings:
         if "zookeeper_session_s" not in self.sources:
             taken["zookeeper_session_s"] = DEV_SESSION_S
         return replace(self, **taken, sources={**self.sources, **dict.fromkeys(taken, LOCAL_SERVICES)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingInfo:
+    """What there is to know about a setting besides its value."""
+
+    name: str
+    storm: str | None
+    """Storm's name, where it has one: accepted in files and in a topology's own `config`."""
+    variable: str
+    """Environment variable."""
+    unit: str | None
+    """`s` or `bytes`; None where a number is a number."""
+    default: object
+    meaning: str
+    """In one line."""
+
+
+def known_settings() -> tuple[SettingInfo, ...]:
+    """Every setting, in the order of `Settings`."""
+    meanings = _meanings()
+    made = Settings()
+    return tuple(
+        SettingInfo(
+            name=name, storm=next((other for other in key.also if other.startswith("topology.")), None), variable=environment_variable(name),
+            unit={"seconds": "s", "bytes": "bytes"}.get(key.kind), default=getattr(made, name), meaning=meanings[name],
+        )
+        for name, key in _KEYS.items()
+    )  # fmt: skip
+
+
+def _meanings() -> dict[str, str]:
+    """First sentences below the fields of `Settings` in this file: written once, read by people and by `txtopo config show`."""
+    (shown,) = (node for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8"))) if isinstance(node, ast.ClassDef) and node.name == "Settings")  # fmt: skip
+    meanings: dict[str, str] = {}
+    for field_node, said in zip(shown.body, shown.body[1:], strict=False):
+        if (
+            isinstance(field_node, ast.AnnAssign)
+            and isinstance(said, ast.Expr)
+            and isinstance(said.value, ast.Constant)
+        ):
+            meanings[ast.unparse(field_node.target)] = str(said.value.value)
+    return meanings
 
 
 class Services(Protocol):
@@ -298,13 +342,18 @@ def _pyproject_layer(cwd: Path) -> Iterator[_Layer]:
         yield name, value, f"{path} [tool.txtopo]", path.parent
 
 
+def is_setting(key: str) -> bool:
+    """Is it a setting where a topology's own `config` says it? Those by Storm's name are, and by ours those of how a batch runs."""
+    return key in _NAMES and (_NAMES[key] != key or key in _OF_TOPOLOGY)
+
+
 def _topology_layer(config: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, object]]:
-    """The settings in a topology's `config`: those by Storm's name, and those of how a batch runs by ours. None is how Storm writes "not given"."""
+    """The settings in a topology's `config`. None is how Storm writes "not given"."""
     seen: set[str] = set()
     for key, value in config.items():
-        name = _NAMES.get(key)
-        if name is None or value is None or (key == name and name not in _OF_TOPOLOGY):
+        if value is None or not is_setting(key):
             continue
+        name = _NAMES[key]
         if name in seen:
             problems.append(f"{TOPOLOGY_CONFIG}: {name} is given twice, under two names")
         seen.add(name)

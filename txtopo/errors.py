@@ -17,8 +17,20 @@ class ConfigurationError(TxtopoError):
     exit_code = 2
 
 
-class TopologyError(ConfigurationError):
+class TopologyError(ConfigurationError, ValueError):
     """The topology cannot be built as written; found before Spark starts."""
+
+
+class TopologyTypeError(TopologyError, TypeError):
+    """Something of the wrong type stands in a topology: a class for an instance, text for a list, 5.4 for a number of tasks."""
+
+
+class UnknownStreamError(TopologyError, KeyError):
+    """A component is to be read on a stream that it does not declare."""
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of its message.
+        return Exception.__str__(self)
 
 
 class StoreUnavailable(TxtopoError):

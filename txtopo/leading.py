@@ -10,9 +10,10 @@ from txtopo import faults
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
 from txtopo.core.values import ActionRecord, Lead, Request
-from txtopo.errors import Fenced, Halted
+from txtopo.errors import Fenced, Halted, TopologyError
 from txtopo.faults import CrashPoint
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
+from txtopo.topology.components import Topology
 
 _NO_PLANS = (1 << 63) - 1
 """Above every txid."""
@@ -33,6 +34,8 @@ class Identity:
     description: Mapping[str, Any]
     epoch_seen: int
     """Epoch in the fence when this driver started; 0: none."""
+    opaque: bool = False
+    """May batches be cut again? See `is_opaque`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,20 @@ class Leadership:
     """Operators' orders that are still to be carried out, oldest first."""
 
 
+def is_opaque(topology: Topology) -> bool:
+    """Has the topology opaque spouts? Then all are to be: a batch that is cut again takes every spout back, and others would not give again what they gave.
+
+    Raises TopologyError.
+    """
+    by_kind = {item.spout.kind == "opaque": item.name for item in topology.spouts}
+    if len(by_kind) > 1:
+        raise TopologyError(
+            f"{topology.name}: spout {by_kind[True]!r} is opaque and spout {by_kind[False]!r} is not; a batch that is cut again would lose what the "
+            "latter gave: put them into topologies of their own"
+        )
+    return True in by_kind
+
+
 def take_lead(
     identity: Identity, candidacy: Candidacy, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
 ) -> Leadership:
@@ -61,7 +78,7 @@ def take_lead(
         Claim(
             topology=identity.topology, owner_nonce=identity.owner_nonce, code_hash=identity.code_hash, epoch_above=before.epoch,
             incarnation=before.incarnation, new_incarnation=identity.new_incarnation, host=identity.host, pid=identity.pid,
-            application=identity.application, description=identity.description,
+            application=identity.application, description=identity.description, opaque=identity.opaque,
         )
     )  # fmt: skip
     faults.reach(CrashPoint.FENCE_CLAIMED)
@@ -75,6 +92,7 @@ def take_lead(
             topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
             mark=after.mark, coordinator_plans=after.plans,
             mirrored_plans=claimed.plans, coordinator_attempts=after.attempts, attempts=claimed.attempts,
+            opaque=identity.opaque, coordinator_cuts=after.cuts,
         )
     )  # fmt: skip
     if before.incarnation is None and claimed.last_txid > 0:
@@ -106,7 +124,11 @@ def _carry_out_replans(
         if request.kind != "replan":
             continue
         plans = {txid: data for txid, data in view.plans.items() if txid > mirrored_txid}
-        digests = {str(txid): read_plan(data, f"plan {txid}").digest.hex() for txid, data in sorted(plans.items())}
+        # Nodes of cuts stay (R3): what is not mirrored of an opaque topology is cut again by every new leader, so there is nothing to remove.
+        cuts = {txid: found[max(found)] for txid, found in view.cuts.items() if txid > max(mirrored_txid, view.mark)}
+        digests = {
+            str(txid): read_plan(data, f"plan {txid}").digest.hex() for txid, data in sorted({**cuts, **plans}.items())
+        }
         if request.progress and request.progress != {"dropped": digests}:
             plans, digests = {}, dict(request.progress.get("dropped", {}))
         elif not request.progress:

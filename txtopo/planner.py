@@ -1,21 +1,25 @@
-"""The planner: turns what a spout offers into plans, durable in ZooKeeper before anything is read (R3)."""
+"""The planner: turns what the spouts offer into plans, durable in ZooKeeper before anything is read (R3)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from txtopo import faults
 from txtopo.core import limits
 from txtopo.core.events import CutRedo, PlansCut, RedoCut
 from txtopo.core.plan import Metadata, Plan, canonical
+from txtopo.core.recuts import Recuts
 from txtopo.core.redo import choose_redo, plan_of
 from txtopo.core.values import Lead, LedgerBatch
-from txtopo.errors import BatchDataError, Halted
+from txtopo.errors import BatchDataError, Halted, StoreUnavailable, invariant
 from txtopo.faults import CrashPoint
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
-from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext, SpoutCoordinator
+from txtopo.sources import IDLE_KEY, NoInputError, Settled, Sources, is_idle, last_of
+from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext
 
 CUT_S = 0.25
 """A cut ends after about this many seconds, so that the first batches need not wait for the fingerprints of all."""
@@ -33,10 +37,10 @@ class Cutting:
 
 @dataclass(kw_only=True)
 class Planner:
-    """Cuts batches for one leadership. `cut` is called from one thread; `metadata` and `mirror_entry` from any."""
+    """Cuts batches for one leadership. `cut`, `redo` and `settled` are called from one thread; `metadata` and `mirror_entry` from any."""
 
     lead: Lead
-    spout: SpoutComponent
+    spouts: Sequence[SpoutComponent]
     coordinator: Coordinator
     ledger: Ledger
     clock: Clock
@@ -44,43 +48,87 @@ class Planner:
     say: Callable[[str], None]
     last_digest: bytes
     """Digest that the first new plan chains to when nothing uncommitted is before it."""
-    last_metadata: Metadata | None
-    """Metadata of the highest committed txid that redoes nothing."""
+    last_metadata: Mapping[str, Metadata] | None
+    """Metadata by spout of the highest committed txid that redoes nothing."""
     committers: Sequence[CommitterComponent] = ()
     """Asked whether they can take back what a batch contributed."""
-    _source: SpoutCoordinator | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Of the topology, for the spouts."""
+    last_txid: int = 0
+    """Highest committed txid when the lead was taken."""
+    told_again: int = limits.SPOUT_PENDING_MAX
+    """Of so many committed batches spouts hear once more at takeover: so many may have been committed since they heard last."""
+    opaque: bool = False
+    """May batches be cut again? Then a plan's `cut` is the attempt that it was cut for."""
+    _recuts: Recuts = field(default_factory=Recuts)
+    """Of an opaque topology: the attempt ids that plans in ZooKeeper have used up."""
+    _attempts: Mapping[int, int] = field(default_factory=dict)
+    """First attempt id never used of txids that were cut before, as the machine knows it."""
+    _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
     """Cut, but ZooKeeper has not confirmed them: recorded again, never cut again."""
-    _cut_last: Plan | None = None
-    """The highest uncommitted plan: the next one chains to it."""
-    _last_input: Metadata | None = None
-    """Metadata of the highest uncommitted plan that redoes nothing: `previous` of the next cut (R12)."""
+    _chain: list[Plan] = field(default_factory=list)
+    """Recorded plans in txid order, uncommitted ones and as many before them as the next one needs: it chains to the last, and `previous` is what
+    the last that redoes nothing consists of (R12)."""
+    _untold: list[tuple[Plan, Settled | None]] = field(default_factory=list)
+    """Committed batches that spouts have not heard of, oldest first."""
+
+    @cached_property
+    def _sources(self) -> Sources:
+        return Sources(spouts=self.spouts, whole=self._whole, context=self._context)
 
     def open(self, uncommitted: Sequence[Plan]) -> None:
-        """Open the coordinator half of the spout. What any batch ever consumed is never input again (`source_file` plus plans > last)."""
-        consumed = dict(self.ledger.consumed(self.spout.name))
+        """Open the coordinator halves of the spouts. What any batch ever consumed is never input again (`source_file` plus plans > last)."""
         for plan in uncommitted:
-            for item in self.spout.spout.inputs(self.metadata(plan)[self.spout.name]):
-                consumed[item.path] = item.fingerprint
-        context = SpoutContext(
-            topology=self.lead.topology, spout=self.spout.name, consumed=consumed, once=self.once, monotonic=self.clock.monotonic, say=self.say,
+            self._check_known(plan, self.metadata(plan))
+            self._chain.append(plan)
+        self._sources.open()
+        self._is_open = True
+        if self._sources.want_settled:
+            self._untold = self._committed_lately()
+            self._try_to_tell()
+
+    def _context(self, spout: str) -> SpoutContext:
+        consumed = dict(self.ledger.consumed(spout))
+        for plan in (*self._chain, *self._unrecorded):
+            consumed |= {
+                item.path: item.fingerprint for item in self._sources.inputs(self.metadata(plan)).get(spout, ())
+            }
+        previous = last_of(self._before().get(spout))
+        return SpoutContext(
+            topology=self.lead.topology, spout=spout, consumed=consumed, once=self.once, monotonic=self.clock.monotonic, say=self.say,
+            previous=None if previous is None else self._whole(previous), config=self.config,
         )  # fmt: skip
-        self._source = self.spout.spout.open_coordinator(context)
-        for plan in uncommitted:
-            self._remember(plan)
 
-    def cut(self, first_txid: int, count: int) -> Cutting:
-        """Plan up to `count` batches from `first_txid` on, stopping at the first that is not ready, and record them in ZooKeeper.
+    def _check_known(self, plan: Plan, metadata: Mapping[str, Metadata]) -> None:
+        names = {item.name for item in self.spouts}
+        for name in metadata:
+            if name not in names:
+                raise Halted(
+                    f"batch {plan.txid} of {self.lead.topology} is planned with input of spout {name}, which the topology no longer has",
+                    txid=plan.txid,
+                    next_command=f"put spout {name} back until batch {plan.txid} is committed, then start `txtopo run` again",
+                )
 
-        Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (the source): the same call later goes on where it stopped.
+    def cut(
+        self, first_txid: int, count: int, *, last_txid: int = 0, attempts: Mapping[int, int] | None = None
+    ) -> Cutting:
+        """Plan up to `count` batches from `first_txid` on, stopping at the first for which no spout is ready, and record them in ZooKeeper.
+
+        Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (a source): the same call later goes on where it stopped.
         Raises Halted where the input cannot be a batch. Returns no plan when there is nothing new.
+
+        In an opaque topology `first_txid` may lie before the end of what was planned: all from there on is cut again. `last_txid` is committed, and
+        `attempts` says which ids may be used, where not all.
         """
-        source = self._opened()
+        self._check_open()
+        self._go_back(first_txid, last_txid, attempts or {})
+        self._tell()
         deadline = self.clock.monotonic() + CUT_S
-        while len(self._unrecorded) < count and self._is_ready(source, first_txid):
+        while len(self._unrecorded) < count:
             txid = first_txid + len(self._unrecorded)
             try:
-                self._unrecorded.append(self._plan(source, txid))
+                drawn = self._sources.draw(txid, self._before())
             except BatchDataError as error:
                 if self._unrecorded:
                     break  # those before it are good: the next cut comes upon it again
@@ -88,20 +136,31 @@ class Planner:
                 raise Halted(
                     f"batch {txid} of {topology} cannot be planned: {error}", txid=txid, next_command=_TRY_AGAIN
                 ) from error
+            except NoInputError as error:
+                if not self.once:
+                    raise FileNotFoundError(str(error)) from error  # it may come yet
+                message = f"{self.lead.topology} has no input: {error}"
+                raise Halted(message, txid=first_txid, next_command=_TRY_AGAIN) from error
+            if drawn is None:
+                break
+            self._unrecorded.append(self._compose(txid, drawn))
+            self._sources.taken()
             if self.clock.monotonic() >= deadline:
                 break
         plans = tuple(self._unrecorded)
         if plans:
             self._record(plans)
-        return Cutting(plans=plans, exhausted=self.once and not plans and source.is_exhausted())
+        return Cutting(plans=plans, exhausted=self.once and not plans and self._sources.are_exhausted())
 
     def redo(self, action: CutRedo) -> RedoCut | PlansCut:
         """Plan one redo as a new txid at the end of the order, or find that there is nothing to plan.
 
         Plans of a cut that ZooKeeper has not confirmed come first: then they are what is returned. Raises like `cut`.
         """
+        self._go_back(action.first_txid, action.last_txid, action.attempts)
         if self._unrecorded:
-            return PlansCut(plans=self.cut(action.first_txid, 0).plans, exhausted=False)
+            again = self.cut(action.first_txid, 0, last_txid=action.last_txid, attempts=action.attempts)
+            return PlansCut(plans=again.plans, exhausted=False)
         redo = action.redo
         try:
             chain = self.ledger.redo_chain(redo.txid)
@@ -123,8 +182,9 @@ class Planner:
         return RedoCut(redo=redo, plan=plan)
 
     def _plan_redo(self, action: CutRedo, base: LedgerBatch) -> Plan:
-        """The inputs of the batch as they are now, under a new txid. The source is not moved."""
-        metadata = self._opened().initialize_redo(self.metadata(plan_of(base))[self.spout.name])
+        """The inputs of the batch as they are now, under a new txid. The sources are not moved."""
+        self._check_open()
+        metadata = self._sources.redo(self.metadata(plan_of(base)))
         return self._compose(action.first_txid, metadata, redo_of=base.txid, request_id=action.redo.request_id)
 
     def _without_contributions(self) -> str | None:
@@ -132,72 +192,124 @@ class Planner:
         names = (item.name for item in self.committers if not getattr(item.bolt, "contributions", False))
         return next(names, None)
 
-    def _opened(self) -> SpoutCoordinator:
-        if self._source is None:
+    def _check_open(self) -> None:
+        if not self._is_open:
             raise Halted("the planner was not opened")
-        return self._source
 
-    def _is_ready(self, source: SpoutCoordinator, txid: int) -> bool:
+    @property
+    def wants_settled(self) -> bool:
+        """Does any spout want to hear how its batches ended?"""
+        return self._sources.want_settled
+
+    def settled(self, plan: Plan, state: Settled | None) -> None:
+        """A batch has its final row in the ledger, and the COMMIT is known. None: the ledger is asked what it says.
+
+        Trouble of a source is told and tried again before the next cut. Until then nothing is planned, so never more than `told_again` wait.
+        """
+        self._untold.append((plan, state))
+        self._try_to_tell()
+
+    def _try_to_tell(self) -> None:
         try:
-            return source.is_ready()
-        except FileNotFoundError as error:
-            if not self.once:
-                raise  # it may come yet
-            raise Halted(f"{self.lead.topology} has no input: {error}", txid=txid, next_command=_TRY_AGAIN) from error
+            self._tell()
+        except (OSError, StoreUnavailable) as error:
+            self.say(
+                f"a spout could not be told that batch {self._untold[0][0].txid} is committed: {error}; trying again"
+            )
+
+    def _tell(self) -> None:
+        while self._untold:
+            plan, state = self._untold[0]
+            try:
+                known = self._state_of(plan.txid) if state is None else state
+                self._sources.settled(plan.txid, self.metadata(plan), known)
+            except BatchDataError as error:
+                raise Halted(f"batch {plan.txid} of {self.lead.topology} is committed, but {error.component} could not be told: {error}") from error  # fmt: skip
+            del self._untold[0]
+
+    def _state_of(self, txid: int) -> Settled:
+        return next(one.state for one in self.ledger.redo_chain(txid) if one.txid == txid)
+
+    def _committed_lately(self) -> list[tuple[Plan, Settled | None]]:
+        found: list[tuple[Plan, Settled | None]] = []
+        for txid in range(max(1, self.last_txid - self.told_again + 1), self.last_txid + 1):
+            try:
+                chain = self.ledger.redo_chain(txid)
+            except Halted:
+                continue  # its plan has expired: it was committed long ago
+            found += [(plan_of(one), one.state) for one in chain if one.txid == txid]
+        return found
 
     def metadata(self, plan: Plan) -> Mapping[str, Metadata]:
-        """The plan's metadata by spout, with pieces from `plan_part` put back."""
-        return {name: self._whole(value) for name, value in plan.metadata.items()}
+        """The plan's metadata by spout, with pieces from `plan_part` put back; of the spouts that have a part in the batch."""
+        return {name: self._whole(value) for name, value in plan.metadata.items() if not is_idle(value)}
 
     def mirror_entry(self, plan: Plan) -> MirrorEntry:
         """The plan with the inputs that it consumes, as they go into `source_file`."""
-        metadata = self.metadata(plan)
-        return MirrorEntry(plan=plan, inputs={self.spout.name: self.spout.spout.inputs(metadata[self.spout.name])})
-
-    def batch_bytes(self, plan: Plan) -> int:
-        """Source bytes of the batch, 0 where they are not known."""
-        return self.spout.spout.batch_bytes(self.metadata(plan)[self.spout.name])
+        return MirrorEntry(plan=plan, inputs=self._sources.inputs(self.metadata(plan)))
 
     def close(self) -> None:
-        """Close the spout's coordinator half."""
-        if self._source is not None:
-            self._source.close()
+        """Close the coordinator halves of the spouts."""
+        self._sources.close()
 
-    def _plan(self, source: SpoutCoordinator, txid: int) -> Plan:
-        inputs = [plan.metadata for plan in self._unrecorded if plan.redo_of is None]
-        before = inputs[-1] if inputs else (self._last_input or self.last_metadata or {})
-        previous = before.get(self.spout.name)
-        metadata = source.initialize_transaction(txid, None if previous is None else self._whole(previous))
-        return self._compose(txid, metadata)
+    def batch_bytes(self, plan: Plan) -> int:
+        """About how many bytes of their sources the batch has, as far as the spouts know."""
+        metadata = self.metadata(plan)
+        return sum(item.spout.batch_bytes(metadata[item.name]) for item in self.spouts if item.name in metadata)
+
+    def _before(self) -> Mapping[str, Metadata]:
+        """What the next cut follows (R12), by spout as it stands in its plan."""
+        inputs = [plan.metadata for plan in (*self._chain, *self._unrecorded) if plan.redo_of is None]
+        return inputs[-1] if inputs else (self.last_metadata or {})
+
+    def _go_back(self, first_txid: int, last_txid: int, attempts: Mapping[int, int]) -> None:
+        """Forget what is committed and not needed any more and, in an opaque topology, what was planned from `first_txid` on."""
+        self._attempts = attempts
+        gone = [plan for plan in self._chain if plan.txid >= first_txid]
+        invariant(self.opaque or not gone, f"batch {first_txid} is planned already")
+        if gone or (self._unrecorded and self._unrecorded[0].txid != first_txid):
+            gone += self._unrecorded
+            self._recuts.use_up(gone)  # Z6: those that were not confirmed too may be there
+            self._sources.give_back([plan.metadata for plan in gone if plan.redo_of is None])
+            self._unrecorded.clear()
+        kept = [plan for plan in self._chain if plan.txid < first_txid]
+        committed = [plan for plan in kept if plan.txid <= last_txid]
+        needed = [*committed[-1:], *[plan for plan in committed if plan.redo_of is None][-1:]]
+        self._chain = [plan for plan in kept if plan.txid > last_txid or plan in needed]
 
     def _compose(
-        self, txid: int, metadata: Metadata, *, redo_of: int | None = None, request_id: int | None = None
+        self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, request_id: int | None = None
     ) -> Plan:
         """The plan; metadata that is too long for a znode is kept in Postgres, before the znode that points to it: the pointer never dangles."""
-        before = self._unrecorded[-1] if self._unrecorded else self._cut_last
+        before = next(reversed([*self._chain, *self._unrecorded]), None)
         plan = Plan(
             topology=self.lead.topology, incarnation=self.lead.incarnation, txid=txid,
-            previous_digest=self.last_digest if before is None else before.digest, metadata={self.spout.name: metadata},
+            previous_digest=self.last_digest if before is None else before.digest, metadata=metadata,
             kind="cut" if redo_of is None else "redo", redo_of=redo_of, request_id=request_id,
+            cut=max(self._attempts.get(txid, 0), self._recuts.first_attempt(txid)),
         )  # fmt: skip
-        if len(plan.bytes) <= limits.METADATA_BYTES_MAX:
-            return plan
-        part = self.ledger.store_part(_part(metadata, txid, self.lead.topology))
-        return replace(plan, metadata={self.spout.name: {PART_KEY: part}})
+        longest_first = sorted(metadata, key=lambda name: (-len(canonical(metadata[name])), name))
+        for name in longest_first:
+            if len(plan.bytes) <= limits.METADATA_BYTES_MAX:
+                break
+            plan = replace(plan, metadata={**plan.metadata, name: self._in_pieces(metadata[name], txid)})
+        return plan
+
+    def _in_pieces(self, entry: Metadata, txid: int) -> Metadata:
+        """A pointer to the piece in Postgres; of an idle spout what it remembers is the piece."""
+        last = last_of(entry)
+        if last is None or PART_KEY in last:
+            return entry
+        pointer = {PART_KEY: self.ledger.store_part(_part(last, txid, self.lead.topology))}
+        return {IDLE_KEY: pointer} if is_idle(entry) else pointer
 
     def _record(self, plans: tuple[Plan, ...]) -> None:
         faults.reach(CrashPoint.BEFORE_METADATA, plans[0].txid)
         # Z6: where this raises they may be there all the same. The very same bytes are written again by the next cut.
         self.coordinator.record_plans(plans)
         faults.reach(CrashPoint.METADATA_WRITTEN, plans[-1].txid)
-        for plan in plans:
-            self._remember(plan)
+        self._chain += plans
         self._unrecorded.clear()
-
-    def _remember(self, plan: Plan) -> None:
-        self._cut_last = plan
-        if plan.redo_of is None:
-            self._last_input = plan.metadata
 
     def _whole(self, metadata: Metadata) -> Metadata:
         if PART_KEY not in metadata:

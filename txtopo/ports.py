@@ -20,6 +20,7 @@ from txtopo.core.values import (
     CommitOutcome,
     CommitterCount,
     CommitterResult,
+    DeadLetter,
     EdgeCount,
     Failure,
     Fence,
@@ -32,6 +33,7 @@ from txtopo.core.values import (
     Request,
     TransactionAttempt,
 )
+from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent, Input
 
 
@@ -149,6 +151,8 @@ class CoordinatorView:
     """`currtx` - the highest txid known committed; may lag."""
     plans: Mapping[int, bytes] = field(default_factory=dict)
     """Metadata nodes, by txid."""
+    cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
+    """Those of opaque topologies, by txid and by the attempt that they were cut for."""
     attempts: Mapping[int, int] = field(default_factory=dict)
     """Highest attempt id begun, by txid."""
 
@@ -169,8 +173,9 @@ class Coordinator(Protocol):
         """
 
     def record_plans(self, plans: Sequence[Plan]) -> None:
-        """Create the metadata nodes of consecutive txids, create-only (R3), and remember attempt 0 of each, in as few multis as fit.
+        """Create the metadata nodes of consecutive txids, create-only (R3), and remember the attempt of each, in as few multis as fit.
 
+        The attempt is 0; in an opaque topology it is the plan's `cut`, and each cut of a txid has a node of its own.
         Durable on return. A node that is there with the same bytes is mine (a lost reply, Z6). With other bytes: raises LeadLost, so that the
         next candidacy adopts what is there. A plan above METADATA_BYTES_MAX is an InvariantBroken.
         """
@@ -229,6 +234,8 @@ class Claim:
     application: str
     """`file.py:topology` as given to `run`, to tell other commands."""
     description: Mapping[str, Any]
+    opaque: bool = False
+    """May a batch be cut again, until one of its plans is mirrored?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,8 +310,14 @@ class LedgerSession(Protocol):
     def append_ledger(self, entry: LedgerEntry) -> None:
         """Insert the row as `applying`; from here the server refuses an early COMMIT (P9)."""
 
-    def apply(self, committer: CommitterComponent, result: CommitterResult) -> CommitterCount:
+    def apply(
+        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
+    ) -> CommitterCount:
         """Apply one committer's rows and record its count; numbers and digest come from the apply statement itself (P4).
+
+        Of a BatchCommitter it calls `commit` of the component's bolt, with the rows in their canonical order and `collector`, and records what it
+        returned. It raises BatchDataError naming the committer and the user's line for whatever that code raises, for a statement that fails on its
+        own account and for one that would end the database transaction (P9); one that was swallowed still fails the batch.
 
         The apply of a redo first takes back the contributions of the batch that it redoes, in statements of their own: negated, with `reverses`,
         counted as `reversed`; target rows whose count becomes 0 go. The other numbers speak of the apply alone.
@@ -316,6 +329,9 @@ class LedgerSession(Protocol):
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
         """Keep the rejected records of the batch; nothing to do for none. Text that Postgres cannot hold is made readable, `raw` is kept as it is."""
+
+    def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        """Keep the dead letters of the batch, as `append_rejected` keeps rejected records. Raises BatchDataError where a record comes twice."""
 
     def append_action(self, action: ActionRecord) -> None:
         """Write a row of the action log, with actor, host and reason of the order where it names one, else of this leader."""
@@ -352,7 +368,7 @@ class Ledger(Protocol):
         """The fence row as it is now, without a lock."""
 
     def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
-        """Create or check each committer's table and contribution table, and register the target (fenced).
+        """Create or check each counting committer's table and contribution table, and register the target (fenced). A BatchCommitter has none.
 
         Raises Halted where a table has other columns, belongs to another committer, or holds rows and is not adopted. Repeatable.
         """

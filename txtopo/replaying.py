@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from txtopo.audit.describing import committers_of
+from txtopo.audit.describing import committers_of, own_committers_of
 from txtopo.audit.listing import one
 from txtopo.audit.model import BatchDetail, TopologyStatus
 from txtopo.audit.reading import read_batch
@@ -158,8 +158,11 @@ def _keepless(connection: Connection, topology: str) -> str | None:
     row = one(connection, _DESCRIPTION, topology=topology)
     try:
         committers = committers_of(row["description"] if row else {})
+        own = sorted(own_committers_of(row["description"] if row else {}))
     except ValueError as error:
         return f"what {topology} consists of cannot be read from txtopo.topology ({error})"
+    if own:
+        return f"committer {', '.join(own)} writes by its own code, so what a batch brought cannot be taken back"
     without = sorted(name for name, committer in committers.items() if not committer.contributions)
     if not without:
         return None

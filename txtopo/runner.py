@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -50,8 +52,19 @@ from txtopo.core.events import (
 )
 from txtopo.core.health import Health, health_of
 from txtopo.core.machine import step
+from txtopo.core.plan import Plan
 from txtopo.core.state import State
-from txtopo.core.values import Lead, Request, TransactionAttempt, Unknown
+from txtopo.core.values import (
+    AlreadyCommitted,
+    CommitOutcome,
+    Committed,
+    Failed,
+    Failure,
+    Lead,
+    Request,
+    TransactionAttempt,
+    Unknown,
+)
 from txtopo.errors import (
     ExecutorLost,
     Fenced,
@@ -65,6 +78,7 @@ from txtopo.faults import CrashPoint
 from txtopo.lanes import Inbox, Lane, Lanes
 from txtopo.planner import Planner
 from txtopo.ports import Assignment, AttemptStart, Clock, Coordinator, Executor, Ledger, SessionState
+from txtopo.sources import Settled
 from txtopo.topology.components import Topology
 
 TICK_S = 0.1
@@ -109,6 +123,10 @@ class Runner:
         self._progress: Mapping[TransactionAttempt, int] = {}
         self._stop_request: int | None = None
         self._told_one_by_one = False
+        self._opaque = False
+        self._beginning = threading.Lock()
+        self._given_up: set[TransactionAttempt] = set()
+        """Attempts that were cancelled, of an opaque topology."""
         self._told: set[int] = set()
         """Orders that the machine has been told of."""
 
@@ -121,6 +139,7 @@ class Runner:
 
         `requests` are the orders found open at takeover: taken in before anything is processed, so that a batch to be skipped never runs.
         """
+        self._opaque = state.rules.opaque
         if requests:
             self._take_orders(requests)
             self._next_look = self._world.clock.monotonic() + TICK_S
@@ -132,6 +151,8 @@ class Runner:
             self._world.watch(state)
         for attempt in sorted(state.running):
             self._world.executor.cancel(attempt)  # R15: whatever ended the lead, its jobs end with it
+        if self._world.planner.wants_settled:
+            self._world.lanes.finish(Lane.PLAN)
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
             # R16: who gives up because of Postgres does not wait for it once more.
             self._last_word(state.ended, state.next_txid - 1)
@@ -204,6 +225,8 @@ class Runner:
             case RecordEnd():
                 self._submit(Lane.BOOKS, lambda: self._record_end(action))
             case Cancel(attempt=attempt):
+                if self._opaque:
+                    self._given_up.add(attempt)
                 self._submit(Lane.CANCEL, lambda: self._world.executor.cancel(attempt))
             case Say(message=message):
                 self._world.say(message)
@@ -235,7 +258,9 @@ class Runner:
 
     def _cut(self, action: Cut) -> Event:
         try:
-            cutting = self._world.planner.cut(action.first_txid, action.count)
+            cutting = self._world.planner.cut(
+                action.first_txid, action.count, last_txid=action.last_txid, attempts=action.attempts
+            )
         except (OSError, StoreUnavailable) as error:
             return _cut_failed(error)
         sizes = {plan.txid: self._world.planner.batch_bytes(plan) for plan in cutting.plans}
@@ -251,20 +276,16 @@ class Runner:
         """Begin the attempts in both stores, then process them. Each outcome is an event of its own."""
         world = self._world
         try:
-            again = {attempt.txid: attempt.attempt for attempt, _ in action.attempts if attempt.attempt > 0}
-            if again:
-                world.coordinator.record_attempts(again)
-            world.ledger.begin_attempts(
-                world.lead, [AttemptStart(attempt=attempt, alone=action.alone) for attempt, _ in action.attempts]
-            )
-            faults.reach(CrashPoint.ATTEMPT_BEGUN, action.attempts[0][0].txid)
+            begun = self._begin(action)
+            if not begun:
+                return None
             wave = [
                 Assignment(
                     attempt=attempt,
                     metadata=world.planner.metadata(plan),
                     dead_letter_max=world.dead_letter_max if action.dead_letter else 0,
                 )
-                for attempt, plan in action.attempts
+                for attempt, plan in begun
             ]
         except StoreUnavailable as error:
             store: Store = "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
@@ -272,6 +293,7 @@ class Runner:
                 self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error)))
             return None
         outcomes = world.executor.process(wave)
+        self._given_up.difference_update(attempt for attempt, _ in begun)
         faults.reach(CrashPoint.PROCESSED, action.attempts[0][0].txid)
         if world.executor.one_by_one is not None and not self._told_one_by_one:
             self._told_one_by_one = True
@@ -283,6 +305,28 @@ class Runner:
                 f"{world.executor.broken}; start `txtopo run` again"
             )  # K11: never a second Spark in the same epoch
         return None
+
+    def _begin(self, action: Process) -> Sequence[tuple[TransactionAttempt, Plan]]:
+        """Make it durable in both stores that these attempts run; returns those that may.
+
+        Opaque batches are discarded and begun anew within moments. An attempt that was discarded while it waited for a worker never begins, since a
+        later one of its txid may have begun: ids never go back.
+        """
+        with self._beginning if self._opaque else nullcontext():
+            late = [attempt for attempt, _ in action.attempts if attempt in self._given_up]
+            live = [item for item in action.attempts if item[0] not in late]
+            again = {attempt.txid: attempt.attempt for attempt, _ in live if attempt.attempt > 0}
+            if again:
+                self._world.coordinator.record_attempts(again)
+            starts = [AttemptStart(attempt=attempt, alone=action.alone) for attempt, _ in live]
+            self._world.ledger.begin_attempts(self._world.lead, starts)
+        for attempt in late:
+            failure = Failure(kind="infrastructure", message="discarded before it began")
+            self._inbox.put(AttemptEnded(outcome=Failed(attempt=attempt, failure=failure)))
+        self._given_up.difference_update(late)
+        if live:
+            faults.reach(CrashPoint.ATTEMPT_BEGUN, live[0][0].txid)
+        return live
 
     def _mirror(self, action: Mirror) -> Event:
         first, last = action.plans[0].txid, action.plans[-1].txid
@@ -299,11 +343,22 @@ class Runner:
     def _commit(self, action: Commit) -> Event:
         world = self._world
         outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology.committers)
+        self._tell_spouts(action.plan, outcome, "applied")
         return CommitEnded(outcome=outcome)
 
     def _commit_quarantine(self, action: CommitQuarantine) -> Event:
         world = self._world
-        return CommitEnded(outcome=quarantine_batch(world.ledger, world.lead, action.plan, action.quarantine))  # R14
+        outcome = quarantine_batch(world.ledger, world.lead, action.plan, action.quarantine)  # R14
+        self._tell_spouts(action.plan, outcome, "quarantined")
+        return CommitEnded(outcome=outcome)
+
+    def _tell_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
+        """Only once COMMIT is known; submitted before the machine hears of it, so that no later cut overtakes it."""
+        planner = self._world.planner
+        if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
+            return
+        known = state if isinstance(outcome, Committed) else None
+        self._submit(Lane.PLAN, lambda: planner.settled(plan, known))
 
     def _answer(self, action: Answer) -> Event | None:
         try:
@@ -322,6 +377,7 @@ class Runner:
             return ResolveFailed(message=str(error))
         if isinstance(outcome, Unknown):
             return ResolveFailed(message=outcome.message)
+        self._tell_spouts(action.plan, outcome, None)
         return CommitEnded(outcome=outcome)
 
     def _checkpoint(self, action: Checkpoint) -> Event:

@@ -13,6 +13,7 @@ from txtopo.ports import CoordinatorSession, SessionState
 from txtopo.testing.coordinator_contract import CoordinatorContract
 from txtopo.testing.coordinator_kit import CoordinatorWorld, eventually
 from txtopo.testing.election_contract import ElectionContract
+from txtopo.testing.opaque_contract import OpaqueCoordinatorContract
 from txtopo.testing.session_contract import CoordinatorSessionContract
 
 
@@ -88,6 +89,10 @@ class TestMemoryCoordinator(OnMemory, CoordinatorContract):
     """The contract of coordinators, in memory."""
 
 
+class TestMemoryOpaqueCoordinator(OnMemory, OpaqueCoordinatorContract):
+    """The contract of coordinators of opaque topologies, in memory."""
+
+
 class TestMemoryElection(OnMemory, ElectionContract):
     """The contract of elections, in memory."""
 
@@ -98,6 +103,10 @@ class TestZooKeeperSession(OnZooKeeper, CoordinatorSessionContract):
 
 class TestZooKeeperCoordinator(OnZooKeeper, CoordinatorContract):
     """The contract of coordinators, on ZooKeeper."""
+
+
+class TestZooKeeperOpaqueCoordinator(OnZooKeeper, OpaqueCoordinatorContract):
+    """The contract of coordinators of opaque topologies, on ZooKeeper."""
 
 
 class TestZooKeeperElection(OnZooKeeper, ElectionContract):

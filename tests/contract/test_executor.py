@@ -13,11 +13,11 @@ from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Executor
 from txtopo.spouts.files import FileSpout
-from txtopo.testing import aggregating
 from txtopo.testing.executor_contract import CODE_HASH, COMMITTER, HEADER, SPOUT, ExecutorContract, plan_batches
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
+from txtopo.tuples import aggregating
 
 
 class TestInProcessExecutor(ExecutorContract):

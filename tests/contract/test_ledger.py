@@ -65,6 +65,32 @@ class MemoryWorld:
         rows = [one.row for one in self.store.rejected if (one.topology, one.txid) == (TOPOLOGY, txid)]
         return [(row.spout, row.path, row.line, row.reason, row.raw, row.raw_bytes) for row in rows]
 
+    def dead_letters(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = [one.row for one in self.store.dead_letters if (one.topology, one.txid) == (TOPOLOGY, txid)]
+        return sorted((row.spout, row.position, row.component, row.reason, row.raw) for row in rows)
+
+    def counts(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        counts = self.store.topologies[TOPOLOGY].ledger[txid].counts
+        return {one.committer: (one.arrived, one.counted, one.results, one.written, one.ignored) for one in counts}
+
+    def edges(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        return {one.edge: (one.sent, one.received) for one in self.store.topologies[TOPOLOGY].ledger[txid].edges}
+
+    def make_table(self, name: str, columns: str) -> None:
+        """Nothing is carried out here."""
+
+    def own_rows(self, name: str) -> list[Row]:
+        """Out of the statements that were executed."""
+        rows = [
+            tuple(one.parameters)
+            for one in self.store.executed
+            if f"insert into {name} " in one.statement and not isinstance(one.parameters, Mapping)
+        ]
+        return sorted(rows, key=repr)
+
     def ledger_row(self, txid: int) -> Row | None:
         """As committed."""
         row = self.store.topologies[TOPOLOGY].ledger.get(txid)
@@ -156,6 +182,37 @@ class PostgresWorld:
             txid,
         )
         return [(*row[:4], bytes(row[4]), row[5]) for row in rows]
+
+    def dead_letters(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = self.query(
+            "select spout, position, component, reason, raw from txtopo.dead_letter where txid = %s order by position",
+            txid,
+        )
+        return [(*row[:4], bytes(row[4])) for row in rows]
+
+    def counts(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        rows = self.query(
+            "select committer, arrived, counted, results, written, ignored from txtopo.committer_count where txid = %s",
+            txid,
+        )
+        return {row[0]: row[1:] for row in rows}
+
+    def edges(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        return {
+            row[0]: row[1:]
+            for row in self.query("select edge, sent, received from txtopo.edge_count where txid = %s", txid)
+        }
+
+    def make_table(self, name: str, columns: str) -> None:
+        """As a user would."""
+        self.query(f"create table public.{name} ({columns})")
+
+    def own_rows(self, name: str) -> list[Row]:
+        """As a reader sees them."""
+        return sorted(self.query(f"select * from public.{name}"), key=repr)
 
     def ledger_row(self, txid: int) -> Row | None:
         """As committed."""

@@ -16,7 +16,7 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Failure, Processed, RejectedRow, TransactionAttempt
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.jobs import Jobs
+from txtopo.spark.frame_jobs import FrameJobs
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Position, Tally, Topology
 
@@ -93,13 +93,13 @@ def started(spark_session: SparkSession) -> Iterator[Callable[[Topology], SparkE
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """Grows with every run of the plan; None stands for the attempt itself, names for those of a search."""
     names: list[str | None] = []
-    results = Jobs.results
+    results = FrameJobs.results
 
-    def noting(self: Jobs, *args: Any, name: str | None = None, **options: Any) -> Any:
+    def noting(self: FrameJobs, *args: Any, name: str | None = None, **options: Any) -> Any:
         names.append(name)
         return results(self, *args, name=name, **options)
 
-    monkeypatch.setattr(Jobs, "results", noting)
+    monkeypatch.setattr(FrameJobs, "results", noting)
     return names
 
 
@@ -129,7 +129,7 @@ def test_the_bad_row_of_a_dataframe_bolt_is_named(
 ) -> None:
     """Component, the user's own line, file and line of the record, the values that the topology reads; at most 2*log2(n)+2 runs."""
     executor = started(topology(bolt))
-    assert (executor._reusable is not None) is is_reusable
+    assert (executor._jobs.reusable is not None) is is_reusable
     before = [good(5, "x")] * parts_before
     bad = [*good(4), "reject", *good(3), row("AA", -7, big=99), *good(9)]
 
@@ -202,15 +202,15 @@ def test_a_search_ends_when_the_attempt_is_cancelled(
 ) -> None:
     """Cancelling reaches the runs of a search, which carry the attempt's tag, and no further one starts; the next batch works."""
     executor = started(topology(with_division))
-    results, names = Jobs.results, []
+    results, names = FrameJobs.results, []
 
-    def cancelling(self: Jobs, *args: Any, name: str | None = None, **options: Any) -> Any:
+    def cancelling(self: FrameJobs, *args: Any, name: str | None = None, **options: Any) -> Any:
         names.append(name)
         if len(names) == 3:
             executor.cancel(TransactionAttempt(1, 0))
         return results(self, *args, name=name, **options)
 
-    monkeypatch.setattr(Jobs, "results", cancelling)
+    monkeypatch.setattr(FrameJobs, "results", cancelling)
 
     found = failure(executor, [*good(20), row("AA", -7), *good(11)])
 
@@ -225,13 +225,13 @@ def test_progress_goes_on_growing_while_a_row_is_searched(
 ) -> None:
     """Timeouts go by progress: a search of many runs is no silence."""
     executor = started(topology(with_division))
-    results, seen = Jobs.results, []
+    results, seen = FrameJobs.results, []
 
-    def noting(self: Jobs, *args: Any, **options: Any) -> Any:
+    def noting(self: FrameJobs, *args: Any, **options: Any) -> Any:
         seen.append(executor.progress(TransactionAttempt(1, 0)))
         return results(self, *args, **options)
 
-    monkeypatch.setattr(Jobs, "results", noting)
+    monkeypatch.setattr(FrameJobs, "results", noting)
 
     failure(executor, [*good(4), row("AA", -7), *good(3)])
 
@@ -242,14 +242,14 @@ def test_a_search_that_meets_other_trouble_leaves_the_failure_as_it_was(
     started: Callable[[Topology], SparkExecutor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = started(topology(with_division))
-    results = Jobs.results
+    results = FrameJobs.results
 
-    def losing(self: Jobs, *args: Any, name: str | None = None, **options: Any) -> Any:
+    def losing(self: FrameJobs, *args: Any, name: str | None = None, **options: Any) -> Any:
         if name is not None:
             raise OSError("No space left on device")
         return results(self, *args, name=name, **options)
 
-    monkeypatch.setattr(Jobs, "results", losing)
+    monkeypatch.setattr(FrameJobs, "results", losing)
 
     found = failure(executor, [*good(3), row("AA", -7)])
 

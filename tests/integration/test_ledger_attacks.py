@@ -76,11 +76,12 @@ class Attacker:
                 "insert into txtopo.committer_count values ('t', %s, 'c', %s, %s, %s, %s, %s, 0, 77)", (n, *counts)
             )
         self.reject(n, other.get("rejected_rows", other.get("rejected", 0)))
+        self.bury(n, other.get("dead_rows", other.get("dead", 0)))
         self.execute(
-            "update txtopo.ledger set state = %s, read = %s, rejected = %s, dead_lettered = 0, reason = %s, committers = %s, committed_at = clock_timestamp() "
+            "update txtopo.ledger set state = %s, read = %s, rejected = %s, dead_lettered = %s, reason = %s, committers = %s, committed_at = clock_timestamp() "
             "where topology = 't' and txid = %s",
             (
-                other.get("state", "applied"), other.get("read", 10), other.get("rejected", 0), other.get("reason"),
+                other.get("state", "applied"), other.get("read", 10), other.get("rejected", 0), other.get("dead", 0), other.get("reason"),
                 other.get("committers", 1 if counts else 0), n,
             ),
         )  # fmt: skip
@@ -92,6 +93,14 @@ class Attacker:
             self.execute(
                 "insert into txtopo.rejected_row values ('t', %s, 's', '/a', %s, %s, 'raw', %s)",
                 (n, other.get("line", line), other.get("reason", "bad"), other.get("raw_bytes", 3)),
+            )
+
+    def bury(self, n: int, rows: int, **other: Any) -> Any:
+        """Keep dead letters of batch n; `other` says what is false about them."""
+        for line in range(2, 2 + rows):
+            self.execute(
+                "insert into txtopo.dead_letter values ('t', %s, 's', %s, 'bolt', %s, 'raw')",
+                (n, other.get("position", f"/a:{line}"), other.get("reason", "bad")),
             )
 
     def order(self, kind: str = "retry", arguments: str = "{}") -> Any:
@@ -155,6 +164,12 @@ class Attacker:
                 "select edge, sent, received from txtopo.edge_count where txid = %s order by edge", (row[1],)
             )
             parts = [*values, [list(count) for count in counts] or None, [list(edge) for edge in edges] or None, before]
+            dead = self.rows(
+                "select spout, position, component, reason, raw from txtopo.dead_letter where txid = %s order by position",
+                (row[1],),
+            )
+            if dead:
+                parts.append([[*letter[:4], hashlib.sha256(letter[4]).hexdigest()] for letter in dead])
             seal = hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
             if seal != row[-1].tobytes().hex():
                 return int(row[1])
@@ -323,6 +338,26 @@ LATER: dict[str, tuple[str, Attack]] = {
         "23514",
         lambda w: (w.mirror(5), w.open_batch(5), w.reject(5, 1, raw_bytes=2)),
     ),
+    "dead letter without its batch": ("P0001", lambda w: w.bury(5, 1)),
+    "dead letter after the fact": ("P0001", lambda w: w.bury(4, 1)),
+    "dead letter edited": (
+        "P0001",
+        lambda w: (w.commit(5, dead=1), w.execute("update txtopo.dead_letter set reason = 'x'")),
+    ),
+    "dead letter deleted": ("P0001", lambda w: (w.commit(5, dead=1), w.execute("delete from txtopo.dead_letter"))),
+    "dead letters truncated": ("P0001", lambda w: w.execute("truncate txtopo.dead_letter")),
+    "fewer dead letters than said": ("P0001", lambda w: w.commit(5, dead=2, dead_rows=1)),
+    "more dead letters than said": ("P0001", lambda w: w.commit(5, dead=2, dead_rows=3)),
+    "dead letters of a quarantined batch": (
+        "P0001",
+        lambda w: w.commit(
+            5, state="quarantined", reason="x", counts=None, rejected=None, dead=None, rejected_rows=0, dead_rows=1
+        ),
+    ),
+    "dead letter twice": ("23505", lambda w: (w.mirror(5), w.open_batch(5), w.bury(5, 2, position="/a:2"))),
+    "dead letter from nowhere": ("23514", lambda w: (w.mirror(5), w.open_batch(5), w.bury(5, 1, position=""))),
+    "dead letter without a reason": ("23514", lambda w: (w.mirror(5), w.open_batch(5), w.bury(5, 1, reason=""))),
+    "more dead letters than read": ("23514", lambda w: w.commit(5, read=1, dead=2)),
     "action edited": ("P0001", lambda w: (w.act(), w.execute("update txtopo.action set actor = 'b'"))),
     "action deleted": ("P0001", lambda w: (w.act(), w.execute("delete from txtopo.action"))),
     "action log truncated": ("P0001", lambda w: w.execute("truncate txtopo.action")),
@@ -372,10 +407,11 @@ def test_honest_orders_pass(attacker: Attacker, arguments: str) -> None:
 def test_seals_can_be_recomputed_from_the_rows(attacker: Attacker) -> None:
     """Each final row carries a seal that anybody can compute again."""
     for n in range(5, 10):
-        attacker.commit(n)
+        attacker.commit(n, dead=n - 5)
         attacker.connection.commit()
 
     assert attacker.broken_seal() is None
+    assert attacker.rows("select count(*) from txtopo.dead_letter") == [(10,)]
 
 
 @pytest.mark.parametrize(
@@ -385,12 +421,19 @@ def test_seals_can_be_recomputed_from_the_rows(attacker: Attacker) -> None:
         ("update txtopo.ledger set reason = 'other' where txid = 3", 3),
         ("update txtopo.ledger set attempt = 7 where txid = 1", 1),
         ("update txtopo.committer_count set arrived = 11, counted = 11 where txid = 4", 4),
+        ("update txtopo.dead_letter set reason = 'other' where txid = 5", 5),
+        ("update txtopo.dead_letter set raw = 'other' where txid = 5", 5),
+        ("delete from txtopo.dead_letter where txid = 5", 5),
+        ("insert into txtopo.dead_letter values ('t', 4, 's', '/a:9', 'b', 'r', 'raw')", 4),
     ],
 )
 def test_edit_by_a_superuser_shows_in_the_seals(attacker: Attacker, edit: str, txid: int) -> None:
     """Whoever may switch triggers off can change a row, but not unseen."""
+    attacker.commit(5, dead=2)
+    attacker.connection.commit()
     attacker.execute("alter table txtopo.ledger disable trigger all")
-    attacker.execute("alter table txtopo.committer_count disable trigger all")
+    for table in ("committer_count", "dead_letter"):
+        attacker.execute(f"alter table txtopo.{table} disable trigger all")
 
     attacker.execute(edit)
 

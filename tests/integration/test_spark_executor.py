@@ -19,7 +19,7 @@ from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Executor
-from txtopo.spark import executor as executor_module
+from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.shipping import package_version
@@ -106,8 +106,8 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 def test_many_batches_at_once_on_one_plan_keep_their_own_rows(started: Callable[..., SparkExecutor]) -> None:
     """One plan serves all batches of one part; K threads at once must not see each other's."""
     executor = started(list_topology(lambda frame: frame.filter("amount >= 0"), rows="same"))
-    assert executor._reusable is not None
-    assert executor._reusable.needed == {"source": ["name", "amount"]}
+    assert executor._jobs.reusable is not None
+    assert executor._jobs.reusable.needed == {"source": ["name", "amount"]}
 
     with ThreadPoolExecutor(4) as pool:
         found = list(
@@ -122,7 +122,7 @@ def test_many_batches_at_once_on_one_plan_keep_their_own_rows(started: Callable[
 def test_a_plan_with_an_exchange_is_never_used_twice(started: Callable[..., SparkExecutor]) -> None:
     """An exchange keeps its files: a second batch on the same plan would get the first one's rows."""
     executor = started(list_topology(lambda frame: frame.repartition(2, "name")))
-    assert executor._reusable is None
+    assert executor._jobs.reusable is None
 
     found = [rows_of(executor.process([assignment(txid, [row(f"n{txid}")])])) for txid in (1, 2)]
 
@@ -143,7 +143,7 @@ def test_a_bolt_that_depends_on_more_than_its_row_is_planned_for_each_batch(
 ) -> None:
     executor = started(list_topology(bolt))
 
-    assert executor._reusable is None
+    assert executor._jobs.reusable is None
     assert sum(found["n"] for found in rows_of(executor.process([assignment(1, [row("a", 5), row("b", 7)])]))) > 0
 
 
@@ -359,7 +359,7 @@ def test_tasks_that_run_other_code_fail_the_attempt_naming_the_host(
 ) -> None:
     """R12: an attempt commits only if its code hash is the leader's; another one fails the attempt naming the host."""
     executor = started(list_topology())
-    monkeypatch.setattr(executor_module, "package_version", lambda: "other")
+    monkeypatch.setattr(frame_jobs_module, "package_version", lambda: "other")
 
     found = failure(executor.process([assignment(1, [row("a")])]))
 
@@ -367,7 +367,7 @@ def test_tasks_that_run_other_code_fail_the_attempt_naming_the_host(
         found.kind == "data" and f"has another txtopo installed ({package_version()} instead of other)" in found.message
     )
     monkeypatch.undo()
-    executor._code_hash = b"other"
+    object.__setattr__(executor._jobs._context, "code_hash", b"other")
     assert "ran other code of the topology" in failure(executor.process([assignment(2, [row("a")])])).message
 
 
@@ -431,7 +431,7 @@ def test_an_order_too_large_for_a_property_travels_in_the_plan(
 def test_results_beyond_the_limit_halt_with_their_size(
     started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_module, "RESULTS_BYTES_MAX", 100)
+    monkeypatch.setattr(frame_jobs_module, "RESULTS_BYTES_MAX", 100)
     executor = started(list_topology())
 
     found = failure(executor.process([assignment(1, [row(f"n{at}") for at in range(100)])]))

@@ -54,7 +54,7 @@ def test_a_topology_holds_its_components_in_order() -> None:
         topology.committers[0].result_fields.ddl
         == "`carrier` string, `count` bigint NOT NULL, `total` decimal(38,0) NOT NULL"
     )
-    assert topology.bolts[1].rows == "fewer"
+    assert topology.frame_bolts[1].rows == "fewer"
 
 
 def test_the_file_that_built_a_topology_is_recorded() -> None:
@@ -78,7 +78,8 @@ MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object]]] = [
     ("is not allowed", lambda b: b.set_bolt("a" * 42, same, inputs="lines")),
     ("is not allowed", lambda b: b.set_bolt('a"; drop', same, inputs="lines")),
     ("has that name already", lambda b: b.set_bolt("lines", same, inputs="lines")),
-    ("more than one is not supported", lambda b: b.set_spout("other", spout())),
+    ("nothing reads 'other'", lambda b: b.set_spout("other", spout())),
+    ("leave parallelism_hint out", lambda b: b.set_bolt("clean", same, inputs="lines", parallelism_hint=2)),
     ("'clean' reads 'lin', but there is no such component; did you mean 'lines'", lambda b: b.set_bolt("clean", same, inputs="lin")),
     ("'clean' has no input", lambda b: b.set_bolt("clean", same)),
     ("'counts' has no input", lambda b: b.set_committer_bolt("counts", counting())),
@@ -103,7 +104,7 @@ MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object]]] = [
     ("takes no global_grouping", lambda b: b.set_committer_bolt("c", counting()).global_grouping("lines")),
     ("takes no direct_grouping", lambda b: b.set_committer_bolt("c", counting()).direct_grouping("lines")),
     ("takes no partial_key_grouping", lambda b: b.set_committer_bolt("c", counting()).partial_key_grouping("lines", "carrier")),
-    ("takes no custom_grouping", lambda b: b.set_committer_bolt("c", counting()).custom_grouping("lines", same)),
+    ("takes no custom_grouping", lambda b: b.set_committer_bolt("c", counting()).custom_grouping("lines", same)),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
@@ -115,8 +116,9 @@ def test_a_mistake_is_a_clear_error(complaint: str, step: Callable[[TopologyBuil
 
 
 @pytest.mark.parametrize(
-    "grouping", ["fields", "shuffle", "none", "local_or_shuffle", "global", "all", "direct", "partial_key", "custom"]
-)
+    "grouping",
+    ["fields", "shuffle", "none", "local_or_shuffle", "local_first", "load_aware", "global", "all", "direct", "partial_key", "custom"],
+)  # fmt: skip
 def test_a_dataframe_bolt_takes_no_grouping(grouping: str) -> None:
     """Groupings on the inputs of a DataFrame bolt are an error that says what to do."""
     declarer = started().set_bolt("clean", same)
@@ -126,7 +128,7 @@ def test_a_dataframe_bolt_takes_no_grouping(grouping: str) -> None:
         getattr(declarer, f"{grouping}_grouping")(*arguments)
 
 
-@pytest.mark.parametrize("grouping", ["shuffle", "none", "local_or_shuffle"])
+@pytest.mark.parametrize("grouping", ["shuffle", "none", "local_or_shuffle", "local_first", "load_aware"])
 def test_a_committer_takes_the_groupings_that_count_each_row_once(grouping: str) -> None:
     builder = started()
     getattr(builder.set_committer_bolt("counts", counting()), f"{grouping}_grouping")("lines")
@@ -161,6 +163,16 @@ def test_two_committers_cannot_share_a_table() -> None:
     builder.set_committer_bolt("b", counting("public.counts"), inputs="lines")
 
     with pytest.raises(TopologyError, match=r"'a' and 'b'.*public\.counts"):
+        builder.build()
+
+
+def test_tracking_by_tuple_is_refused_where_there_are_no_tuples() -> None:
+    """A setting that would do nothing is an error, not a surprise."""
+    builder = TopologyBuilder("flights", acking="tuple")
+    builder.set_spout("lines", spout())
+    builder.set_committer_bolt("counts", counting(), inputs="lines")
+
+    with pytest.raises(TopologyError, match="only functions on DataFrames"):
         builder.build()
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from txtopo.cli import cli
 from txtopo.cli.verbs import VERBS
 
-SUBCOMMANDS = {"dev": ("up", "down", "status")}
+SUBCOMMANDS = {"config": ("show",), "dev": ("up", "down", "status")}
 """Commands that have some of their own."""
 
 

@@ -26,6 +26,8 @@ LAST_DIGEST = genesis_digest("t", INCARNATION)
 class Source:
     """A spout that offers what the test says; an error in the row is raised instead."""
 
+    wants_settled = False
+
     def __init__(self, *offers: Metadata | Exception) -> None:
         self.offers = list(offers)
         self.context: SpoutContext | None = None
@@ -101,7 +103,7 @@ def planner(source: Source, stores: Stores, *, once: bool = True, last_metadata:
     both: Any = stores
     spout: Any = source
     return Planner(
-        lead=LEAD, spout=SpoutComponent(name="s", spout=spout), coordinator=both, ledger=both, clock=SimulatedClock(), once=once, say=lambda message: None,
+        lead=LEAD, spouts=[SpoutComponent(name="s", spout=spout)], coordinator=both, ledger=both, clock=SimulatedClock(), once=once, say=lambda message: None,
         last_digest=LAST_DIGEST, last_metadata=last_metadata,
     )  # fmt: skip
 

@@ -93,6 +93,11 @@ select line, reason, raw, raw_bytes from txtopo.rejected_row
  where topology = %(topology)s and txid = %(txid)s and spout = %(spout)s and path = %(path)s order by line
 """
 
+DEAD_LETTERS = """
+select txid, spout, position, component, reason, encode(sha256(raw), 'hex') as raw_digest from txtopo.dead_letter
+ where topology = :topology and txid between cast(:first as bigint) and :last order by txid
+"""
+
 ACTIONS = """
 select action_id, at, actor, host, command, txid, reason, request_id, before, after from txtopo.action where topology = :topology order by action_id
 """

@@ -16,7 +16,7 @@ from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
 from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_target import check_target, check_total
-from txtopo.audit.describing import CommitterTables, committers_of
+from txtopo.audit.describing import CommitterTables, committers_of, own_committers_of
 from txtopo.audit.verdicts import AuditReport, BatchVerdict, Findings, Verdict
 from txtopo.audit.walking import Walk
 from txtopo.committers.outcomes import one_line, sqlstate
@@ -77,6 +77,8 @@ class _Audit:
     say: Callable[[str], None]
     findings: Findings = field(default_factory=Findings)
     committers: dict[str, CommitterTables] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    """Committers that write by code of their own."""
     contributed: dict[str, dict[int, Contributed]] = field(default_factory=dict)
     """Of each committer whose contributions can be read."""
     _told_s: float = field(default_factory=time.monotonic)
@@ -94,7 +96,7 @@ class _Audit:
                 self._read_contributions(name, committer, chains)
         walk = Walk(
             connection=self.connection, topology=self.topology, scope=self.scope, first=self.first, last=self.last, whole=self.whole,
-            recounting=self.recounting, findings=self.findings, committers=self.committers, contributed=self.contributed,
+            recounting=self.recounting, findings=self.findings, committers=self.committers, own=self.own, contributed=self.contributed,
             chains=chains, actions=actions, tell=self._tell,
         )  # fmt: skip
         walk.run()
@@ -150,6 +152,7 @@ class _Audit:
             return
         try:
             described = committers_of(self.scope.description)
+            self.own = own_committers_of(self.scope.description)
         except ValueError as error:
             self.findings.unknown("target.keys", f"the description of the topology cannot be read: {error}")
             return
@@ -184,8 +187,10 @@ class _Audit:
                 self.findings.by_design("target.keys", f"{name} keeps no contributions: only the total of {committer.target} was compared", 0)  # fmt: skip
             elif not committer.contributions:
                 self.findings.by_design("target.keys", f"{name} keeps no contributions: {committer.target} was not compared", 0)  # fmt: skip
+        for name in sorted(self.own):
+            self.findings.by_design("target.keys", f"committer {name} writes by its own code: what it wrote was not compared", 0)  # fmt: skip
         for name in sorted({*targets} - {*self.committers}):
-            if self.committers:
+            if self.committers or self.own:
                 self.findings.unknown("target.keys", f"table {targets[name].target} of committer {name}, which is not described any more")  # fmt: skip
 
     @contextmanager

@@ -37,6 +37,7 @@ def batch_text(batch: BatchDetail, width: int | None = None) -> str:
         _batch_head(batch),
         _batch_files(batch.files),
         _rejected(batch, width),
+        _dead_letters(batch, width),
         _batch_attempts(batch.attempts),
         _batch_committers(batch),
         _batch_edges(batch),
@@ -109,6 +110,19 @@ def _rejected(batch: BatchDetail, width: int | None) -> list[str]:
     lines = [f"rejected: {counted(total, 'source row')}{part}"]
     for row in batch.rejected_rows:
         lines.append(f"  {clean(row.path)}:{row.line}  {clean(row.reason)}")
+        lines.append(f"    {clip(row.raw, max(20, width - 4) if width else RAW_CHARS_MAX)}")
+    return lines
+
+
+def _dead_letters(batch: BatchDetail, width: int | None) -> list[str]:
+    total = (batch.ledger.dead_lettered if batch.ledger else None) or len(batch.dead_letters)
+    if not total:
+        return []
+    shown = len(batch.dead_letters)
+    part = f", {count(shown)} shown (--rejects all shows all)" if shown < total else ""
+    lines = [f"dead letters: {counted(total, 'source row')}{part}"]
+    for row in batch.dead_letters:
+        lines.append(f"  {clean(row.position)}  bolt {clean(row.component)}: {clean(row.reason)}")
         lines.append(f"    {clip(row.raw, max(20, width - 4) if width else RAW_CHARS_MAX)}")
     return lines
 

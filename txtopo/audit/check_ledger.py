@@ -25,6 +25,7 @@ class Around:
     edges: Sequence[Any]
     plans: Sequence[Any]
     attempts: Sequence[Any]
+    dead_letters: Sequence[Any] = ()
 
     def plan_of(self, row: Any) -> Any | None:
         """The plan of the cut that was applied."""
@@ -43,6 +44,8 @@ class Ledger:
     committers: Mapping[str, CommitterTables]
     described_code: bytes | None
     """Code hash of the description that `committers` is from."""
+    own: frozenset[str] = frozenset()
+    """Committers that write by code of their own."""
     _before: Any | None = None
     _latest: datetime | None = field(default=None)
 
@@ -77,7 +80,7 @@ class Ledger:
         self._check_epoch(row, before)
         self._check_chain(row, before if follows else None)
         if follows:
-            self._check_seal(row, around.counts, around.edges, before)
+            self._check_seal(row, around.counts, around.edges, before, around.dead_letters)
         self._check_counts(row, around)
         self._check_attempts(row, around)
         self._before = row
@@ -135,12 +138,19 @@ class Ledger:
                 row.txid,
             )
 
-    def _check_seal(self, row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None) -> None:
-        seal = seal_of(row, counts, edges, before)
+    def _check_seal(
+        self,
+        row: Any,
+        counts: Sequence[Any],
+        edges: Sequence[Any],
+        before: Any | None,
+        dead_letters: Sequence[Any] = (),
+    ) -> None:
+        seal = seal_of(row, counts, edges, before, dead_letters)
         self.findings.equal(
             "ledger.seal",
             row.seal is not None and bytes(row.seal) == seal,
-            f"its seal is {_hex(row.seal)}, recomputed {seal.hex()[:16]}: the row, its counts or its edges were changed",
+            f"its seal is {_hex(row.seal)}, recomputed {seal.hex()[:16]}: the row, its counts, its edges or its dead letters were changed",
             *([row.txid] if row.txid else []),
         )
 
@@ -164,8 +174,8 @@ class Ledger:
             self.findings.equal(
                 check, edge.sent == edge.received, f"edge {edge.edge}: {edge.sent} sent, {edge.received} received", txid
             )
-        if row.state == "applied" and self.committers:
-            missing = sorted({*self.committers} - {one.committer for one in around.counts})
+        if row.state == "applied" and (self.committers or self.own):
+            missing = sorted({*self.committers, *self.own} - {one.committer for one in around.counts})
             if bytes(row.code_hash) == self.described_code:
                 self.findings.equal(check, not missing, f"committer {', '.join(missing)} has not counted it", txid)
             self._check_equation(row, around)
@@ -222,8 +232,10 @@ class Ledger:
         )
 
 
-def seal_of(row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None) -> bytes:
-    """sha-256 of a ledger row's values, its counts, its edges and the seal before, spelled as the server spells them."""
+def seal_of(
+    row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None, dead_letters: Sequence[Any] = ()
+) -> bytes:
+    """sha-256 of a ledger row's values, its counts, its edges, the seal before and its dead letters, spelled as the server spells them."""
     parts = [
         row.topology, row.txid, row.cut, bytes(row.digest).hex(), row.incarnation, row.epoch, row.attempt,
         bytes(row.code_hash).hex(), row.state, row.read, row.rejected, row.dead_lettered, row.committers, row.reason, row.redo_of,
@@ -234,6 +246,9 @@ def seal_of(row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any |
         [[one.edge, one.sent, one.received] for one in sorted(edges, key=lambda one: one.edge.encode())] or None,
         None if before is None or before.seal is None else bytes(before.seal).hex(),
     ]  # fmt: skip
+    if dead_letters:
+        ordered = sorted(dead_letters, key=lambda one: (one.spout.encode(), one.position.encode()))
+        parts.append([[one.spout, one.position, one.component, one.reason, one.raw_digest] for one in ordered])
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements
+from txtopo.audit.check_dead_letters import ROWS as DEAD_LETTERS
+from txtopo.audit.check_dead_letters import lines_by_path
 from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_target import shown
 from txtopo.audit.cursors import stream
@@ -55,9 +57,14 @@ class Source:
     """Committers whose contributions can be read."""
     _rejecting: frozenset[tuple[str, str]] = frozenset()
     """Spout and path of the batch's files of which rejected records were kept."""
+    _dead: Sequence[Any] = ()
+    """The batch's dead letters."""
 
-    def check(self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any]) -> int | None:
+    def check(
+        self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any], dead_letters: Sequence[Any] = ()
+    ) -> int | None:
         """One committed batch; returns the records counted in its files, None where they were not. `kept`: its rejected records by file."""
+        self._dead = dead_letters
         self._rejecting = frozenset((one.spout, one.path) for one in kept)
         reason = self._left_out(row)
         if plan is None:
@@ -168,7 +175,18 @@ class Source:
         """One spout's files; what is found is told, and added to `whole`."""
         direct = [one for one in self.committers.values() if one.way == "direct" and one.spout == spout]
         wanted = [one for one in direct if one.contributions and one.name in self.readable]
-        found, totals = recount(metadata, wanted, lambda path: self._kept(row.txid, spout, path))
+        dead, nowhere = lines_by_path(self._dead, spout, _paths_of(metadata))
+        found, totals = recount(metadata, wanted, lambda path: self._kept(row.txid, spout, path), dead)
+        unsure = found.judged.unsure.number + nowhere
+        if nowhere:
+            self.findings.unknown(DEAD_LETTERS, f"{nowhere} dead letters name no line of its files: what they would have counted is not known", row.txid)  # fmt: skip
+        named = sum(map(len, dead.values()))
+        self.findings.equal(
+            DEAD_LETTERS,
+            found.dead == named,
+            f"{named - found.dead} of {named} dead letters stand where its files have no record that parses",
+            row.txid,
+        )
         whole.records += found.records
         whole.judged.rejected += found.judged.rejected
         whole.first_rejected = whole.first_rejected or found.first_rejected
@@ -179,7 +197,7 @@ class Source:
         for remark in found.judged.unsure.lines:
             self.findings.unknown(LINES, f"{remark}; how such a value is spelled leaves room for doubt", row.txid)
         for committer, counted in zip(wanted, totals, strict=True):
-            self._check_keys(row, committer, counted, found.judged.unsure.number)
+            self._check_keys(row, committer, counted, unsure)
         for name in sorted({*self.committers} - {one.name for one in wanted}):
             self._tell_why_not(self.committers[name])
 
@@ -236,6 +254,12 @@ class Source:
         )
         width = len(committer.keys)
         return {tuple(map(_plain, row[:width])): list(row[width:]) for row in stream(self.connection, sql, txid=txid)}
+
+
+def _paths_of(metadata: Any) -> frozenset[str]:
+    """Files of a plan; none where it is not that of files, which the recount says."""
+    files = metadata.get("files") if isinstance(metadata, Mapping) else None
+    return frozenset(str(file["path"]) for file in files if "path" in file) if isinstance(files, list) else frozenset()
 
 
 def _plain(value: Any) -> Any:

@@ -56,8 +56,11 @@ class CommitterTables:
 def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
     """The counting committers of a topology, by name. Raises ValueError for what is not described as expected."""
     found = {}
+    own = own_committers_of(description)
     try:
         for name, one in description["committers"].items():
+            if name in own:
+                continue
             if one["kind"] != "count":
                 raise ValueError(f"committer {name} is of kind {one['kind']!r}")
             spout, way = _way(description, one["input"])
@@ -74,6 +77,14 @@ def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     return found
+
+
+def own_committers_of(description: Mapping[str, Any]) -> frozenset[str]:
+    """The committers that write by code of their own, by name: what they wrote, nobody else can tell. Raises ValueError as `committers_of`."""
+    try:
+        return frozenset(name for name, one in description["committers"].items() if "class" in one)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def quoted(name: str) -> str:
@@ -94,12 +105,16 @@ def _qualified(table: str) -> str:
 def _way(description: Mapping[str, Any], source: str) -> tuple[str | None, Way]:
     way: Way = "direct"
     while source not in description["spouts"]:
+        if source in description["committers"]:
+            return None, "any"
         bolt = description["bolts"][source]
         if len(bolt["inputs"]) != 1:
             return None, "any"
-        if "any" in (way, bolt["rows"]) or bolt["rows"] not in ("same", "fewer"):
+        # Of a tuple bolt an input is an object, and nothing tells what it does to the number of tuples.
+        (read,), rows = bolt["inputs"], bolt.get("rows", "any")
+        if "any" in (way, rows) or rows not in ("same", "fewer"):
             way = "any"
         else:
-            way = "fewer" if "fewer" in (way, bolt["rows"]) else "same"
-        source = bolt["inputs"][0]
+            way = "fewer" if "fewer" in (way, rows) else "same"
+        source = read["source"] if isinstance(read, Mapping) else read
     return source, way

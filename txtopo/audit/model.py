@@ -264,6 +264,20 @@ class RejectedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRow:
+    """A row of `dead_letter`: a source record that was taken out of its batch because a bolt failed on it."""
+
+    spout: str
+    position: str
+    """`file:line`, or partition and number."""
+    component: str
+    """The bolt that failed."""
+    reason: str
+    raw: str
+    """The first `RAW_SHOWN_BYTES_MAX` of it as text; what is no UTF-8 as escapes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RedoLink:
     """A batch that redoes another one."""
 
@@ -334,6 +348,8 @@ class BatchDetail:
     """Batches that redo this one, in txid order."""
     rejected_rows: tuple[RejectedRecord, ...]
     """As many as were asked for; the ledger row counts all."""
+    dead_letters: tuple[DeadLetterRow, ...] = ()
+    """Likewise."""
     orders: tuple[OrderRow, ...]
     """Orders that name this batch, oldest first."""
     actions: tuple[ActionRow, ...]

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from txtopo.audit import statements
 from txtopo.audit.listing import rows, tried_states
-from txtopo.audit.model import ActionRow, OrderRow, RedoLink, RejectedRecord
+from txtopo.audit.model import ActionRow, DeadLetterRow, OrderRow, RedoLink, RejectedRecord
 from txtopo.audit.stored_plans import redo_of
 
 RAW_SHOWN_BYTES_MAX = 2000
@@ -43,6 +43,15 @@ def rejected_rows(connection: Connection, topology: str, txid: int, limit: int |
     )
     return tuple(
         RejectedRecord(**{**row, "raw": bytes(row["raw"]).decode("utf-8", "backslashreplace")}) for row in found
+    )
+
+
+def dead_letters(connection: Connection, topology: str, txid: int, limit: int | None) -> tuple[DeadLetterRow, ...]:
+    """Dead letters in the order of spout and position, at most `limit`; None: all."""
+    bound = {"topology": topology, "txid": txid, "raw_bytes_max": RAW_SHOWN_BYTES_MAX, "limit": limit}
+    return tuple(
+        DeadLetterRow(**{**row, "raw": bytes(row["raw"]).decode("utf-8", "backslashreplace")})
+        for row in rows(connection, statements.DEAD_LETTERS, **bound)
     )
 
 

@@ -28,7 +28,7 @@ from txtopo.audit.model import (
     TopologyState,
     TopologyStatus,
 )
-from txtopo.audit.operating import actions_about, orders_about, redos_of, rejected_rows, txids_of
+from txtopo.audit.operating import actions_about, dead_letters, orders_about, redos_of, rejected_rows, txids_of
 from txtopo.audit.stored_plans import files_of, metadata_of, redo_of
 from txtopo.committers.connecting import make_engine, mask_dsn
 from txtopo.committers.outcomes import one_line, sqlstate
@@ -122,6 +122,7 @@ def read_batch(
         redo_of=ledger["redo_of"] if ledger else redo_of(plan["bytes"]) if plan else None,
         redone_as=redos_of(connection, topology, txid, fence["last_txid"]),
         rejected_rows=rejected_rows(connection, topology, txid, rejects),
+        dead_letters=dead_letters(connection, topology, txid, rejects),
         orders=orders_about(connection, topology, txid, actions),
         actions=actions,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from txtopo.audit.describing import CommitterTables
@@ -44,6 +45,8 @@ class Recounted:
     """All of them, those that do not parse too."""
     judged: Judged = field(default_factory=Judged)
     """Of the records that were rejected, or should have been."""
+    dead: int = 0
+    """Records that are dead letters, and count nowhere."""
     first_rejected: str | None = None
     """`file:line: reason` of the first record that does not parse under the plan's schema."""
 
@@ -72,9 +75,14 @@ class Counter:
 
 
 def recount(
-    metadata: Mapping[str, Any], committers: Sequence[CommitterTables], rejects: RejectsOf
+    metadata: Mapping[str, Any],
+    committers: Sequence[CommitterTables],
+    rejects: RejectsOf,
+    dead: Mapping[str, frozenset[int]] = MappingProxyType({}),
 ) -> tuple[Recounted, list[Totals]]:
     """All files of one spout's metadata; totals for each of the committers, which read the spout directly. Rejected records count nowhere.
+
+    Nor do dead letters: `dead` has their lines by path.
 
     Raises ChangedError, UnreadableError, UnknownSourceError.
     """
@@ -85,7 +93,7 @@ def recount(
         planned = parse_fields(metadata["schema"])
         counters = [Counter(committer, planned.names) for committer in committers]
         reader = _Reader(
-            planned, layout["delimiter"], tuple(layout["null_values"]), metadata["headers"], counters, rejects
+            planned, layout["delimiter"], tuple(layout["null_values"]), metadata["headers"], counters, rejects, dead
         )
         with localcontext(WIDE):
             for file in metadata["files"]:
@@ -106,12 +114,14 @@ class _Reader:
         headers: Any,
         counters: list[Counter],
         rejects: RejectsOf,
+        dead: Mapping[str, frozenset[int]],
     ) -> None:
         self._fields = planned
         self._delimiter = delimiter.encode()
         self._headers = headers
         self._counters = counters
         self._rejects = rejects
+        self._dead = dead
         self._cells: list[Cell] = [cell_of(column, nulls) for column in planned.items]
         self.recounted = Recounted()
 
@@ -162,6 +172,9 @@ class _Reader:
         if (reason is not None or kept.line <= record.line) and not self._judge(
             path, record, reason, width, indexes, kept
         ):
+            return
+        if self._dead and record.line in self._dead.get(path, ()):
+            self.recounted.dead += 1
             return
         for counter in self._counters:
             counter.add(row)

@@ -124,6 +124,11 @@ select spout, path, line, reason, substring(raw for cast(:raw_bytes_max as integ
 """
 """In the order of their key. Without a limit (NULL) only where somebody asked for all."""
 
+DEAD_LETTERS = """
+select spout, position, component, reason, substring(raw for cast(:raw_bytes_max as integer)) as raw
+  from txtopo.dead_letter where topology = :topology and txid = :txid order by spout collate "C", position collate "C" limit :limit
+"""
+
 ORDERS_ABOUT = """
 select request_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at from txtopo.request
  where topology = :topology

@@ -34,6 +34,7 @@ CHECKS = (
     Check("source.keys", "counts and sums a key, recounted from the files", "the contributions of the batch"),
     Check("rejects.rows", "rejected records kept", "the ledger's rejected and the files consumed"),
     Check("rejects.lines", "records that do not parse, and their bytes", "the rejected records kept"),
+    Check("dead_letters.rows", "dead letters kept", "the ledger's dead-lettered and the records of the files"),
     Check("plan.digest", "sha-256 of the plan's bytes", "the digests of plan and ledger row"),
     Check("plan.files", "the files named in the plan", "the files remembered as consumed"),
     Check("ledger.gaps", "txids of the ledger", "1 to the fence's last txid"),

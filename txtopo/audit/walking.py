@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_actions import Actions
 from txtopo.audit.check_contributions import Contributed, check_contributions
+from txtopo.audit.check_dead_letters import check_dead_letters
 from txtopo.audit.check_ledger import Around, Ledger
 from txtopo.audit.check_plan import Plans
 from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
@@ -42,6 +43,8 @@ class Walk:
     recounting: bool
     findings: Findings
     committers: Mapping[str, CommitterTables]
+    own: frozenset[str]
+    """Committers that write by code of their own."""
     contributed: Mapping[str, dict[int, Contributed]]
     """Of each committer whose contributions can be read; what belongs to a batch of the ledger is taken out of it."""
     chains: Chains
@@ -67,24 +70,27 @@ class Walk:
         attempts, files = self._in_step(sql.ATTEMPTS, bound), self._in_step(sql.FILES, bound)
         counts, edges = self._in_step(sql.COUNTS, beyond), self._in_step(sql.EDGES, beyond)
         rejected, redone_files = self._in_step(sql.REJECTED, beyond), self._in_step(sql.FILES_REDONE, bound)
+        dead = self._in_step(sql.DEAD_LETTERS, beyond)
         ledger, checked_plans, source = self._checks()
         before = rows.take(self.first - 1)
         ledger.base(before[0] if before else None)
         while (txid := rows.next_txid) is not None:
             (row,) = rows.take(txid)
             around = Around(
-                counts=counts.take(txid), edges=edges.take(txid), plans=plans.take(txid), attempts=attempts.take(txid)
-            )
+                counts=counts.take(txid), edges=edges.take(txid), plans=plans.take(txid), attempts=attempts.take(txid),
+                dead_letters=dead.take(txid),
+            )  # fmt: skip
             consumed, kept = files.take(txid), rejected.take(txid)
             self._note_attempts(around.attempts)
             ledger.check(row, around)
             plan = around.plan_of(row)
             self.actions.check(self.findings, row, checked_plans.check(row, plan))
             number = check_rejected_rows(self.findings, row, kept, consumed)
+            check_dead_letters(self.findings, row, around.dead_letters)
             check_quarantined(self.findings, row, around.counts, around.edges, number)
             check_redo(self.findings, row, self.chains)
             check_same_files(self.findings, row, consumed, redone_files.take(txid))
-            recounted = source.check(row, plan, consumed, kept)
+            recounted = source.check(row, plan, consumed, kept, around.dead_letters)
             weights = self._check_contributions(row, around.counts)
             self.batches.append(
                 batch_verdict(row, around, files=len(consumed), recounted=recounted, weights=weights, redone_as=self.chains.redone_as(txid))
@@ -92,7 +98,7 @@ class Walk:
             self.tell(f"{txid - self.first + 1} of {self.last - self.first + 1} batches audited")
         ledger.end(self.last)
         self.chains.check(self.findings, self.first, self.last)
-        self._check_strays({"counts of committers": counts, "counts of edges": edges, "files with rejected records": rejected})  # fmt: skip
+        self._check_strays({"counts of committers": counts, "counts of edges": edges, "files with rejected records": rejected, "dead letters": dead})  # fmt: skip
         if self.whole:
             check_strays(self.findings, self.connection, self.topology, self.last, source)
 
@@ -102,7 +108,9 @@ class Walk:
     def _checks(self) -> tuple[Ledger, Plans, Source]:
         scope = self.scope
         described = None if scope.code_hash is None else bytes(scope.code_hash)
-        ledger = Ledger(self.findings, self.topology, scope.incarnation, self.first, self.committers, described)
+        ledger = Ledger(
+            self.findings, self.topology, scope.incarnation, self.first, self.committers, described, self.own
+        )
         plans = Plans(findings=self.findings, topology=self.topology)
         source = Source(
             findings=self.findings, connection=self.connection, topology=self.topology, committers=self.committers, described_code=described,
@@ -116,7 +124,9 @@ class Walk:
         for one in counts:
             self.counted[one.committer] += one.counted
             committer = self.committers.get(one.committer)
-            if committer is None:
+            if one.committer in self.own:
+                self.findings.by_design("contributions.rows", f"{one.committer} writes by its own code")
+            elif committer is None:
                 self.findings.unknown("contributions.rows", f"committer {one.committer} is not described any more", row.txid)  # fmt: skip
             elif not committer.contributions:
                 self.findings.by_design("contributions.rows", f"{one.committer} keeps no contributions")

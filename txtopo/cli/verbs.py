@@ -22,6 +22,12 @@ VERBS: dict[str, Verb] = {
         Verb("demo", "Show it all: a real job on local services, killed twice, checked at the end.", "txtopo demo"),
         Verb("dev", "Start, stop and show local services for trying things out.", "txtopo dev up"),
         Verb("run", "Run a topology in the foreground.", "txtopo run examples/flights.py:topology --once"),
+        Verb(
+            "explain",
+            "Show what a topology is: graph, tables, guarantees, waves. Needs no service.",
+            "txtopo explain examples/flights.py:topology",
+        ),
+        Verb("config", "Show the settings in force, and where each comes from.", "txtopo config show"),
         Verb("status", "Show how topologies fare: state, progress, leader.", "txtopo status flights"),
         Verb("batches", "List the batches of a topology, newest first.", "txtopo batches flights --state failed"),
         Verb("show", "Show everything about one batch.", "txtopo show flights 17"),

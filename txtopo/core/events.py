@@ -222,6 +222,10 @@ class Cut:
     count: int
     previous: Plan | None
     """The batch before, if it is still uncommitted; else the planner uses what it learned at takeover."""
+    last_txid: int = 0
+    """Highest committed one."""
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """Opaque topologies: first attempt id never used of txids that were cut before; of all others it is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +236,9 @@ class CutRedo:
     redo: Redo
     open_redos: tuple[tuple[int, int, int | None], ...]
     """(redo_of, txid, request id) of the uncommitted batches that redo one."""
+    last_txid: int = 0
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """As of Cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,17 @@ class Health:
 
 def health_of(state: State, now: float) -> Health:
     """As seen at `now` (monotonic seconds)."""
-    batch = state.lowest
-    if batch is None:
+    txid, since_s = state.last_txid + 1, now - state.moved_at
+    batch, again = state.lowest, state.carried.get(txid)
+    if batch is not None:
+        attempt, phase, failure = batch.attempt, batch.phase.value, batch.last_failure
+    elif again is not None:  # of an opaque topology
+        attempt, phase, failure = state.next_attempts.get(txid, 0), "to be cut again", again.last_failure
+    else:
         return Health(state="running", problem=state.problem, waiting={})
-    txid, since_s = batch.plan.txid, now - state.moved_at
-    waiting = {"txid": txid, "attempt": batch.attempt, "phase": batch.phase.value, "for_s": round(since_s, 1)}
+    waiting = {"txid": txid, "attempt": attempt, "phase": phase, "for_s": round(since_s, 1)}
     if since_s <= state.rules.message_timeout_s:
         return Health(state="running", problem=state.problem, waiting=waiting)
-    problem = f"no batch was committed for {since_s:.0f} s: batch {txid} attempt {batch.attempt} is {batch.phase.value}"
-    why = state.problem or (batch.last_failure.message if batch.last_failure is not None else None)
+    problem = f"no batch was committed for {since_s:.0f} s: batch {txid} attempt {attempt} is {phase}"
+    why = state.problem or (failure.message if failure is not None else None)
     return Health(state="stalled", problem=f"{problem} ({why})" if why else problem, waiting=waiting)

@@ -43,6 +43,7 @@ from txtopo.core.events import (
 )
 from txtopo.core.ordering import committed, failed_again, redo_cut, take_in_requests
 from txtopo.core.plan import Plan
+from txtopo.core.recutting import is_stale, planned, stale_ended, tried_again
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
 from txtopo.core.state import Batch, Halting, Phase, State, Stopping
@@ -66,7 +67,7 @@ def step(state: State, event: Event, moment: Moment) -> Step:
     """Take in one event, then say what is to be done now. An ended state stays as it is."""
     if state.ended is not None:
         return state, []
-    if not state.batches:
+    if not state.batches and state.next_txid not in state.carried:
         state = replace(state, moved_at=moment.now)
     state, told = _take_in(state, event, moment)
     state, started = due(state, moment.now)
@@ -74,6 +75,8 @@ def step(state: State, event: Event, moment: Moment) -> Step:
 
 
 def _take_in(state: State, event: Event, moment: Moment) -> Step:
+    if is_stale(state, event):
+        return stale_ended(state, event), []
     match event:
         case Tick():
             return _time_passed(state, event, moment)
@@ -81,8 +84,8 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return _plans_cut(state, event, moment), []
         case CutFailed():
             return _cut_failed(state, event, moment)
-        case RedoCut(plan=planned):
-            with_plan = _with_plans(state, () if planned is None else (planned,))
+        case RedoCut(plan=plan):
+            with_plan = _with_plans(state, () if plan is None else (plan,))
             return redo_cut(replace(with_plan, cutting=False, cut_failures=0), event)
         case RequestsSeen(requests=requests):
             return take_in_requests(state, requests)
@@ -95,7 +98,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
         case AttemptEnded():
             return _attempt_ended(state, event, moment)
         case AttemptNotBegun():
-            return _attempt_not_begun(state, event, moment), []
+            return _attempt_not_begun(state, event, moment)
         case CommitEnded():
             return _commit_ended(state, event, moment)
         case ResolveFailed(message=message):
@@ -123,7 +126,14 @@ def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
     state = _with_plans(state, event.plans, event.sizes)
     wait = 0.0 if event.plans else state.rules.spout_poll_s
     exhausted = event.exhausted or state.exhausted
-    return replace(state, cutting=False, cut_failures=0, exhausted=exhausted, cut_not_before=moment.now + wait)
+    return replace(
+        state,
+        cutting=False,
+        cut_failures=0,
+        exhausted=exhausted,
+        cut_dry=not event.plans,
+        cut_not_before=moment.now + wait,
+    )
 
 
 def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
@@ -140,16 +150,10 @@ def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
 
 def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] | None = None) -> State:
     """Txids are contiguous: a plan that does not follow the last one is a programmer's mistake (I2)."""
-    batches = dict(state.batches)
     for plan in plans:
-        invariant(
-            plan.txid == state.last_txid + len(batches) + 1,
-            f"plan {plan.txid} does not follow {state.last_txid + len(batches)}",
-        )
-        batches[plan.txid] = Batch(
-            plan=plan, attempt=state.next_attempts.get(plan.txid, 0), source_bytes=(sizes or {}).get(plan.txid, 0)
-        )
-    return replace(state, batches=batches)
+        invariant(plan.txid == state.next_txid, f"plan {plan.txid} does not follow {state.next_txid - 1}")
+        state = state.with_batch(planned(state, plan, (sizes or {}).get(plan.txid, 0)))
+    return state
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- processing
@@ -180,7 +184,10 @@ def _current(state: State, attempt: TransactionAttempt) -> Batch | None:
 
 
 def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Step:
-    """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are left alone."""
+    """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are left alone.
+
+    A quarantined batch of an opaque topology keeps its last cut, so what follows it is left alone too.
+    """
     attempt = batch.transaction_attempt
     actions: list[Action] = [RecordEnd(attempt=attempt, state="failed", failure=failure)]
     batch = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, processed=None, last_failure=failure)
@@ -200,21 +207,24 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Ste
         return _poisoned(state, batch, failure, actions)
     if used_up and state.rules.on_poison == "dead_letter_rows" and failure.kind == "data" and not batch.dead_letter:
         words = f"batch {attempt.txid}: {_what_failed(batch, failure)}; again without the records that fail"
-        return state.with_batch(replace(batch, dead_letter=True)), [*actions, Say(message=words)]
+        state, more = tried_again(state, replace(batch, dead_letter=True))
+        return state, [*actions, Say(message=words), *more]
     if used_up:
         halting = _halting(state.topology, batch, failure)
         state, answers = failed_again(state, attempt.txid, halting.reason)
         actions += answers
         if state.halting is None or halting.txid < state.halting.txid:
             state = replace(state, halting=halting)
-        return state.with_batch(replace(batch, not_before=float("inf"))), actions
+        state, more = tried_again(state, replace(batch, not_before=float("inf")))
+        return state, actions + more
     wait = backoff_s(batch.data_failures + batch.other_failures, moment.chance)
     actions.append(
         Say(
             message=f"batch {attempt.txid} attempt {attempt.attempt} failed ({failure.kind}): {failure.message}; again in {wait:.1f} s"
         )
     )
-    return state.with_batch(replace(batch, not_before=moment.now + wait)), actions
+    state, more = tried_again(state, replace(batch, not_before=moment.now + wait))
+    return state, actions + more
 
 
 def _poisoned(state: State, batch: Batch, failure: Failure, actions: list[Action]) -> Step:
@@ -244,16 +254,16 @@ def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
     )
 
 
-def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> State:
+def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> Step:
     state = _store_away(state, event.store, event.message, moment)
     state = replace(state, running=state.running - {event.attempt}, abandoned=state.abandoned - {event.attempt})
     batch = _current(state, event.attempt)
     if batch is None:
-        return state
+        return state, []
     failures = batch.other_failures + 1
     # The id may already be remembered somewhere, so the next try takes a new one: ids never go back.
     again = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, other_failures=failures)
-    return state.with_batch(replace(again, not_before=moment.now + backoff_s(failures, moment.chance)))
+    return tried_again(state, replace(again, not_before=moment.now + backoff_s(failures, moment.chance)))
 
 
 def _time_passed(state: State, event: Tick, moment: Moment) -> Step:
@@ -283,8 +293,8 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
     if batch is None or batch.plan.txid != outcome.txid:
         return state, []
     match outcome:
-        case Committed(txid=txid) | AlreadyCommitted(txid=txid):
-            state, answers = committed(_advance(_postgres_back(state), txid, moment.now), batch)
+        case Committed() | AlreadyCommitted():
+            state, answers = committed(_advance(_postgres_back(state), batch, moment.now), batch)
             return state, answers
         case Unknown(message=message):
             # R7: resolved under the fence lock before anything else is committed.
@@ -298,12 +308,16 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
             assert_never(outcome)
 
 
-def _advance(state: State, txid: int, now: float) -> State:
+def _advance(state: State, batch: Batch, now: float) -> State:
+    txid = batch.plan.txid
     batches = {number: batch for number, batch in state.batches.items() if number > txid}
     return replace(
         state,
         last_txid=txid,
+        last_digest=batch.plan.digest,
         batches=batches,
+        carried={number: known for number, known in state.carried.items() if number > txid},
+        next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},
         committing=False,
         unresolved=False,
         commit_failures=0,

@@ -42,14 +42,18 @@ def _begin(state: State, request: Request) -> Step:
 
 def _begin_retry(state: State, request: Request) -> Step:
     """Failed batches get all their attempts again, with their stored metadata; a halt over one of them is called off."""
-    named = request.txids or tuple(sorted(txid for txid, batch in state.batches.items() if batch.has_failed))
-    order = Order(request=request, waiting={txid: txid for txid in named if txid in state.batches})
+    failed = [txid for txid, batch in state.batches.items() if batch.has_failed]
+    failed += [txid for txid, known in state.carried.items() if known.last_failure is not None and state.was_cut(txid)]
+    named = request.txids or tuple(sorted(failed))
+    order = Order(request=request, waiting={txid: txid for txid in named if _is_known(state, txid)})
     for txid in named:
-        if txid not in state.batches:
+        if txid not in order.waiting:
             order = _told(order, txid <= state.last_txid, f"batch {txid} {_absent(state, txid)}")
     for txid in order.waiting:
-        batch = state.batches[txid]
-        if batch.phase is Phase.PLANNED:
+        batch = state.batches.get(txid)
+        if batch is None:
+            state = _cut_afresh(state, txid)
+        elif batch.phase is Phase.PLANNED:
             state = state.with_batch(
                 replace(batch, data_failures=0, other_failures=0, runs_alone=0, not_before=0.0, last_failure=None)
             )
@@ -58,11 +62,30 @@ def _begin_retry(state: State, request: Request) -> Step:
     return _settled(state, order)
 
 
+def _is_known(state: State, txid: int) -> bool:
+    return txid in state.batches or state.was_cut(txid)
+
+
+def _cut_afresh(state: State, txid: int) -> State:
+    """A batch that is to be cut again has all its attempts before it, and is cut at once."""
+    known = state.carried.get(txid)
+    if known is None:
+        return state
+    fresh = replace(known, data_failures=0, other_failures=0, runs_alone=0, not_before=0.0, last_failure=None)
+    at_once = 0.0 if txid == state.next_txid else state.cut_not_before
+    return replace(state, carried={**state.carried, txid: fresh}, cut_not_before=at_once)
+
+
 def _begin_skip(state: State, request: Request) -> Step:
     """The batch itself is condemned by `apply_skips`, once no commit of it is under way."""
-    order = Order(request=request, waiting={txid: txid for txid in request.txids if txid in state.batches})
-    for txid in request.txids:
+    order = Order(request=request, waiting={txid: txid for txid in request.txids if _is_known(state, txid)})
+    for txid in order.waiting:
         if txid not in state.batches:
+            state = _cut_afresh(state, txid)
+            if state.halting is not None and state.halting.txid == txid:
+                state = replace(state, halting=None)
+    for txid in request.txids:
+        if txid not in order.waiting:
             # A leader may have died between the quarantine, whose action is logged with it, and the answer.
             words = "is quarantined" if request.acted else _absent(state, txid)
             order = _told(order, request.acted, f"batch {txid} {words}")
@@ -80,7 +103,9 @@ def apply_skips(state: State) -> Step:
         if order.request.kind != "skip":
             continue
         for txid in order.waiting:
-            batch = state.batches[txid]
+            batch = state.batches.get(txid)
+            if batch is None:
+                continue  # it is being cut again
             under_way = batch.phase is Phase.COMMITTING or (state.unresolved and txid == state.last_txid + 1)
             if batch.quarantine is None and not under_way:
                 state, more = _condemn(state, batch, order.request)
@@ -108,6 +133,32 @@ def _condemn(state: State, batch: Batch, request: Request) -> Step:
         state = replace(state, halting=None)
     state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, processed=None, quarantine=quarantine))
     return state, [*actions, Say(message=f"batch {txid} will be quarantined: {quarantine.reason}")]
+
+
+def never_planned(state: State) -> Step:
+    """Nothing more will be cut: orders that wait for a batch to be cut again are told so."""
+    actions: list[Action] = []
+    for order in list(state.orders.values()):
+        gone = [txid for txid in order.waiting if txid >= state.next_txid]
+        if not gone:
+            continue
+        order = replace(order, waiting={txid: named for txid, named in order.waiting.items() if txid not in gone})
+        for txid in gone:
+            order = _told(order, False, f"batch {txid} was not cut again: the input is at its end before it")
+        state, more = _settled(state, order)
+        actions += more
+    return state, actions
+
+
+def redos_again(state: State, discarded: Iterable[int]) -> State:
+    """Redos that were planned and discarded are to be planned once more."""
+    gone = set(discarded)
+    for order in list(state.orders.values()):
+        again = [named for txid, named in order.waiting.items() if txid in gone] if order.request.kind in _AGAIN else []
+        if again:
+            waiting = {txid: named for txid, named in order.waiting.items() if txid not in gone}
+            state = _with_order(state, replace(order, waiting=waiting, todo=(*sorted(again), *order.todo)))
+    return state
 
 
 def next_redo(state: State) -> Redo | None:

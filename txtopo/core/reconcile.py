@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from txtopo.core.plan import Plan, read_plan
 from txtopo.core.values import AttemptRecord
@@ -40,6 +40,10 @@ class Stores:
     mirrored_plans: Sequence[bytes]
     coordinator_attempts: Mapping[int, int]
     attempts: Sequence[AttemptRecord]
+    opaque: bool = False
+    """May batches be cut again that are not mirrored?"""
+    coordinator_cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
+    """Plans of opaque batches in ZooKeeper, by txid and attempt."""
 
 
 def reconcile(stores: Stores) -> Reconciled:
@@ -47,14 +51,14 @@ def reconcile(stores: Stores) -> Reconciled:
     mirrored = {
         plan.txid: plan for plan in (read_plan(bytes(data), "table txtopo.plan") for data in stores.mirrored_plans)
     }
-    plans, restore = _uncommitted(stores, mirrored)
+    plans, restore = _pinned(stores, mirrored) if stores.opaque else _uncommitted(stores, mirrored)
     _check_chain(stores, plans)
     return Reconciled(
         plans=tuple(plans),
         restore=tuple(restore),
         mirrored_txid=max(mirrored, default=stores.last_txid),
         next_attempts=_next_attempts(plans, stores),
-        suspects=_suspects(stores.attempts, {plan.txid for plan in plans}),
+        suspects=_suspects(stores.attempts, None if stores.opaque else {plan.txid for plan in plans}),
     )
 
 
@@ -63,19 +67,11 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
     restore: list[Plan] = []
     txid = stores.last_txid + 1
     while txid in mirrored or txid in stores.coordinator_plans:
-        data = stores.coordinator_plans.get(txid)
         plan = mirrored.get(txid)
         if plan is None:
-            plan = read_plan(
-                stores.coordinator_plans[txid], f"metadata of batch {txid} of {stores.topology} in ZooKeeper"
-            )
-        elif data is None:
+            plan = read_plan(stores.coordinator_plans[txid], _where(stores, txid))
+        elif not _is_in_zookeeper(stores, plan):
             restore.append(plan)
-        elif data != plan.bytes:
-            # R9: both stores hold a plan for one txid, and they are not the same batch.
-            raise Halted(
-                f"{stores.topology}: batch {txid} is planned differently in ZooKeeper and in Postgres", txid=txid
-            )
         plans.append(plan)
         txid += 1
     # Before the look beyond: of batches that Postgres lost, ZooKeeper keeps the last plans and has removed those in between.
@@ -83,7 +79,58 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
     beyond = sorted(number for number in {*mirrored, *stores.coordinator_plans} if number >= txid)
     if beyond:
         raise Halted(f"{stores.topology}: batch {txid} has no plan, but batch {beyond[0]} has one", txid=txid)
+    if left := [number for number in stores.coordinator_cuts if number >= txid]:
+        # Their nodes are where the plans of these txids would have to lie.
+        raise Halted(
+            f"{stores.topology}: batch {min(left)} was cut by an opaque spout and is not committed; commit it with the code that cut it first",
+            txid=min(left),
+        )
     return plans, restore
+
+
+def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], list[Plan]]:
+    """Of an opaque topology only what is mirrored is adopted: all else will be cut again, with attempt ids of its own.
+
+    Where Postgres lost commits (P7), ZooKeeper has the plans of what was committed once. Nothing is cut again once it is mirrored, so it is the last.
+    """
+    plans: list[Plan] = []
+    restore: list[Plan] = []
+    txid = stores.last_txid + 1
+    while txid in mirrored or (txid <= stores.mark and stores.coordinator_cuts.get(txid)):
+        plan = mirrored.get(txid)
+        if plan is None:
+            cuts = stores.coordinator_cuts[txid]
+            plan = read_plan(cuts[max(cuts)], _where(stores, txid))
+        elif not _is_in_zookeeper(stores, plan):
+            restore.append(plan)
+        plans.append(plan)
+        txid += 1
+    _check_mark(stores, txid - 1)
+    if beyond := [number for number in mirrored if number >= txid]:
+        raise Halted(f"{stores.topology}: batch {txid} has no plan, but batch {min(beyond)} has one", txid=txid)
+    if left := [number for number in stores.coordinator_plans if number >= txid]:
+        # Their nodes are above those that the cuts of these txids would need.
+        raise Halted(
+            f"{stores.topology}: batch {min(left)} was planned before its spout became opaque and is not committed",
+            txid=min(left),
+            next_command=f"txtopo replan {stores.topology}",
+        )
+    return plans, restore
+
+
+def _is_in_zookeeper(stores: Stores, plan: Plan) -> bool:
+    """Raises Halted where ZooKeeper holds another plan than the mirrored one."""
+    data = stores.coordinator_cuts.get(plan.txid, {}).get(plan.cut) or stores.coordinator_plans.get(plan.txid)
+    if data is not None and data != plan.bytes:
+        # R9: both stores hold a plan for one txid, and they are not the same batch.
+        raise Halted(
+            f"{stores.topology}: batch {plan.txid} is planned differently in ZooKeeper and in Postgres", txid=plan.txid
+        )
+    return data is not None
+
+
+def _where(stores: Stores, txid: int) -> str:
+    return f"metadata of batch {txid} of {stores.topology} in ZooKeeper"
 
 
 def _check_mark(stores: Stores, known_txid: int) -> None:
@@ -118,6 +165,8 @@ def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:
 def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
     """Ids never go back: above everything that either store remembers."""
     highest: dict[int, int] = dict(stores.coordinator_attempts)
+    for txid, cuts in stores.coordinator_cuts.items():
+        highest[txid] = max(highest.get(txid, -1), *cuts)
     for record in stores.attempts:
         txid = record.attempt.txid
         highest[txid] = max(highest.get(txid, -1), record.attempt.attempt)
@@ -125,10 +174,10 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
     return {**fresh, **{txid: attempt + 1 for txid, attempt in highest.items() if txid > stores.last_txid}}
 
 
-def _suspects(attempts: Iterable[AttemptRecord], planned: set[int]) -> dict[int, int]:
-    """An attempt that began and has no end was running when its driver died. Alone runs count, so that a bolt that ends its process is found."""
+def _suspects(attempts: Iterable[AttemptRecord], planned: set[int] | None) -> dict[int, int]:
+    """Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was running when its driver died. Alone runs count, so that a bolt that ends its process is found."""
     suspects: dict[int, int] = {}
     for record in attempts:
-        if record.state == "begun" and record.attempt.txid in planned:
+        if record.state == "begun" and (planned is None or record.attempt.txid in planned):
             suspects[record.attempt.txid] = suspects.get(record.attempt.txid, 0) + record.alone
     return suspects

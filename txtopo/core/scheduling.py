@@ -20,7 +20,7 @@ from txtopo.core.events import (
     RecordEnd,
     Resolve,
 )
-from txtopo.core.ordering import apply_skips, next_redo, wants_replan
+from txtopo.core.ordering import apply_skips, never_planned, next_redo, wants_replan
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import broken
@@ -32,7 +32,7 @@ def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
-        _give_up, _replan, _skip, _commit, _mirror, _process, _cut_redo, _cut, _checkpoint, _end,
+        _give_up, _replan, _skip, _forget, _commit, _mirror, _process, _cut_redo, _cut, _checkpoint, _end,
     )  # fmt: skip
     for rule in rules:
         if state.ended is not None:
@@ -69,14 +69,34 @@ def _skip(state: State, now: float) -> Step:
     return apply_skips(state)
 
 
+def _forget(state: State, now: float) -> Step:
+    """Orders about batches that were to be cut again, where nothing more will be cut."""
+    del now
+    if not state.rules.opaque or not state.no_more_input or state.cutting:
+        return state, []
+    return never_planned(state)
+
+
 def _cut_redo(state: State, now: float) -> Step:
     """Redos go to the end of the order, one at a time, before any new input."""
     redo = next_redo(state)
-    if redo is None or _may_not_cut(state, now):
+    if redo is None or _may_not_cut(state, now) or _input_comes_first(state):
         return state, []
     uncommitted = [batch.plan for batch in state.batches.values() if batch.plan.redo_of is not None]
     open_redos = tuple((plan.redo_of or 0, plan.txid, plan.request_id) for plan in uncommitted)
-    return replace(state, cutting=True), [CutRedo(first_txid=state.next_txid, redo=redo, open_redos=open_redos)]
+    cut = CutRedo(
+        first_txid=state.next_txid, redo=redo, open_redos=open_redos, last_txid=state.last_txid,
+        attempts=_attempts(state, 1),
+    )  # fmt: skip
+    return replace(state, cutting=True), [cut]
+
+
+def _input_comes_first(state: State) -> bool:
+    """The next txid of an opaque topology belongs to a batch that is to be cut again: its failures, and orders about it, are not the redo's."""
+    if not state.was_cut(state.next_txid) or state.no_more_input:
+        return False
+    is_skipped = any(o.request.kind == "skip" and state.next_txid in o.waiting for o in state.orders.values())
+    return is_skipped or (state.next_txid in state.carried and not state.cut_dry)
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- committing
@@ -115,6 +135,8 @@ def _mirror(state: State, now: float) -> Step:
     """
     if state.mirroring or now < state.mirror_not_before or (state.stopping is not None and state.stopping.at_once):
         return state, []
+    if state.rules.opaque:
+        return _mirror_lowest(state)
     plans = []
     for txid in range(state.last_txid + 1, state.next_txid):
         batch = state.batches[txid]
@@ -125,6 +147,15 @@ def _mirror(state: State, now: float) -> Step:
     if not plans:
         return state, []
     return replace(state, mirroring=True), [Mirror(plans=tuple(plans))]
+
+
+def _mirror_lowest(state: State) -> Step:
+    """An opaque plan is mirrored in its turn only, because until then a failure before it may have it cut again. The mirror pins it."""
+    batch = state.lowest
+    if batch is None or not batch.is_ready or batch.plan.txid <= state.mirrored_txid:
+        return state, []
+    # Pinned from here on, whatever comes of the mirror: its reply may be lost and the row be there.
+    return replace(state.with_batch(replace(batch, pinned=True)), mirroring=True), [Mirror(plans=(batch.plan,))]
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- processing
@@ -226,14 +257,24 @@ def _may_not_cut(state: State, now: float) -> bool:
 
 
 def _cut(state: State, now: float) -> Step:
-    if state.exhausted or _may_not_cut(state, now):
+    if state.no_more_input or _may_not_cut(state, now):
         return state, []
-    free = state.rules.spout_pending_max - len(state.batches)
+    count = min(state.rules.spout_pending_max - len(state.batches), limits.PLANS_PER_CUT_MAX)
+    if state.cut_upto is not None:
+        count = min(count, state.cut_upto - state.next_txid + 1)
     last = state.batches.get(state.next_txid - 1)
     cut = Cut(
-        first_txid=state.next_txid, count=min(free, limits.PLANS_PER_CUT_MAX), previous=last.plan if last else None
-    )
+        first_txid=state.next_txid, count=count, previous=last.plan if last else None, last_txid=state.last_txid,
+        attempts=_attempts(state, count),
+    )  # fmt: skip
     return replace(state, cutting=True), [cut]
+
+
+def _attempts(state: State, count: int) -> dict[int, int]:
+    if not state.rules.opaque:
+        return {}  # the plan of an immutable batch knows no attempt
+    txids = range(state.next_txid, state.next_txid + count)
+    return {txid: state.next_attempts[txid] for txid in txids if txid in state.next_attempts}
 
 
 # --------------------------------------------------------------------------------------------------------------------------------- clean-up
@@ -284,7 +325,7 @@ def _end(state: State, now: float) -> Step:
 def _is_done(state: State) -> bool:
     """Nothing more will come, and everything that came or was ordered is committed."""
     left = state.batches or state.orders or state.cutting
-    return state.exhausted and not left and state.checkpointed_txid >= state.last_txid
+    return state.no_more_input and not left and state.checkpointed_txid >= state.last_txid
 
 
 def _is_quiet(state: State) -> bool:

@@ -45,6 +45,21 @@ class Rules:
     wave_bytes_max: int = limits.WAVE_BYTES_MAX
     """0: no waves."""
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
+    opaque: bool = False
+    """May an attempt cut its batch anew? A property of the topology's spouts, not a setting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What went wrong with a batch of an opaque topology so far: it outlives the plan, which is cut again."""
+
+    data_failures: int = 0
+    other_failures: int = 0
+    suspect: bool = False
+    runs_alone: int = 0
+    dead_letter: bool = False
+    not_before: float = 0.0
+    last_failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +90,8 @@ class Batch:
     progress_at: float = 0.0
     """When progress was last seen."""
     processed: Processed | None = None
+    pinned: bool = False
+    """Opaque topologies: its plan is mirrored, or about to be, and will never be cut again."""
     quarantine: Quarantine | None = None
     """Set: the batch is written as quarantined when its turn comes."""
     last_failure: Failure | None = None
@@ -157,6 +174,16 @@ class State:
     cutting: bool = False
     cut_not_before: float = 0.0
     cut_failures: int = 0
+    cut_stale: bool = False
+    """The cut that is under way follows a plan that was discarded meanwhile: what it gives is dropped."""
+    cut_dry: bool = False
+    """The last cut gave nothing."""
+    cut_upto: int | None = None
+    """Opaque topologies: nothing beyond this txid is cut; None: no bound."""
+    carried: Mapping[int, Carried] = field(default_factory=dict)
+    """By txid, of batches that are to be cut again."""
+    last_digest: bytes | None = None
+    """Digest of the batch `last_txid`, which the next plan chains to; None: not known."""
     exhausted: bool = False
     mirrored_txid: int = 0
     """Plans up to here are durable in Postgres."""
@@ -194,6 +221,15 @@ class State:
         return self.last_txid + len(self.batches) + 1
 
     @property
+    def no_more_input(self) -> bool:
+        """Will no new batch be cut?"""
+        return self.exhausted or (self.cut_upto is not None and self.next_txid > self.cut_upto)
+
+    def was_cut(self, txid: int) -> bool:
+        """Is this an uncommitted txid of an opaque topology that was planned once, and will be again?"""
+        return self.rules.opaque and txid >= self.next_txid and (txid in self.carried or txid in self.next_attempts)
+
+    @property
     def lowest(self) -> Batch | None:
         """The batch whose turn it is to commit."""
         return self.batches.get(self.last_txid + 1)
@@ -211,12 +247,13 @@ class State:
 def first_state(
     rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
     next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
-    one_by_one: str | None = None, sizes: Mapping[int, int] | None = None,
+    one_by_one: str | None = None, sizes: Mapping[int, int] | None = None, last_digest: bytes | None = None,
 ) -> State:  # fmt: skip
     """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
 
     `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt ended without a
-    verdict to the number of times they ran alone.
+    verdict to the number of times they ran alone. In an opaque topology the plans are those that are pinned; what else was planned once is cut
+    again, also without `cut`.
     """
     attempts = next_attempts or {}
     planned = {plan.txid for plan in plans}
@@ -228,11 +265,15 @@ def first_state(
             suspect=plan.txid in alone,
             runs_alone=alone.get(plan.txid, 0),
             source_bytes=(sizes or {}).get(plan.txid, 0),
+            pinned=rules.opaque,
         )
         for plan in plans
     }
+    unplanned = {txid: attempt for txid, attempt in attempts.items() if txid not in planned}
+    carried = {txid: Carried(suspect=True, runs_alone=runs) for txid, runs in alone.items() if txid not in planned}
+    cut_upto = max([last_txid + len(plans), *unplanned]) if rules.opaque and not cut else None
     return State(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
-        commit_log=((now, last_txid),), moved_at=now, exhausted=not cut,
-        next_attempts={txid: attempt for txid, attempt in attempts.items() if txid not in planned}, one_by_one=one_by_one,
+        commit_log=((now, last_txid),), moved_at=now, exhausted=not cut and not rules.opaque, cut_upto=cut_upto,
+        next_attempts=unplanned, carried=carried if rules.opaque else {}, one_by_one=one_by_one, last_digest=last_digest,
     )  # fmt: skip

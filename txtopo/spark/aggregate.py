@@ -17,7 +17,8 @@ from txtopo.errors import invariant
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Aggregation, CommitterComponent
 
-_TOTAL = "_total"
+_TOTAL = "$total"
+_RUN = "$run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,12 @@ class Counted:
     schema: pa.Schema
     """Of the result rows, without the column that marks the total."""
     key_count: int
+    by_run: bool = False
+    """Do several runs share the plan? Then the first column of the frame is the number of the run."""
 
 
-def count_frame(component: CommitterComponent, frame: DataFrame) -> Counted:
-    """Plan the aggregation over the committer's input stream."""
+def count_frame(component: CommitterComponent, frame: DataFrame, run: str | None = None) -> Counted:
+    """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column that tells them apart."""
     aggregation = component.bolt.aggregation()
     # Every tuple is counted twice: in its group, and in the one row of the total. So `arrived` has a place of its own (docs/protocol.md)
     # in the same job. It is a Generate node, not grouping sets, since those lose the single partition and would add an exchange.
@@ -43,9 +46,10 @@ def count_frame(component: CommitterComponent, frame: DataFrame) -> Counted:
         F.when(own, _addend(source, component.fields)).alias(f"_s{index}")
         for index, (source, _) in enumerate(aggregation.sums)
     ]
-    names = [_TOTAL, *(f"_k{index}" for index in range(len(keys)))]
+    runs = [] if run is None else [_column(run).alias(_RUN)]
+    names = [*([] if run is None else [_RUN]), _TOTAL, *(f"_k{index}" for index in range(len(keys)))]
     grouped = (
-        doubled.select(F.col(_TOTAL), *keys, *summed)
+        doubled.select(*runs, F.col(_TOTAL), *keys, *summed)
         .groupBy(*names)
         .agg(
             F.count(F.lit(1)).alias("_n"),
@@ -53,8 +57,31 @@ def count_frame(component: CommitterComponent, frame: DataFrame) -> Counted:
         )
     )
     return Counted(
-        name=component.name, frame=grouped, schema=arrow_schema(component.result_fields), key_count=len(keys)
+        name=component.name,
+        frame=grouped,
+        schema=arrow_schema(component.result_fields),
+        key_count=len(keys),
+        by_run=run is not None,
     )
+
+
+def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> list[CommitterResult]:
+    """One result for each of so many runs, an empty one where nothing arrived. `arrived` is each run's own total, never a sum of its groups."""
+    if not counted.by_run:
+        invariant(runs == 1, f"{counted.name}: a plan of one run was used for {runs}")
+        return [result_of(counted, batches)]
+    found: dict[int, pa.Table] = {}
+    table = pa.Table.from_batches(batches) if batches else None
+    if table is not None and table.num_rows:
+        table = table.sort_by([(table.column_names[0], "ascending")])
+        numbers = pc.run_end_encode(table.column(0).combine_chunks())
+        start = 0
+        for number, end in zip(numbers.values.to_pylist(), numbers.run_ends.to_pylist(), strict=True):
+            # A copy: a run that waits for its turn must not keep the rows of the whole wave.
+            found[number] = table.take(pa.array(range(start, end), pa.int64())).drop_columns([table.column_names[0]])
+            start = end
+    invariant(all(0 <= number < runs for number in found), f"{counted.name}: rows of a run that is not in the wave")
+    return [result_of(counted, found[run].to_batches() if run in found else []) for run in range(runs)]
 
 
 def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,16 @@ from pyspark import TaskContext
 
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
-from txtopo.spark.failures import user_frame
 from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
 from txtopo.topology.components import Spout, Tally
+from txtopo.tuples.frames import user_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
+
+    from txtopo.spark.jobs import Work
 
 ORDER_PROPERTY = "txtopo.order"
 """Local property of the job that tells its tasks which batch they emit. It is no part of the plan, so that one plan serves all batches."""
@@ -28,7 +30,7 @@ ORDER_PROPERTY = "txtopo.order"
 
 @dataclass(frozen=True, kw_only=True)
 class Emitter:
-    """The function given to `mapInArrow`: rows in are part indexes, rows out are the tuples of these parts."""
+    """The function given to `mapInArrow`: rows in are numbers of source tasks, rows out are the tuples of their parts."""
 
     name: str
     spout: Spout
@@ -36,6 +38,8 @@ class Emitter:
     reports: Accumulator[Any]
     order: str | None = None
     """The order itself, where it is too large for a local property."""
+    hidden: str | None = None
+    """Name of the last column: which run of the wave a tuple belongs to. None: there is none, as for a plan that serves one run at a time."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Emit the parts named in `batches`; without an order (the runs over nothing at start) none."""
@@ -46,29 +50,42 @@ class Emitter:
         order = json.loads(text) if text else None
         if order is None:
             self.spout.warm_up()
+        every = [] if order is None else self._parts(order)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                if order is not None:
-                    yield from self._emit(order["run"], order["spouts"][self.name], index)
+                # One task may do it all: many small files a task. A spout that is idle has a task with nothing to do.
+                for run, part in every if order is not None and order["together"] else every[index : index + 1]:
+                    yield from self._emit(order or {}, run, part)
 
-    def _emit(self, run: str, order: Mapping[str, Any], index: int) -> Iterator[pa.RecordBatch]:
+    def _parts(self, order: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """(run, part) of everything that the spout emits, in the order of its tasks."""
+        return [
+            (run, part)
+            for run, found in enumerate(order["runs"])
+            if self.name in found["spouts"]
+            for part in range(len(found["spouts"][self.name]["parts"]))
+        ]
+
+    def _emit(self, order: Mapping[str, Any], run: int, part: int) -> Iterator[pa.RecordBatch]:
         tally = Tally()
         failure: Failure | None = None
-        needed, only = order.get("needed"), order.get("only")
+        found = order["runs"][run]["spouts"][self.name]
+        needed, only = order["needed"].get(self.name), found.get("only")
         try:
             # The spout parses all its columns, whichever the bolts read: which records are rejected is no matter of theirs.
-            batches = self.spout.emit_part(order["metadata"], order["parts"][index], tally)
-            for batch in batches if only is None else restrict(batches, *only.get(str(index), (0, 0))):
+            batches = self.spout.emit_part(found["metadata"], found["parts"][part], tally)
+            for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
                 if batch.num_rows:
-                    yield batch if needed is None else _blank(batch, needed)
+                    shown = batch if needed is None else _blank(batch, needed)
+                    yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
         except Exception as error:
             failure = self._failure(error)
         self.reports.add(
             [
                 Report(
-                    run=run,
+                    run=order["runs"][run]["run"],
                     spout=self.name,
-                    part=index,
+                    part=part,
                     read=tally.read,
                     rejects=tuple(replace(row, spout=self.name) for row in tally.rejects),
                     failure=failure,
@@ -95,6 +112,31 @@ class Emitter:
         )
 
 
+def emitter_order(
+    names: Sequence[str],
+    works: Sequence[Work],
+    *,
+    together: bool,
+    needed: Mapping[str, Sequence[str]],
+    only: Mapping[str, Any] | None = None,
+) -> str:
+    """What emitters are to do, as JSON: runs under these names, each with its batch. A spout that is idle in a batch is not named in it.
+
+    `together`: one task a spout does it all. `needed`: columns by spout, all others are NULL. `only`: tuples by spout and part, of one run.
+    """
+    runs: list[dict[str, Any]] = []
+    for name, work in zip(names, works, strict=True):
+        spouts: dict[str, dict[str, Any]] = {
+            spout: {"metadata": work.assignment.metadata[spout], "parts": parts}
+            for spout, parts in work.parts.items()
+            if parts
+        }
+        for spout, ranges in (only or {}).items():
+            spouts[spout]["only"] = ranges
+        runs.append({"run": name, "spouts": spouts})
+    return json.dumps({"together": together, "needed": needed, "runs": runs}, separators=(",", ":"))
+
+
 def restrict(batches: Iterator[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
     """The tuples numbered [start, end) of a part, counted from 0; the part is read no further than to `end`."""
     number = 0
@@ -117,3 +159,12 @@ def _blank(batch: pa.RecordBatch, needed: list[str]) -> pa.RecordBatch:
         for field, column in zip(batch.schema, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _numbered(batch: pa.RecordBatch, column: str, run: int) -> pa.RecordBatch:
+    """The batch with the number of its run behind each tuple."""
+    import pyarrow as pa
+
+    numbers = pa.repeat(pa.scalar(run, pa.int32()), batch.num_rows)
+    schema = batch.schema.append(pa.field(column, pa.int32(), nullable=False))
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

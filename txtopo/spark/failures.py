@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sysconfig
 import traceback
-from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
@@ -13,10 +11,10 @@ from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
 from txtopo.spark.settings import WORKER_MEMORY_SETTING
+from txtopo.tuples.frames import is_own, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
 DETAIL_CHARACTERS_MAX = 20_000
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\][^\n]*")
 _EXCEPTION_LINE = re.compile(
     r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure)|[A-Za-z_]\w*(?:\.\w+)+)(?::.*)?$"
@@ -27,8 +25,6 @@ _OVERSIZE = re.compile(
 _JVM_FRAME = re.compile(r"\s+at [\w$.]+(?:/[\w$.]+)?[\w$.<>]*\(.*\)\s*$")
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _MEMORY = re.compile(r"(?:^|: )[\w.]*MemoryError\b")
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 _CRASHED = (
     "exited unexpectedly (crashed)",
@@ -146,22 +142,10 @@ def python_failure(text: str) -> str | None:
     return f"{where}: {raised}" if where else raised
 
 
-def user_frame(trace: str) -> str | None:
-    """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or txtopo's."""
-    own = [(file, line) for file, line in _FRAME.findall(trace) if _is_own(file)]
-    return f"{own[-1][0]}:{own[-1][1]}" if own else None
-
-
-def _is_own(file: str) -> bool:
-    if file.startswith("<") or "pyspark.zip" in file or "py4j" in file or f"{'/'}pyspark/" in file:
-        return False
-    return "site-packages" not in file and not file.startswith((_PACKAGE, *_LIBRARIES))
-
-
 def _prefixed(text: str, message: str) -> str:
     # Since 4.0 an error of a DataFrame expression carries its call site: `== DataFrame ==\n"divide" was called from\nFILE:LINE`.
     site = re.search(r"was called from\s*\n\s*(\S+?):(\d+)", text)
-    return f"{site[1]}:{site[2]}: {message}" if site is not None and _is_own(site[1]) else message
+    return f"{site[1]}:{site[2]}: {message}" if site is not None and is_own(site[1]) else message
 
 
 def _text(error: BaseException) -> str:

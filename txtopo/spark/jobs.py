@@ -1,26 +1,23 @@
-"""The jobs of one attempt: its order to the emitters, its tag, its plans, and their results by Arrow."""
+"""What the executor asks of the jobs of a topology (`WaveJobs`), and what all of them share: runs, works, tags and properties of a thread."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from txtopo.core.limits import RESULTS_BYTES_MAX
-from txtopo.core.values import CommitterResult, TransactionAttempt
-from txtopo.errors import BatchDataError, invariant
+from txtopo.core.plan import Metadata
+from txtopo.core.values import CommitterResult, Failure, Outcome, TransactionAttempt
 from txtopo.ports import Assignment
-from txtopo.spark.aggregate import Counted, result_of
-from txtopo.spark.bisecting import Ranges
 from txtopo.spark.emitting import ORDER_PROPERTY
-from txtopo.spark.plan import Compiled, Compiler, Reusable
+from txtopo.spark.reports import Reports
 from txtopo.topology.components import Topology
 
 ORDER_BYTES_MAX = 512 * 1024
@@ -30,11 +27,13 @@ _DESCRIPTION = "spark.job.description"
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Run:
-    """One attempt while it is being processed."""
+    """One attempt while it is being processed: in the job of its wave, or alone."""
 
     name: str
-    """Differs for every call of `process`, also for the same attempt: late reports of an earlier call must not be taken for this one's (K1)."""
+    """Differs for every call of `process`, and for the two tries within one (in its wave, then alone), also for the same attempt: late reports
+    of an earlier one must not be taken for this one's (K1)."""
     tag: str
+    """Of its Spark jobs; runs of one wave have the same."""
     attempt: TransactionAttempt
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
@@ -46,19 +45,26 @@ class Work:
 
     assignment: Assignment
     parts: Mapping[str, Sequence[Mapping[str, Any]]]
+    """Every spout of the topology; no part for one that is idle in this batch."""
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of parts by spout."""
         return {name: len(found) for name, found in self.parts.items()}
 
+    def metadata(self, spout: str) -> Metadata | None:
+        """Metadata of a spout; None where it is idle in this batch."""
+        return self.assignment.metadata.get(spout)
 
-Only = Mapping[str, Ranges]
-"""By spout: the tuples that it emits; a spout that is not named emits all."""
+
+RunReports = Mapping[Any, list[Any]]
+"""Reports of one run by their `key`; more than one under a key is a conflict (K3). Each has `run`, `key` and `content` (see Reports)."""
+Judge = Callable[[Exception, Run, RunReports], Failure]
+"""Whose fault an exception of a run is; notes also that the JVM is gone (K11)."""
 
 
 class CancelledError(Exception):
-    """The attempt was cancelled between two of its jobs."""
+    """An attempt was cancelled between two of its jobs."""
 
 
 class JobError(Exception):
@@ -69,101 +75,84 @@ class JobError(Exception):
         self.component = component
 
 
-class Jobs:
-    """Runs the plans of one topology over batches and pieces of batches. Used by several threads at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """What jobs of any kind are made with."""
 
-    def __init__(self, spark: SparkSession, topology: Topology, compiler: Compiler, reusable: Reusable | None) -> None:
-        self._spark = spark
-        self._topology = topology
-        self._compiler = compiler
-        self._reusable = reusable
-        self._bolt_names = ", ".join(bolt.name for bolt in topology.bolts)
-        """Spark does not tell which bolt an expression came from: where there are several, all are named."""
+    spark: SparkSession
+    topology: Topology
+    code_hash: bytes
+    reports: Reports
+    """The driver's end of the accumulator: jobs with runs of their own (a search, dead letters) open and take reports under names of their own."""
+    accumulator: Accumulator[Any]
+    """What tasks add lists of reports to."""
+    judge: Judge
+
+
+class WaveJobs(Protocol):
+    """The jobs of one topology: of DataFrames (`FrameJobs`), or of tuples. Used by several threads at once."""
+
+    @property
+    def one_by_one(self) -> str | None:
+        """None where several runs may share a job, else why not, in words: `bolt by_day looks at other rows: Aggregate`."""
+
+    def start(self) -> None:
+        """Compile, check the fields that bolts declare, run over nothing. Raises TopologyError, BatchDataError, ConfigurationError."""
+
+    def warm_up(self) -> None:
+        """Run plans that are used again over nothing, so that the first batch waits for less; several threads at once call it."""
 
     def split(self, assignment: Assignment) -> Work:
         """The parts of a batch, as its spouts split it."""
-        parts = {item.name: list(item.spout.parts(assignment.metadata[item.name])) for item in self._topology.spouts}
-        invariant(all(parts.values()), "a spout split a batch into no part")
-        return Work(assignment=assignment, parts=parts)
 
-    def results(
-        self, run: Run, work: Work, *, name: str | None = None, only: Only | None = None
-    ) -> list[CommitterResult]:
-        """Process the batch, or `only` some tuples of it with reports under another run's `name`. Raises JobError where a job fails."""
-        reusable = self._reusable if all(count == 1 for count in work.counts.values()) else None
-        order = self._order(name or run.name, work, reusable.needed if reusable else {}, only)
-        small = len(order) <= ORDER_BYTES_MAX
-        with self._thread_properties(run, order if small else None):
-            # A bolt may run jobs of its own while it is called: those carry the order and the tag as well.
-            compiled = reusable.compiled if reusable and small else self._plan(work, None if small else order)
-            return [self._collect(run, counted) for counted in compiled.counted]
+    def results(self, runs: Sequence[Run], works: Sequence[Work]) -> list[list[CommitterResult]]:
+        """Process these runs in one go: for each run one result of each committer, in the order of the topology.
 
-    def emitted(self, run: Run, work: Work, spout: str, ranges: Ranges) -> pa.Table:
-        """Tuples as they leave a spout, before any bolt."""
-        _check(run)
-        order = self._order(f"{run.name}/shown", work, {}, {spout: ranges})
-        small = len(order) <= ORDER_BYTES_MAX
-        with self._thread_properties(run, order if small else None):
-            frame = self._compiler.leaf(spout, work.counts[spout], None if small else order)
-            return pa.Table.from_batches(_collect_batches(frame))
+        Runs of a wave share a tag, and all jobs have to carry it (`marked`). Raises JobError where a job fails, CancelledError.
+        """
 
-    def warm_up(self, compiled: Compiled) -> None:
-        """Run plans over nothing."""
-        for counted in compiled.counted:
-            _collect_batches(counted.frame)
+    def blame(self, reports: RunReports) -> Failure | None:
+        """A failure that a task reported: it knows better than the exception that may have followed from it."""
 
-    def _order(self, name: str, work: Work, needed: Mapping[str, Sequence[str]], only: Only | None) -> str:
-        spouts: dict[str, dict[str, Any]] = {
-            item.name: {
-                "metadata": work.assignment.metadata[item.name],
-                "parts": work.parts[item.name],
-                "needed": needed.get(item.name),
-            }
-            for item in self._topology.spouts
-        }
-        for spout, ranges in (only or {}).items():
-            spouts[spout]["only"] = ranges
-        return json.dumps({"run": name, "spouts": spouts}, separators=(",", ":"))
+    def outcome(self, run: Run, work: Work, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        """The verdict over a run whose jobs succeeded: Processed with its counts (`spans` are filled in by the executor), or Failed."""
 
-    def _plan(self, work: Work, order: str | None) -> Compiled:
-        return self._compiler.compile(work.counts, order)
+    def explain(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
+        """The last word on a run that failed *alone*: Failed with the source row where it can be named, or, with dead letters, Processed without it.
 
-    def _collect(self, run: Run, counted: Counted) -> CommitterResult:
-        _check(run)
-        try:
-            # Record batches of bounded size arrive one by one; Spark ends the job when they are larger than `spark.driver.maxResultSize`.
-            result = result_of(counted, _collect_batches(counted.frame))
-        except Exception as error:
-            # A failure that nothing else is known about belongs to the bolts, or to the committer's own sums where there are none.
-            raise JobError(self._bolt_names or counted.name) from error
-        if result.bytes > RESULTS_BYTES_MAX:
-            raise BatchDataError(
-                f"results exceed {RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
-                component=counted.name,
-            )
-        return result
-
-    @contextlib.contextmanager
-    def _thread_properties(self, run: Run, order: str | None) -> Iterator[None]:
-        """Mark the jobs of this thread as the attempt's. Worker threads are reused, so everything is taken off again."""
-        context: Any = self._spark.sparkContext
-        context.setLocalProperty(ORDER_PROPERTY, order)
-        context.setLocalProperty(_DESCRIPTION, f"{self._topology.name} batch {run.attempt}")
-        context.addJobTag(run.tag)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(Py4JError, OSError):
-                context.removeJobTag(run.tag)
-                context.setLocalProperty(ORDER_PROPERTY, None)
-                context.setLocalProperty(_DESCRIPTION, None)
+        `error` is what its jobs raised, None where `outcome` failed it. May run further jobs under the run's tag. Not called for cancelled runs.
+        """
 
 
-def _check(run: Run) -> None:
-    if run.cancelled.is_set():
+def check(runs: Sequence[Run]) -> None:
+    """Raise CancelledError where one of the runs is cancelled."""
+    if any(run.cancelled.is_set() for run in runs):
         raise CancelledError
 
 
-def _collect_batches(frame: Any) -> list[pa.RecordBatch]:
-    """All rows as Arrow batches of bounded size. The public `toArrow` asks for the schema again for every batch."""
+@contextlib.contextmanager
+def marked(spark: SparkSession, topology: str, runs: Sequence[Run], order: str | None) -> Iterator[None]:
+    """Mark the jobs of this thread as these runs', with what their tasks are to do. Worker threads are reused, so everything is taken off again."""
+    context: Any = spark.sparkContext
+    tags = {run.tag for run in runs}
+    named = f"batch {runs[0].attempt}" if len(runs) == 1 else f"batches {runs[0].attempt} to {runs[-1].attempt}"
+    context.setLocalProperty(ORDER_PROPERTY, order)
+    context.setLocalProperty(_DESCRIPTION, f"{topology} {named}")
+    for tag in tags:
+        context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, OSError):
+            for tag in tags:
+                context.removeJobTag(tag)
+            context.setLocalProperty(ORDER_PROPERTY, None)
+            context.setLocalProperty(_DESCRIPTION, None)
+
+
+def collect_batches(frame: Any) -> list[pa.RecordBatch]:
+    """All rows as Arrow batches of bounded size. The public `toArrow` asks for the schema again for every batch.
+
+    They arrive one by one; Spark ends the job when they are larger than `spark.driver.maxResultSize`.
+    """
     return list(frame._collect_as_arrow())

@@ -3,26 +3,30 @@
 Emitters learn their batch from a local property of the job, so a plan does not name the batch. Where every node of the physical plan is a pure
 function of its one input partition, one plan serves all batches of one part (`is_reusable`): Spark then analyses, optimises and generates code
 once a topology. Everything else (several parts, exchanges, tables, the current time, a bolt that runs jobs) is planned for each attempt anew.
+A wave has a plan of its own kind: its leaves tell the run of each tuple in a hidden column that the bolts do not see (`txtopo.spark.carrying`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TxtopoError
 from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_schema
+from txtopo.spark.carrying import NotCarriedError, carry, is_timeless
 from txtopo.spark.emitting import Emitter
 from txtopo.spark.failures import building_error
 from txtopo.topology.components import BoltComponent, Topology
 
+HIDDEN = "$run"
+"""Column of a wave's leaves: the number of the run in its wave."""
 _PURE_NODES = frozenset(
     {
         "WholeStageCodegen", "InputAdapter", "Range", "MapInArrow", "Coalesce", "ColumnarToRow", "Project", "Filter", "Generate", "Expand", "Sort",
@@ -63,56 +67,139 @@ class Compiler:
         self._schemas: dict[str, StructType] = {item.name: spark_schema(item.spout.fields) for item in topology.spouts}
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
 
-    def compile(self, parts: Mapping[str, int], order: str | None = None) -> Compiled:
-        """Plan a batch with so many parts by spout. Raises BatchDataError where a bolt raises. `order` is for what no local property can hold."""
-        streams = self._streams(parts, order)
+    def compile(
+        self, rows: Mapping[str, int], order: str | None = None, frames: Mapping[str, DataFrame] | None = None
+    ) -> Compiled:
+        """Plan a batch with so many source tasks by spout. Raises BatchDataError where a bolt raises.
+
+        `order` is for what no local property can hold, `frames` are the tuples of spouts that give a DataFrame.
+        """
+        streams = self.streams(rows, order, frames)
         return Compiled(
             counted=tuple(
                 count_frame(component, streams[component.input.source]) for component in self._topology.committers
             )
         )
 
+    def compile_wave(self, rows: Mapping[str, int], order: str | None = None) -> Compiled:
+        """Plan several batches in one. Raises NotCarriedError naming the bolt that would see more than its own batch."""
+        streams = self.carried_streams(rows, order, [component.input.source for component in self._topology.committers])
+        if all(count == 1 for count in rows.values()):
+            # Spark forgets behind Python functions, too, that one partition is one.
+            streams = {name: frame.coalesce(1) for name, frame in streams.items()}
+        return Compiled(
+            counted=tuple(
+                count_frame(component, streams[component.input.source], HIDDEN)
+                for component in self._topology.committers
+            )
+        )
+
     def check(self) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or BatchDataError."""
-        streams = self._streams(dict.fromkeys(self._schemas, 1), None)
-        for bolt in self._topology.bolts:
-            if bolt.fields is not None:
-                _compare(bolt.name, bolt.fields, streams[bolt.name].schema, self._named(bolt.name))
+        streams = self.streams(self._one_task)
+        for bolt in self._topology.frame_bolts:
+            if bolt.fields is not None and bolt.name in streams:
+                compare_fields(bolt.name, bolt.fields, streams[bolt.name].schema, self._named(bolt.name))
 
     def reusable(self) -> tuple[Reusable | None, Mapping[str, list[str]]]:
         """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the columns read, by spout."""
-        scheduler = self._spark.sparkContext._jsc.sc().dagScheduler()
-        jobs_before = scheduler.numTotalJobs()
-        compiled = self.compile(dict.fromkeys(self._schemas, 1))
-        executions = [counted.frame._jdf.queryExecution() for counted in compiled.counted]
-        names = set().union(*(_referenced(execution.optimizedPlan()) for execution in executions))
-        needed = {
-            item.name: [name for name in item.spout.fields.names if name.lower() in names]
-            for item in self._topology.spouts
-        }
-        if scheduler.numTotalJobs() != jobs_before or not all(is_reusable(execution) for execution in executions):
+        jobs_before = self._jobs_so_far()
+        compiled = self.compile(self._one_task)
+        needed = self._needed(compiled)
+        if (
+            self._jobs_so_far() != jobs_before
+            or any(item.spout.emits_frame for item in self._topology.spouts)
+            or not all(is_reusable(counted.frame) for counted in compiled.counted)
+        ):
             return None, needed
         return Reusable(compiled=compiled, needed=needed), needed
 
-    def _streams(self, parts: Mapping[str, int], order: str | None) -> dict[str, DataFrame]:
-        streams = {item.name: self.leaf(item.name, parts[item.name], order) for item in self._topology.spouts}
-        for bolt in self._topology.bolts:
-            streams[bolt.name] = _call(bolt, [streams[subscription.source] for subscription in bolt.inputs])
+    def reusable_wave(self) -> Reusable | None:
+        """One plan for all waves of one task a spout, None where each needs its own. Raises NotCarriedError where there can be no waves."""
+        compiled = self.compile_wave(self._one_task)
+        if not all(is_reusable(counted.frame) for counted in compiled.counted):
+            return None
+        return Reusable(compiled=compiled, needed=self._needed(compiled))
+
+    def streams(
+        self, rows: Mapping[str, int], order: str | None = None, frames: Mapping[str, DataFrame] | None = None
+    ) -> dict[str, DataFrame]:
+        """By name: the tuples of every spout, and of every DataFrame bolt with no tuple bolt before it."""
+        streams = {item.name: self.leaf(item.name, rows[item.name], order) for item in self._topology.spouts}
+        streams.update(frames or {})
+        for bolt in self._bolts_on_frames():
+            streams[bolt.name] = call_bolt(bolt, [streams[subscription.source] for subscription in bolt.inputs])
         return streams
 
-    def leaf(self, spout: str, parts: int, order: str | None) -> DataFrame:
-        """The tuples of a spout, before any bolt."""
+    def carried_streams(
+        self, rows: Mapping[str, int], order: str | None, wanted: Iterable[str]
+    ) -> dict[str, DataFrame]:
+        """The streams in `wanted` with the column HIDDEN behind their own. Raises NotCarriedError naming a bolt that rules that out."""
+        leaves: dict[str, DataFrame] = {}
+        for item in self._topology.spouts:
+            if item.spout.emits_frame:
+                raise NotCarriedError(f"spout {item.name} gives a DataFrame that does not tell the batch of a row")
+            if HIDDEN in map(str.lower, item.spout.fields.names):
+                raise NotCarriedError(f"spout {item.name} has a field that is called {HIDDEN}")
+            leaves[item.name] = self.leaf(item.name, rows[item.name], order, HIDDEN)
+        streams = {name: leaf.drop(HIDDEN) for name, leaf in leaves.items()}
+        ways: dict[str, list[str]] = {name: [] for name in leaves}
+        spout_of = {name: name for name in leaves}
+        for bolt in self._bolts_on_frames():
+            if len(bolt.inputs) > 1:
+                raise NotCarriedError(f"bolt {bolt.name} reads several streams")
+            source, jobs_before = bolt.inputs[0].source, self._jobs_so_far()
+            streams[bolt.name] = call_bolt(bolt, [streams[source]])
+            if self._jobs_so_far() != jobs_before:
+                # What it read may stand in its plan as a literal, which no walk over the plan can see.
+                raise NotCarriedError(f"bolt {bolt.name} runs a Spark job while it is called")
+            ways[bolt.name] = [*ways[source], bolt.name]
+            spout_of[bolt.name] = spout_of[source]
+        return {name: _carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
+
+    def leaf(self, spout: str, rows: int, order: str | None, hidden: str | None = None) -> DataFrame:
+        """The tuples of a spout, before any bolt, by so many source tasks; with the number of their run in the column `hidden`, if there is to be one."""
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = Emitter(
-            name=spout, spout=component.spout, code_hash=self._code_hash, reports=self._reports, order=order
+            name=spout,
+            spout=component.spout,
+            code_hash=self._code_hash,
+            reports=self._reports,
+            order=order,
+            hidden=hidden,
         )
 
         def emit(batches: Any) -> Any:
             return emitter(batches)
 
-        leaf = self._spark.range(0, parts, 1, min(parts, self._slices_max)).mapInArrow(emit, self._schemas[spout])
+        schema = self._schemas[spout]
+        if hidden is not None:
+            schema = StructType([*schema.fields, StructField(hidden, IntegerType(), nullable=False)])
+        leaf = self._spark.range(0, rows, 1, min(rows, self._slices_max)).mapInArrow(emit, schema)
         # Spark forgets behind mapInArrow that one partition is one; told again, it groups without an exchange.
-        return leaf.coalesce(1) if parts == 1 else leaf
+        return leaf.coalesce(1) if rows == 1 else leaf
+
+    @property
+    def _one_task(self) -> dict[str, int]:
+        return dict.fromkeys(self._schemas, 1)
+
+    def _bolts_on_frames(self) -> Iterator[BoltComponent]:
+        known = set(self._schemas)
+        for bolt in self._topology.frame_bolts:
+            if all(subscription.source in known for subscription in bolt.inputs):
+                known.add(bolt.name)
+                yield bolt
+
+    def _jobs_so_far(self) -> int:
+        return int(self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+    def _needed(self, compiled: Compiled) -> dict[str, list[str]]:
+        plans = [counted.frame._jdf.queryExecution().optimizedPlan() for counted in compiled.counted]
+        names = set().union(*(_referenced(plan) for plan in plans))
+        return {
+            item.name: [name for name in item.spout.fields.names if name.lower() in names]
+            for item in self._topology.spouts
+        }
 
     def _named(self, source: str) -> set[str]:
         named: set[str] = set()
@@ -122,15 +209,30 @@ class Compiler:
         return named
 
 
-def is_reusable(execution: Any) -> bool:
-    """Is every node of this JVM QueryExecution a pure function of one partition, with nothing that Spark fixed while planning?"""
-    plan = execution.executedPlan()
-    if not plan.subqueriesAll().isEmpty() or _BATCH_BOUND.search(execution.analyzed().toString()):
+def is_reusable(frame: DataFrame) -> bool:
+    """Is every node of its physical plan a pure function of one partition, with nothing that Spark fixed while planning?"""
+    execution: Any = frame._jdf.queryExecution()
+    plan, analysed = execution.executedPlan(), execution.analyzed()
+    if not plan.subqueriesAll().isEmpty() or not is_timeless(analysed, frame.sparkSession):
+        return False
+    if _BATCH_BOUND.search(analysed.toString()):
         return False
     return all(node.nodeName().partition(" ")[0] in _PURE_NODES for node in _nodes(plan))
 
 
-def _call(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
+def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:
+    """A stream with HIDDEN, carried bolt by bolt so that the first one that rules it out can be named."""
+    for bolt in way:
+        try:
+            found = carry(streams[bolt], leaf, HIDDEN)
+        except NotCarriedError as error:
+            raise NotCarriedError(f"bolt {bolt} {error}") from error
+    return found if way else carry(streams[name], leaf, HIDDEN)
+
+
+def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
+    """What a bolt makes of its inputs. Raises BatchDataError naming its line where it raises, TopologyError where it makes no DataFrame."""
+    """What a bolt makes of its inputs. Raises BatchDataError naming the bolt and the user's line, TopologyError where it makes no DataFrame."""
     try:
         if len(inputs) == 1:
             made = bolt.function(inputs[0])
@@ -147,7 +249,9 @@ def _call(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
     return made
 
 
-def _compare(bolt: str, declared: Fields, actual: StructType, named: set[str]) -> None:
+def compare_fields(bolt: str, declared: Fields, actual: StructType, named: set[str]) -> None:
+    """Raise TopologyError where a bolt returns other fields than it declares, or two of a name that is `named`."""
+    """Compare what a bolt declares with what it returns; `named` are fields that something behind it names besides. Raises TopologyError."""
     found: dict[str, DataType] = {field.name: field.dataType for field in actual.fields}
     wanted = {field.name: field.dataType for field in spark_schema(declared).fields}
     for name, declared_type in wanted.items():

@@ -1,15 +1,32 @@
-"""What tasks report about the parts they read, kept by key so that a rerun changes nothing (docs/protocol.md, K4)."""
+"""What tasks report about the parts they read and the tuples they passed on, kept by key so that a rerun changes nothing (docs/protocol.md, K4)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.accumulators import AccumulatorParam
 
 from txtopo.core.values import Failure, RejectedRow
+from txtopo.tuples.message import TaskReport
+
+
+class Keyed(Protocol):
+    """What can be reported: who says it, and what must be the same each time it is said."""
+
+    @property
+    def run(self) -> str:
+        """Which run this belongs to; reports of others, e.g. of zombie tasks (K1), are dropped."""
+
+    @property
+    def key(self) -> Hashable:
+        """Whose report it is within the run."""
+
+    @property
+    def content(self) -> object:
+        """What a rerun must repeat: everything but where it ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +68,38 @@ class Report:
         return self.read, self.rejects, self.failure, self.code_hash, self.version
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TupleReport:
+    """One tuple task of one run, as it saw itself, and what it ran on."""
+
+    task: TaskReport
+    graph: str
+    """Which graph of the topology the task is in; a component may be in several."""
+    code_hash: bytes
+    version: str
+    """Fingerprint of the task's txtopo sources."""
+    host: str
+
+    @property
+    def run(self) -> str:
+        return self.task.run
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.graph, self.task.component, self.task.index
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What a rerun must repeat: everything but where it ran."""
+        return self.task, self.code_hash, self.version
+
+
 class Reports:
     """The driver's end of the accumulator: reports of the runs that are open, each once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[str, dict[tuple[str, int], list[Report]]] = {}
+        self._open: dict[str, dict[Any, list[Any]]] = {}
         self._received: dict[str, int] = {}
 
     def open(self, run: str) -> None:
@@ -65,15 +108,15 @@ class Reports:
             self._open[run] = {}
             self._received[run] = 0
 
-    def receive(self, reports: Sequence[Report]) -> None:
-        """Keep reports of open runs: one that says the same as an earlier one of its part is dropped, another is kept beside it."""
+    def receive(self, reports: Sequence[Keyed]) -> None:
+        """Keep reports of open runs: one that says the same as an earlier one with its key is dropped, another is kept beside it."""
         with self._lock:
             for report in reports:
-                parts = self._open.get(report.run)
-                if parts is None:
+                found = self._open.get(report.run)
+                if found is None:
                     continue
                 self._received[report.run] += 1
-                known = parts.setdefault(report.key, [])
+                known = found.setdefault(report.key, [])
                 if all(report.content != other.content for other in known):
                     known.append(report)
 
@@ -82,13 +125,13 @@ class Reports:
         with self._lock:
             return self._received.get(run, 0)
 
-    def so_far(self, run: str) -> dict[tuple[str, int], list[Report]]:
+    def so_far(self, run: str) -> dict[Any, list[Any]]:
         """The reports of an open run until now; it stays open."""
         with self._lock:
             return {key: list(found) for key, found in self._open.get(run, {}).items()}
 
-    def take(self, run: str) -> dict[tuple[str, int], list[Report]]:
-        """Close a run and return its reports by (spout, part); more than one for a part is a conflict. Nothing is kept."""
+    def take(self, run: str) -> dict[Any, list[Any]]:
+        """Close a run and return its reports by key; more than one with a key is a conflict. Nothing is kept."""
         with self._lock:
             self._received.pop(run, None)
             return self._open.pop(run, {})

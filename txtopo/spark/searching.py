@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.core.values import Failure
 from txtopo.spark.bisecting import Ranges, first_bad
-from txtopo.spark.jobs import JobError, Jobs, Run, Work
+from txtopo.spark.jobs import JobError, Judge, Run, Work
 from txtopo.spark.reports import Reports
 from txtopo.spark.verdict import PartReports, emitter_failure
 from txtopo.topology.components import Position, SpoutComponent, Topology
+from txtopo.tuples.frames import one_line, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NUMBER_MAX = 2**62
 """More than any part has tuples: a range from here on emits nothing, and has the part read to its end."""
 REMEMBERED_MAX = 256
 """Batches whose bad row is remembered for their next attempt."""
-VALUE_CHARACTERS_MAX = 80
-ROW_CHARACTERS_MAX = 1000
 
-Judge = Callable[[Exception, Run, PartReports], Failure]
-"""Tells whose fault an exception of a run is."""
+Only = Mapping[str, Ranges]
+"""By spout: the tuples that it emits; a spout that is not named emits all."""
+
+
+class Pieces(Protocol):
+    """Jobs that can run over some of a batch's tuples."""
+
+    def results(self, runs: Sequence[Run], works: Sequence[Work], *, name: str, only: Only) -> Any:
+        """Process `only` some tuples of one run, with reports under another `name`."""
+
+    def emitted(self, run: Run, work: Work, spout: str, ranges: Ranges) -> pa.Table:
+        """Tuples as they leave a spout, before any bolt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +63,7 @@ class BadRows:
     """Finds the bad row of a batch that failed, and remembers it, so that the next attempt needs one run to make sure. Thread-safe."""
 
     def __init__(
-        self, topology: Topology, jobs: Jobs, reports: Reports, judge: Judge, columns: Mapping[str, list[str]]
+        self, topology: Topology, jobs: Pieces, reports: Reports, judge: Judge, columns: Mapping[str, list[str]]
     ) -> None:
         """`columns` are those to show, by spout."""
         self._topology = topology
@@ -82,6 +94,8 @@ class BadRows:
             return known[1], ""
         why = ""
         for item in self._topology.spouts:
+            if not work.parts[item.name]:
+                continue
             row, why = _find_in(item, search, work)
             if row is not None:
                 self._remembered[txid] = (digest, row)
@@ -117,7 +131,7 @@ class BadRows:
 class _Search:
     """The runs of one search, each under a name of its own: what they report is no part of the attempt's verdict."""
 
-    def __init__(self, jobs: Jobs, reports: Reports, judge: Judge, run: Run, work: Work) -> None:
+    def __init__(self, jobs: Pieces, reports: Reports, judge: Judge, run: Run, work: Work) -> None:
         self._jobs = jobs
         self._reports = reports
         self._judge = judge
@@ -137,7 +151,7 @@ class _Search:
         self._reports.open(name)
         error: Exception | None = None
         try:
-            self._jobs.results(self._run, self._work, name=name, only=only)
+            self._jobs.results([self._run], [self._work], name=name, only=only)
         except Exception as raised:
             error = raised
         reports = self._reports.take(name)
@@ -164,30 +178,3 @@ def _find_in(item: SpoutComponent, search: _Search, work: Work) -> tuple[BadRow 
     if found is None:
         return None, "no single row does it, only several together"
     return BadRow(spout=item.name, part=found[0], number=found[1]), ""
-
-
-def shown(values: Mapping[str, Any]) -> str:
-    """A row for people, in one line and not endless: `carrier='AA', distance=0`.
-
-    >>> shown({"carrier": "AA", "distance": None})
-    "carrier='AA', distance=NULL"
-    """
-    return _cut(
-        ", ".join(f"{name}={_cut(_value(value), VALUE_CHARACTERS_MAX)}" for name, value in values.items()),
-        ROW_CHARACTERS_MAX,
-    )
-
-
-def one_line(text: str) -> str:
-    """The text without line ends."""
-    return " ".join(text.splitlines())
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return repr(value) if isinstance(value, str | bytes) else str(value)
-
-
-def _cut(text: str, characters_max: int) -> str:
-    return text if len(text) <= characters_max else f"{text[:characters_max]}…"

@@ -52,7 +52,7 @@ def module_of(topology: Topology) -> ModuleType | None:
 def package_version() -> str:
     """Fingerprint of the txtopo sources that run in tasks, as found by this process: driver and tasks must agree (R12)."""
     digest = hashlib.sha256()
-    for room in ("core", "topology", "spouts", "spark"):
+    for room in ("core", "topology", "spouts", "tuples", "spark"):
         for path in sorted((PACKAGE / room).glob("*.py")):
             digest.update(f"{room}/{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]

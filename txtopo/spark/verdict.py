@@ -144,7 +144,7 @@ def _lost_rows(topology: Topology, reports: Sequence[Report], results: Sequence[
 
 def _between(topology: Topology, source: str) -> list[str]:
     """The bolts between a spout and a committer with what they declare, the last one first."""
-    bolts = {bolt.name: bolt for bolt in topology.bolts}
+    bolts = {bolt.name: bolt for bolt in topology.frame_bolts}
     found = []
     while source in bolts:
         found.append(f"{source} declares rows={bolts[source].rows!r}")
@@ -154,7 +154,7 @@ def _between(topology: Topology, source: str) -> list[str]:
 
 def _path(topology: Topology, source: str) -> tuple[str, str] | None:
     """The spout behind a stream, and `same` or `fewer` for the rows on the way; None where a bolt promises nothing or joins."""
-    bolts = {bolt.name: bolt for bolt in topology.bolts}
+    bolts = {bolt.name: bolt for bolt in topology.frame_bolts}
     promise = "same"
     while source in bolts:
         bolt = bolts[source]

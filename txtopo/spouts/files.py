@@ -94,6 +94,9 @@ class FileSpout(Spout):
     def warm_up(self) -> None:
         import txtopo.spouts.csv_reading  # noqa: F401
 
+    def batch_bytes(self, metadata: Metadata) -> int:
+        return sum(int(file["size"]) for file in metadata["files"])
+
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
         return tuple(Input(path=file["path"], fingerprint=bytes.fromhex(file["sha256"])) for file in metadata["files"])
 

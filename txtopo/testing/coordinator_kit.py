@@ -132,7 +132,7 @@ def lead(epoch: int, *, incarnation: str = INCARNATION) -> Lead:
     )
 
 
-def plan(txid: int, file: str = "a.csv", *, padding: int = 0) -> Plan:
+def plan(txid: int, file: str = "a.csv", *, padding: int = 0, cut: int = 0) -> Plan:
     """A plan of one file."""
     metadata = {"files": {"path": file, "padding": "x" * padding}}
     return Plan(
@@ -141,6 +141,7 @@ def plan(txid: int, file: str = "a.csv", *, padding: int = 0) -> Plan:
         txid=txid,
         previous_digest=genesis_digest(TOPOLOGY, INCARNATION),
         metadata=metadata,
+        cut=cut,
     )
 
 
@@ -149,8 +150,8 @@ def identity(host: str = "one") -> Identity:
     return Identity(host=host, pid=7, since="2026-01-01T00:00:00Z", nonce=str(uuid.uuid4()))
 
 
-def leading(session: CoordinatorSession, epoch: int) -> TopologyCoordinator:
-    coordinator = TopologyCoordinator(session, TOPOLOGY)
+def leading(session: CoordinatorSession, epoch: int, *, opaque: bool = False) -> TopologyCoordinator:
+    coordinator = TopologyCoordinator(session, TOPOLOGY, opaque=opaque)
     coordinator.write_epoch(lead(epoch), "cluster")
     return coordinator
 

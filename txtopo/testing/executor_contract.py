@@ -100,11 +100,7 @@ class ExecutorContract:
         """Process all of them as one wave."""
         executor = self.make_executor(topology)
         executor.start()
-        wave = [
-            Assignment(attempt=TransactionAttempt(txid, attempt), metadata=metadata)
-            for txid, metadata in enumerate(planned, 1)
-        ]
-        return list(executor.process(wave))
+        return list(executor.process(_assignments(planned, attempt)))
 
     def one(self, folder: Path, **options: Any) -> Processed:
         """Process all files of the folder as one batch that must succeed."""
@@ -217,6 +213,49 @@ class ExecutorContract:
         assert [outcome.attempt for outcome in outcomes] == [TransactionAttempt(txid, 4) for txid in (1, 2, 3)]
         for outcome, path in zip(outcomes, paths, strict=True):
             assert isinstance(outcome, Processed)
+            self.check_counts(outcome, [path])
+
+    def test_a_wave_gives_the_same_outcomes_as_its_attempts_alone(self, tmp_path: Path) -> None:
+        """Each txid keeps its own counts, rejected records and rows, whichever others are in its wave; one without rows has its empty results."""
+        for number, rows in enumerate((3, 0, 40, 1, 7, 0, 12)):
+            lines = [f"shop{at % 4},2024-01-{at % 9 + 1:02},{at}.25,{at * number}" for at in range(rows)]
+            rejected = [",,,", ",,,many"][: min(number, rows)]
+            _write(tmp_path / f"{number}.csv", HEADER, *lines, *rejected)
+        topology = self.topology(tmp_path, rejected_max=0.9)
+        planned = plan_batches(topology)
+        executor = self.make_executor(topology)
+        executor.start()
+
+        first = executor.process(_assignments(planned[:2], 0))
+        together = executor.process(_assignments(planned, 1))
+        alone = [executor.process([assignment])[0] for assignment in _assignments(planned, 2)]
+
+        assert len(first) == 2 and len(together) == len(alone) == 7
+        for one, other in zip(together, alone, strict=True):
+            assert isinstance(one, Processed) and isinstance(other, Processed)
+            assert one.attempt == TransactionAttempt(other.attempt.txid, 1)
+            assert one.results[0].rows.equals(other.results[0].rows)
+            assert one.results[0].arrived == other.results[0].arrived == one.read - one.rejected
+            assert (one.read, one.rejected_rows, one.edges) == (other.read, other.rejected_rows, other.edges)
+
+    def test_a_bad_batch_in_a_wave_fails_alone_and_its_neighbours_are_processed(self, tmp_path: Path) -> None:
+        """One bad file never makes its neighbours look bad: its failure is the one that it has alone."""
+        paths = [_write(tmp_path / f"{name}.csv", HEADER, f"{name},2024-01-01,1.00,1") for name in "abcd"]
+        bad = _write(tmp_path / "z.csv", HEADER, "e,2024-01-01,1.00,many")
+        topology = self.topology(tmp_path)
+        planned = plan_batches(topology)
+        executor = self.make_executor(topology)
+        executor.start()
+        executor.process(_assignments(planned[:2], 0))
+
+        *good, failed = executor.process(_assignments(planned, 1))
+        (alone,) = executor.process(_assignments(planned, 2)[-1:])
+
+        assert isinstance(failed, Failed) and isinstance(alone, Failed)
+        assert failed.failure == alone.failure
+        assert failed.failure.position == f"{bad}:2"
+        for outcome, path in zip(good, paths, strict=True):
+            assert isinstance(outcome, Processed), outcome
             self.check_counts(outcome, [path])
 
     def test_records_that_do_not_parse_are_kept_beside_the_counts_of_all_others(self, tmp_path: Path) -> None:
@@ -384,6 +423,13 @@ class ExecutorContract:
 
         assert isinstance(outcomes[0], Processed)
         assert executor.progress(TransactionAttempt(99, 0)) == 0
+
+
+def _assignments(planned: Sequence[Mapping[str, Any]], attempt: int) -> list[Assignment]:
+    return [
+        Assignment(attempt=TransactionAttempt(txid, attempt), metadata=metadata)
+        for txid, metadata in enumerate(planned, 1)
+    ]
 
 
 def _write(path: Path, *lines: str) -> Path:

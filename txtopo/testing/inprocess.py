@@ -23,15 +23,16 @@ from txtopo.core.values import (
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment
 from txtopo.spouts.rejecting import too_many_rejected
-from txtopo.testing.aggregating import Aggregator, Overflow
+from txtopo.testing.local_tuples import LocalTuples, is_tuple_topology
 from txtopo.topology.components import Tally, Topology
+from txtopo.tuples.aggregating import Aggregator, Overflow
 
 Faults = Callable[[TransactionAttempt], None]
 """Called before each part of an attempt is read; may block, or raise BatchDataError (data) or OSError (infrastructure)."""
 
 
-class _Cancelled(Exception):
-    """The attempt was cancelled."""
+class _Cancelled(BaseException):
+    """The attempt was cancelled; nobody takes it for a mistake of a spout or a bolt."""
 
 
 class _Run:
@@ -47,14 +48,15 @@ class InProcessExecutor:
 
     def __init__(self, topology: Topology, code_hash: bytes, *, faults: Faults | None = None) -> None:
         """`code_hash` is what every attempt reports (R12)."""
-        if topology.bolts:
-            names = ", ".join(bolt.name for bolt in topology.bolts)
+        if topology.frame_bolts:
+            names = ", ".join(bolt.name for bolt in topology.frame_bolts)
             raise TopologyError(
                 f"the in-process executor has no DataFrames: take out the bolts {names}, or run it on Spark"
             )
         self._topology = topology
         self._code_hash = code_hash
         self._faults = faults
+        self._tuples = LocalTuples(topology, code_hash) if is_tuple_topology(topology) else None
         self._lock = threading.Lock()
         self._runs: dict[TransactionAttempt, _Run] = {}
         self._closed = False
@@ -124,6 +126,8 @@ class InProcessExecutor:
             return Failed(attempt=assignment.attempt, failure=failure)
 
     def _process(self, assignment: Assignment, run: _Run) -> Outcome:
+        if self._tuples is not None:
+            return self._tuples.process(assignment, lambda batches: self._watched(assignment, run, batches))
         started_s = time.monotonic()
         component = self._topology.spouts[0]
         committers = self._topology.committers
@@ -176,6 +180,16 @@ class InProcessExecutor:
                 run.progress += 1
                 yield batch
             run.progress += 1
+
+    def _watched(
+        self, assignment: Assignment, run: _Run, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        if self._faults is not None:
+            self._faults(assignment.attempt)
+        for batch in batches:
+            self._check(run)
+            run.progress += 1
+            yield batch
 
     def _check(self, run: _Run) -> None:
         if run.cancelled.is_set():

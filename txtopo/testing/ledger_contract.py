@@ -20,6 +20,7 @@ from txtopo.core.values import (
 from txtopo.errors import Fenced, Halted, InvariantBroken, PostgresUnavailable
 from txtopo.ports import AttemptStart, LedgerEntry
 from txtopo.testing.commit_contract import CommitContract
+from txtopo.testing.dead_letter_contract import DeadLetterContract
 from txtopo.testing.ledger_driver import (
     CODE,
     FIELDS,
@@ -32,6 +33,7 @@ from txtopo.testing.ledger_driver import (
     result_of,
 )
 from txtopo.testing.order_contract import OrderContract
+from txtopo.testing.own_committer_contract import OwnCommitterContract
 from txtopo.testing.quarantine_contract import QuarantineContract, RejectContract
 from txtopo.testing.redo_contract import RedoContract
 from txtopo.topology.components import CommitterComponent, Subscription
@@ -352,7 +354,9 @@ class LedgerContract(
     MirrorContract,
     AttemptContract,
     CommitContract,
+    OwnCommitterContract,
     RejectContract,
+    DeadLetterContract,
     QuarantineContract,
     RedoContract,
     OrderContract,

@@ -18,6 +18,7 @@ from txtopo.core.plan import Plan
 from txtopo.core.values import (
     CommitOutcome,
     CommitterResult,
+    DeadLetter,
     Lead,
     Processed,
     Quarantine,
@@ -64,6 +65,21 @@ class LedgerWorld(Protocol):
     def rejected(self, txid: int) -> list[Row]:
         """Rows (spout, path, line, reason, raw, raw_bytes) of a batch's rejected records, by line."""
 
+    def dead_letters(self, txid: int) -> list[Row]:
+        """Rows (spout, position, component, reason, raw) of a batch's dead letters, by position."""
+
+    def counts(self, txid: int) -> dict[str, Row]:
+        """Arrived, counted, results, written and ignored of a batch, by committer."""
+
+    def edges(self, txid: int) -> dict[str, Row]:
+        """Sent and received of a batch, by edge."""
+
+    def make_table(self, name: str, columns: str) -> None:
+        """Make a table of the user's own in schema public."""
+
+    def own_rows(self, name: str) -> list[Row]:
+        """Rows of a table of the user's own into which committers insert one row a statement, sorted."""
+
     def ledger_row(self, txid: int) -> Row | None:
         """State, reason, redo_of, number of rejected records of a batch; None: it is not in the ledger."""
 
@@ -109,6 +125,12 @@ def rejected_row(line: int, **other: Any) -> RejectedRow:
     """A record that did not parse; `other` overrides."""
     values = {"spout": "spout", "path": "/in/1.csv", "reason": "distance: no int", "raw": b"AA,JFK,x", "raw_bytes": 8}
     return RejectedRow(line=line, **{**values, **other})
+
+
+def dead_letter(position: str = "/in/1.csv:4", **other: Any) -> DeadLetter:
+    """A record that a bolt failed on; `other` overrides."""
+    values = {"spout": "spout", "component": "split", "reason": "bolts.py:7: ValueError: no", "raw": b"AA,JFK,7"}
+    return DeadLetter(position=position, **{**values, **other})
 
 
 class Driver:

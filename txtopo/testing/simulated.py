@@ -9,7 +9,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txtopo import faults
@@ -22,7 +22,7 @@ from txtopo.core.events import End
 from txtopo.core.state import Rules, State, first_state
 from txtopo.faults import CrashPoint
 from txtopo.lanes import Lane, Work
-from txtopo.leading import Identity, take_lead
+from txtopo.leading import Identity, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Executor
 from txtopo.runner import Runner, World
@@ -152,6 +152,7 @@ class SimulatedDriver:
         identity = Identity(
             topology=self.topology.name, owner_nonce=str(uuid.UUID(int=chance.getrandbits(128))), new_incarnation=str(uuid.UUID(int=chance.getrandbits(128))),
             code_hash=self.code_hash, host="simulated", pid=1, application="simulated", description=self.topology.describe(), epoch_seen=1 << 60,
+            opaque=is_opaque(self.topology),
         )  # fmt: skip
         election = Election(
             session,
@@ -159,13 +160,13 @@ class SimulatedDriver:
             Candidate(host=identity.host, pid=identity.pid, since="-", nonce=identity.owner_nonce),
         )
         election.enter()
-        coordinator = TopologyCoordinator(session, self.topology.name)
+        coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
         leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
         ledger.prepare_targets(leadership.lead, self.topology.committers)
         planner = Planner(
-            lead=leadership.lead, spout=self.topology.spouts[0], coordinator=coordinator, ledger=ledger, clock=self.stores.clock, once=self.once,
+            lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=self.stores.clock, once=self.once,
             say=self.said.append, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
-            committers=self.topology.committers,
+            committers=self.topology.committers, config=self.topology.config, last_txid=leadership.last_txid, opaque=identity.opaque,
         )  # fmt: skip
         planner.open(leadership.reconciled.plans)
         executor = self.make_executor(self.topology, self.code_hash)
@@ -176,9 +177,10 @@ class SimulatedDriver:
         )  # fmt: skip
         reconciled = leadership.reconciled
         state = first_state(
-            self.rules, self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
+            replace(self.rules, opaque=identity.opaque), self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
             mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
                 one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
+            last_digest=leadership.last_digest,
         )  # fmt: skip
         return Runner(world).run(state, leadership.requests)
 

@@ -21,9 +21,7 @@ class CommitTransaction(Protocol):
     def attempt(self) -> TransactionAttempt:
         """The attempt being committed."""
 
-    def execute(
-        self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
-    ) -> Sequence[Sequence[Any]]:
+    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[Sequence[Any]]:
         """Run one statement with bound parameters (`%s`, `%(name)s`) and return its rows, none where it has none.
 
         Raises BatchDataError, naming the committer, where the statement fails on data or would end the database transaction.
@@ -67,7 +65,7 @@ class BatchCommitter(CommitterBolt):
         """Take in one tuple; by default it becomes a result row as it is."""
         self.collector.emit(tup.values)
 
-    def finish_batch(self) -> None:  # noqa: B027 - most emit in `execute`
+    def finish_batch(self) -> None:
         """All tuples of the batch have come to this task."""
 
     @abstractmethod

@@ -1,49 +1,90 @@
-"""What can be wrong with a single component before it is connected: its type, its parameters, its groupings."""
+"""What can be wrong with a single component before it is connected: its type, its parameters, its number of tasks, its settings."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txtopo.errors import TopologyError
+from txtopo.core.fields import Fields
+from txtopo.core.plan import canonical
+from txtopo.errors import TopologyError, TopologyTypeError
+from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterBolt, Spout
+from txtopo.topology.guarantees import EFFECTS, SPOUT_KINDS
+from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, RichBolt, TupleBolt
 
 ROWS = ("same", "fewer", "any")
-COMMITTER_GROUPINGS = ("fields", "shuffle", "none", "local_or_shuffle")
+TASKS_MAX = 4096
+"""Tasks of one component: every task reports to every task behind it."""
+COUNTING_GROUPINGS = ("fields", "shuffle", "none", "local_or_shuffle", "local_first", "load_aware", "global")
+"""What a committer that counts takes; global only where it gets tuples."""
 REFUSED_GROUPINGS = {
     "global": "its rows are counted in parallel and meet at the commit, so one task for all would only be slower; use shuffle_grouping",
     "all": "every task would get every row and count it again; use shuffle_grouping",
-    "direct": "no bolt in front of it can name a task; use fields_grouping or shuffle_grouping",
-    "partial_key": "it is not supported for committer bolts; use fields_grouping",
-    "custom": "it is not supported for committer bolts; use fields_grouping or shuffle_grouping",
+    "direct": "who emits would name the task, and its counts are the same in any; use fields_grouping or shuffle_grouping",
+    "partial_key": "two tasks would count each key, and both meet at the commit anyway; use fields_grouping",
+    "custom": "a grouping of one's own may drop a row or give it twice, and the counts would be wrong; use fields_grouping or shuffle_grouping",
 }
 
 
 def check_spout(name: str, spout: object) -> Spout:
-    """The spout, or TopologyError where it is something else."""
-    if isinstance(spout, Spout):
-        return spout
-    hint = "; use an instance, not the class" if isinstance(spout, type) else ""
-    raise TopologyError(f"spout {name!r}: {_kind(spout)} is no Spout such as FileSpout{hint}")
+    """The spout, or TopologyError where it is something else or declares no fields."""
+    if not isinstance(spout, Spout):
+        hint = "; use an instance, not the class" if isinstance(spout, type) else ""
+        raise TopologyTypeError(f"spout {name!r}: {_kind(spout)} is no Spout such as FileSpout{hint}")
+    fields = getattr(spout, "fields", None)
+    if not isinstance(fields, Fields) or not fields.items:
+        raise TopologyError(
+            f"spout {name!r}: {type(spout).__name__} has no output: its `fields` must declare at least one field"
+        )
+    if spout.kind not in SPOUT_KINDS:
+        raise TopologyError(f"spout {name!r}: kind={spout.kind!r} is none of {', '.join(SPOUT_KINDS)}")
+    return spout
 
 
 def check_committer(name: str, bolt: object) -> CommitterBolt:
     """The committer bolt, or TopologyError where it is something else."""
-    if isinstance(bolt, CommitterBolt):
-        return bolt
-    hint = "; a function is set with set_bolt" if callable(bolt) and not isinstance(bolt, type) else ""
-    raise TopologyError(f"committer bolt {name!r}: {_kind(bolt)} is no CommitterBolt such as CountCommitter{hint}")
+    if isinstance(bolt, TupleBolt):
+        raise TopologyTypeError(f"committer bolt {name!r}: a tuple bolt is set with set_bolt")
+    if not isinstance(bolt, CommitterBolt):
+        hint = "; a function is set with set_bolt" if callable(bolt) else ""
+        if isinstance(bolt, type):
+            hint = "; use an instance, not the class"
+        raise TopologyTypeError(
+            f"committer bolt {name!r}: {_kind(bolt)} is no CommitterBolt such as CountCommitter{hint}"
+        )
+    if bolt.effects not in EFFECTS:
+        raise TopologyError(f"committer bolt {name!r}: effects={bolt.effects!r} is none of {', '.join(EFFECTS)}")
+    if isinstance(bolt, BatchCommitter):
+        check_config(f"committer bolt {name!r}", bolt.config)
+    return bolt
+
+
+def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
+    """The tuple bolt, or TopologyError where it is of no kind that can run."""
+    if not isinstance(bolt, BasicBolt | RichBolt | BatchBolt | ArrowBolt):
+        raise TopologyTypeError(
+            f"bolt {name!r}: {type(bolt).__name__} is a TupleBolt of no kind: derive it from BasicBolt, RichBolt, BatchBolt or ArrowBolt"
+        )
+    check_config(f"bolt {name!r}", bolt.config)
+    return bolt
 
 
 def check_function(name: str, function: object, rows: str) -> Callable[..., Any]:
     """The function of a DataFrame bolt, or TopologyError where it cannot be one."""
     if isinstance(function, CommitterBolt):
-        raise TopologyError(f"bolt {name!r}: a committer bolt is set with set_committer_bolt")
+        raise TopologyTypeError(f"bolt {name!r}: a committer bolt is set with set_committer_bolt")
     if isinstance(function, Spout):
-        raise TopologyError(f"bolt {name!r}: a spout is set with set_spout")
+        raise TopologyTypeError(f"bolt {name!r}: a spout is set with set_spout")
+    if isinstance(function, type) and issubclass(function, TupleBolt):
+        raise TopologyTypeError(
+            f"bolt {name!r}: {_kind(function)} is no bolt; use an instance: set_bolt({name!r}, {function.__name__}(…))"
+        )
     if not callable(function) or isinstance(function, type):
-        raise TopologyError(f"bolt {name!r}: {_kind(function)} is no function from DataFrame to DataFrame")
+        raise TopologyTypeError(
+            f"bolt {name!r}: {_kind(function)} is no function from DataFrame to DataFrame and no tuple bolt"
+        )
     if rows not in ROWS:
         raise TopologyError(f"bolt {name!r}: rows={rows!r} is none of {', '.join(map(repr, ROWS))}")
     return function
@@ -67,10 +108,42 @@ def check_parameters(name: str, function: Callable[..., Any], inputs: Sequence[s
         ) from error
 
 
+def check_tasks(who: str, hint: object) -> int | None:
+    """A `parallelism_hint`: a number of tasks from 1, or None."""
+    if hint is None:
+        return None
+    if not isinstance(hint, int) or isinstance(hint, bool):
+        raise TopologyTypeError(f"{who}: parallelism_hint={hint!r} is no whole number of tasks")
+    if not 1 <= hint <= TASKS_MAX:
+        raise TopologyError(f"{who}: parallelism_hint={hint} is not possible: from 1 to {TASKS_MAX} tasks")
+    return hint
+
+
+def check_config(who: str, config: object) -> Mapping[str, Any]:
+    """Settings: a mapping of names to JSON values, since they are part of the code hash."""
+    if not isinstance(config, Mapping):
+        raise TopologyTypeError(f"{who}: config={config!r} is no mapping of names to values")
+    for key, value in config.items():
+        if not isinstance(key, str):
+            raise TopologyTypeError(f"{who}: {key!r} is no name of a setting: names are text")
+        try:
+            canonical(value)
+        except (TypeError, ValueError) as error:
+            raise TopologyTypeError(
+                f"{who}: setting {key!r} has {_kind(value)}, which is no JSON value: {error}"
+            ) from error
+    return dict(config)
+
+
 def check_grouping(name: str, grouping: str) -> None:
-    """Raise TopologyError where a committer bolt cannot have that grouping."""
-    if grouping not in COMMITTER_GROUPINGS:
-        raise TopologyError(f"committer bolt {name!r} takes no {grouping}_grouping: {REFUSED_GROUPINGS[grouping]}")
+    """Raise TopologyError where a committer that counts cannot have that grouping."""
+    if grouping not in COUNTING_GROUPINGS:
+        refuse_grouping(name, grouping)
+
+
+def refuse_grouping(name: str, grouping: str) -> None:
+    """Raise the TopologyError that says why a committer that counts does not take a grouping."""
+    raise TopologyError(f"committer bolt {name!r} takes no {grouping}_grouping: {REFUSED_GROUPINGS[grouping]}")
 
 
 def _kind(value: object) -> str:

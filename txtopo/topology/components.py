@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType, parse_fields
 from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
-from txtopo.core.values import RejectedRow
+from txtopo.core.values import RejectedRow, TransactionAttempt
 from txtopo.errors import broken
+from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 
@@ -41,9 +42,14 @@ class SpoutContext:
     """Seconds of a clock that never goes back."""
     say: Callable[[str], None]
     """Tells the operator one line."""
+    previous: Metadata | None = None
+    """Metadata of the highest txid that redoes nothing, planned or committed; None before the spout's first batch."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Of the topology."""
 
 
-Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once", "none"]
+"""`none`: tuples may be lost and others may count twice."""
 SpoutKind = Literal["transactional", "opaque", "at_least_once", "at_most_once"]
 """What a spout promises: `transactional` - a txid has the same content in every attempt. `opaque` - the content may differ, but each tuple is in
 exactly one batch that succeeds. The others come from sources that may give a message twice, or lose it, before it is in a batch."""
@@ -92,6 +98,8 @@ class Tally:
     """Source records so far, rejected ones included."""
     rejects: list[RejectedRow] = field(default_factory=list)
     """Those that do not parse under the declared schema, in source order."""
+    attempt: TransactionAttempt | None = None
+    """The attempt that the part is emitted for, where the executor says so. No spout may emit other tuples for it."""
 
     @property
     def rejected(self) -> int:
@@ -122,6 +130,8 @@ class Spout(ABC):
     """True: `frame` gives the batch as a DataFrame of Spark's own readers, and `emit_part` is not used."""
     wants_settled: bool = False
     """True: its coordinator half is a SettledListener."""
+    spec: ClassVar[SpecMethod] = SpecMethod()
+    """Its spec in a class-style topology."""
 
     @abstractmethod
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
@@ -181,6 +191,8 @@ class CommitterBolt(ABC):
 
     effects: Literal["transaction", "outside"] = "transaction"
     """`outside`: it also writes where a rolled-back database transaction leaves traces, so that it is at-least-once."""
+    spec: ClassVar[SpecMethod] = SpecMethod()
+    """Its spec in a class-style topology."""
 
     @abstractmethod
     def aggregation(self) -> Aggregation:
@@ -284,6 +296,8 @@ class CommitterComponent:
     """All of them; only a BatchCommitter may have more than one."""
     tasks: int = 1
     """`parallelism_hint` of its executor half, where tuples arrive."""
+    outputs: Mapping[str, Stream] = field(default_factory=dict)
+    """Streams that its driver half emits to committers further down, each with parsed Fields."""
 
     @property
     def result_fields(self) -> Fields:
@@ -323,43 +337,22 @@ class Topology:
         return tuple(bolt for bolt in self.bolts if isinstance(bolt, TupleBoltComponent))
 
     def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
-        """Declared fields of a stream of a spout or bolt; None where a DataFrame bolt declares none."""
+        """Declared fields of a stream of a spout, bolt or committer; None where a DataFrame bolt declares none."""
         for spout in self.spouts:
             if spout.name == source:
                 return spout.spout.fields
-        for bolt in self.bolts:
-            if bolt.name == source:
-                if isinstance(bolt, BoltComponent):
-                    return bolt.fields
-                fields = bolt.outputs[stream].fields
-                return fields if isinstance(fields, Fields) else broken(f"stream {stream} of {source} was not parsed")
-        broken(f"there is no component {source}")
+        for component in (*self.bolts, *self.committers):
+            if component.name == source:
+                if isinstance(component, BoltComponent):
+                    return component.fields
+                return parse_fields(component.outputs[stream].fields)
+        return broken(f"there is no component {source}")
 
     def describe(self) -> Mapping[str, Any]:
         """JSON values: everything about the topology but its code."""
-        return {
-            "name": self.name,
-            "spouts": {component.name: component.spout.describe() for component in self.spouts},
-            "bolts": {
-                bolt.name: {
-                    "inputs": [subscription.source for subscription in bolt.inputs],
-                    "fields": bolt.fields.ddl if bolt.fields else None,
-                    "rows": bolt.rows,
-                    "function": getattr(bolt.function, "__qualname__", type(bolt.function).__name__),
-                }
-                for bolt in self.bolts
-            },
-            "committers": {
-                component.name: {
-                    **component.bolt.describe(),
-                    "input": component.input.source,
-                    "grouping": component.input.grouping,
-                    "grouping_fields": list(component.input.fields),
-                    "fields": component.fields.ddl,
-                }
-                for component in self.committers
-            },
-        }
+        from txtopo.topology.describing import describe_topology
+
+        return describe_topology(self)
 
     def run(self, **settings: Any) -> int:
         """Run this topology in the foreground, as `txtopo run` does; returns the exit code, having told errors on stderr.

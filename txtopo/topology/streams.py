@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,12 @@ class Origin:
         self.task = task
         """Id of the task that emitted them; below 0 for tasks of spouts."""
         self.fields = fields
-        self.positions = {name: at for at, name in enumerate(fields.names)}
+        count = len(fields.names)
+        # By position too, from both ends: `tup[...]` is then one look-up, whatever it is given.
+        self.positions: dict[str | int, int] = {
+            **{name: at for at, name in enumerate(fields.names)},
+            **{at: at % count for at in range(-count, count)},
+        }
         self.ids = ids
         """Edge ids by row; None unless every tuple is tracked."""
         self.roots = roots
@@ -60,8 +65,14 @@ class Tuple:
         self._row = row
 
     def __getitem__(self, field: str | int) -> Any:
-        """The value of a field, by name or position. Raises KeyError for a name that the stream does not declare."""
-        return self.values[field if isinstance(field, int) else self._origin.positions[field]]
+        """The value of a field, by name or position. Raises KeyError for one that the stream does not declare."""
+        return self.values[self._origin.positions[field]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
 
     @property
     def component(self) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from txtopo.core.fields import Fields
 from txtopo.core.values import TransactionAttempt
+from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class FailedException(Exception):  # noqa: N818 - Storm's name
+class FailedException(Exception):
     """Raise it in a bolt to fail the batch on purpose: its attempt fails as a data failure and is tried again (Storm's FailedException)."""
 
 
@@ -88,13 +89,15 @@ class ArrowOutputCollector(Protocol):
         """Emit record batches. `anchors` holds, for each row, the number of the input row it is anchored on; None: on none."""
 
 
-class TupleBolt(ABC):
+class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its own shape
     """Base of all bolts that get tuples. The instance given to `set_bolt` is a template: tasks run copies of it, so it must be picklable."""
 
     outputs: ClassVar[Sequence[str | Stream]] = ()
     """What it emits: `["word string", "n bigint"]` are the fields of the default stream; `Stream(...)` entries declare named ones."""
     config: ClassVar[Mapping[str, Any]] = {}
     """Settings of its own, over those of the topology."""
+    spec: ClassVar[SpecMethod] = SpecMethod()
+    """Its spec in a class-style topology."""
 
     def cleanup(self) -> None:  # noqa: B027 - most have nothing to do here
         """Called at the end of an attempt's task, after errors as well where the process lives."""
@@ -106,7 +109,7 @@ class BasicBolt(TupleBolt):
     Raising fails the batch, and the error names the tuple, its place in the source and the line that raised.
     """
 
-    def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:  # noqa: B027
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once before the first tuple, also where none comes."""
 
     @abstractmethod
@@ -117,12 +120,15 @@ class BasicBolt(TupleBolt):
 class RichBolt(TupleBolt):
     """Anchors, acks and fails by hand (Storm's IRichBolt)."""
 
-    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:  # noqa: B027
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
         """Called once before the first tuple; keep the collector."""
 
     @abstractmethod
     def execute(self, tup: Tuple) -> None:
         """Process one tuple; ack or fail it before the batch ends."""
+
+    def finish_batch(self) -> None:
+        """All tuples of the batch have come: the last moment to emit, ack or fail what was held back."""
 
 
 class BatchBolt(TupleBolt):
@@ -137,7 +143,7 @@ class BatchBolt(TupleBolt):
         context: TopologyContext,
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
-    ) -> None:  # noqa: B027
+    ) -> None:
         """Called once before the first tuple; keep the collector."""
 
     @abstractmethod
@@ -152,14 +158,14 @@ class BatchBolt(TupleBolt):
 class ArrowBolt(TupleBolt):
     """Record batches instead of tuples: the fast variant for work that pyarrow or numpy can do."""
 
-    def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:  # noqa: B027
+    def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:
         """Called once before the first batch."""
 
     @abstractmethod
     def execute(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
         """Process some tuples of one stream from one task; how many is not promised."""
 
-    def finish_batch(self, collector: ArrowOutputCollector) -> None:  # noqa: B027
+    def finish_batch(self, collector: ArrowOutputCollector) -> None:
         """All tuples of the batch have come."""
 
 

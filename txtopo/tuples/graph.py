@@ -176,7 +176,9 @@ class _Layout:
             self._levels[name] = 0
             return 0
         component = self._committers.get(name) or self._bolts[name]
-        inputs = (component.inputs or (component.input,)) if isinstance(component, CommitterComponent) else component.inputs
+        inputs = (
+            (component.inputs or (component.input,)) if isinstance(component, CommitterComponent) else component.inputs
+        )
         read = [item for item in inputs if item.source not in self._committers]
         level = 1 + max((self._visit(item.source) for item in read), default=0)
         self._levels[name] = level

@@ -1,4 +1,4 @@
-"""Carries out an `Aggregation` on Arrow record batches: exact, NULL a key like any other."""
+"""Carry out an `Aggregation` on Arrow record batches: exact, NULL a key like any other, in parts that can be merged."""
 
 from __future__ import annotations
 
@@ -33,15 +33,31 @@ class Aggregator:
         # Sums are kept in 76 digits, where they cannot overflow before they are checked; Arrow's integer sums wrap around.
         self._wide = [pa.decimal256(76, self._schema.field(output).type.scale) for _, output in self._sums]
         self._partial: list[pa.Table] = []
+        self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the rows of one batch."""
         ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
         summed = [pc.cast(batch.column(source), wide) for (source, _), wide in zip(self._sums, self._wide, strict=True)]
         columns = [*[batch.column(key) for key in self._keys], ones, *summed]
-        self._partial.append(self._grouped(pa.Table.from_arrays(columns, names=self._names)))
-        if len(self._partial) > 1 and sum(table.num_rows for table in self._partial) > FOLD_ROWS:
-            self._partial = [self._grouped(pa.concat_tables(self._partial))]
+        self.merge(pa.Table.from_arrays(columns, names=self._names))
+
+    def merge(self, partial: pa.Table) -> None:
+        """Add rows of `partial` of another aggregator."""
+        self._partial.append(partial)
+        self._rows += partial.num_rows
+        if self._rows > FOLD_ROWS:
+            table = self._grouped(pa.concat_tables(self._partial))
+            self._partial = [table]
+            # Many keys stay many: fold again only when as many rows have come on top.
+            self._rows = table.num_rows // 2 if table.num_rows < FOLD_ROWS else 0
+
+    def partial(self) -> pa.Table:
+        """What was counted so far, for `merge`: wide enough that no sum overflows before all of it is known."""
+        if not self._partial:
+            kinds = [self._schema.field(key).type for key in self._keys]
+            return pa.schema(list(zip(self._names, [*kinds, pa.int64(), *self._wide], strict=True))).empty_table()
+        return self._grouped(pa.concat_tables(self._partial))
 
     def rows(self) -> pa.Table:
         """Result rows in the order of their keys, NULL last. Raises Overflow."""

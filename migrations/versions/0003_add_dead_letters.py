@@ -1,0 +1,27 @@
+"""Add dead letters: source records that were taken out of their batch because a bolt failed on them.
+
+Revision ID: 0003
+Revises: 0002
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Run the SQL file beside this one as it is."""
+    sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
+    op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
+
+
+def downgrade() -> None:
+    """Refuse: ledger rows are never removed."""
+    raise NotImplementedError("the ledger is never removed; drop schema txtopo by hand if you mean it")

@@ -1,0 +1,497 @@
+"""Waves on a real local session: which bolts may share a job, results that equal those of each batch alone, and what a bad batch does to others."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tests.kit.fix_spark import FIELDS, ListSpout, assignment, list_topology, row
+from txtopo.committers.counting import CountCommitter
+from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
+from txtopo.ports import Assignment
+from txtopo.spark import frame_jobs as frame_jobs_module
+from txtopo.spark import jobs as jobs_module
+from txtopo.spark.executor import SparkExecutor, wave_refusal
+from txtopo.spark.frame_jobs import FrameJobs
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Topology
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
+
+CODE_HASH = b"code"
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What the operator is told."""
+    return []
+
+
+@pytest.fixture
+def started(spark_session: SparkSession, told: list[str]) -> Iterator[Callable[..., SparkExecutor]]:
+    made: list[SparkExecutor] = []
+
+    def make(topology: Topology, *, proven: bool = True) -> SparkExecutor:
+        """With `proven` a first wave was compared already, so that the next one runs in one job alone."""
+        made.append(SparkExecutor(topology, CODE_HASH, session=spark_session, say=told.append))
+        made[-1].start()
+        if proven:
+            first = [idle_of(topology, txid) for txid in (901, 902)]
+            assert all(isinstance(outcome, Processed) for outcome in made[-1].process(first))
+            assert made[-1].one_by_one is None
+        return made[-1]
+
+    yield make
+    for executor in made:
+        executor.close()
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many runs each go of jobs was for."""
+    counts: list[int] = []
+    results = FrameJobs.results
+
+    def noting(self: FrameJobs, runs: Any, *args: Any, **options: Any) -> Any:
+        counts.append(len(runs))
+        return results(self, runs, *args, **options)
+
+    monkeypatch.setattr(FrameJobs, "results", noting)
+    return counts
+
+
+def idle_of(topology: Topology, txid: int) -> Assignment:
+    """A batch of every spout with one small row."""
+    metadata = {item.name: {"parts": [[row("first")]]} for item in topology.spouts}
+    return Assignment(attempt=TransactionAttempt(txid, 0), metadata=metadata)
+
+
+def processed(outcomes: Sequence[Outcome]) -> list[Processed]:
+    found = [outcome for outcome in outcomes if isinstance(outcome, Processed)]
+    assert len(found) == len(outcomes), [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    return found
+
+
+def same(one: Processed, other: Processed) -> bool:
+    """Equal in all that is committed, down to types and the order of rows."""
+    assert (one.read, one.rejected, one.rejected_rows, one.edges, one.code_hash) == (
+        other.read, other.rejected, other.rejected_rows, other.edges, other.code_hash
+    )  # fmt: skip
+    for ours, theirs in zip(one.results, other.results, strict=True):
+        assert (ours.committer, ours.arrived, ours.row_count) == (theirs.committer, theirs.arrived, theirs.row_count)
+        assert ours.rows.schema.equals(theirs.rows.schema)
+        assert ours.rows.equals(theirs.rows), (ours.rows.to_pylist(), theirs.rows.to_pylist())
+    return True
+
+
+def doubled(amount: int | None) -> int | None:
+    return None if amount is None else amount * 2
+
+
+def by_sql(frame: DataFrame) -> DataFrame:
+    return frame.sparkSession.sql("select upper(name) name, amount, big, price from {d} where amount > 1", d=frame)
+
+
+def by_view(frame: DataFrame) -> DataFrame:
+    frame.createOrReplaceTempView("waves_view")
+    return frame.sparkSession.sql("select * from waves_view v lateral view explode(array(1, 2)) t as x").drop("x")
+
+
+CARRIED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "select": lambda d: d.select("big", "name", "amount", "price"),
+    "filter": lambda d: d.filter("amount > 1 and name is not null").filter(F.col("amount") < 8),
+    "columns": lambda d: d.withColumn("amount", F.col("amount") + 1).withColumnRenamed("big", "b").withColumn("big", F.lit(1).cast("bigint")),
+    "fillna": lambda d: d.fillna({"name": "none"}),
+    "alias": lambda d: d.alias("z").filter("z.amount > 0").select("z.*"),
+    "explode": lambda d: d.withColumn("x", F.explode(F.array(F.lit(1), F.col("amount")))).drop("x"),
+    "outer": lambda d: d.selectExpr("*", "posexplode_outer(array(amount)) as (p, x)").drop("p", "x"),
+    "stack": lambda d: d.selectExpr("*", "stack(2, 1, 2) as x").drop("x"),
+    "udf": lambda d: d.withColumn("amount", F.udf(doubled, "int")("amount")),
+    "sql": by_sql,
+    "view": by_view,
+    "nothing": lambda d: d,
+}  # fmt: skip
+
+
+CHAINS = [["nothing", "select", "columns", "fillna", "alias", "filter"], ["explode", "outer", "stack", "sql"], ["view", "udf"]]
+
+
+def chains() -> Topology:
+    """All bolts that can be carried, some behind others, with a committer at each end and one at the spout itself."""
+    builder = TopologyBuilder("chains")
+    builder.set_spout("source", ListSpout())
+    sums = {"amount": "amount_sum", "big": "big_sum", "price": "price_sum"}
+    for number, names in enumerate(CHAINS):
+        source = "source"
+        for name in names:
+            builder.set_bolt(name, CARRIED[name], inputs=source, fields=FIELDS)
+            source = name
+        committer = CountCommitter(f"counts_{number}", ["name"], count="n", sums=sums)
+        builder.set_committer_bolt(f"to_{number}", committer).fields_grouping(source, ["name"])
+    builder.set_committer_bolt("plain", CountCommitter("counts", ["amount", "name"], count="n")).fields_grouping("source", ["name"])  # fmt: skip
+    return builder.build()
+
+
+def random_rows(draw: random.Random, rows_max: int) -> list[Any]:
+    names = [None, "a", "b", "ü", "A b", ""]
+    return [
+        row(draw.choice(names), draw.choice([None, 0, 1, 3, 7, 2**20]), draw.choice([None, 2**62]), draw.choice([None, "0.50", "-3"]))
+        for _ in range(draw.randint(0, rows_max))
+    ]  # fmt: skip
+
+
+def test_bolts_that_treat_each_row_by_itself_are_carried_and_waves_of_them_equal_their_batches_alone(
+    started: Callable[..., SparkExecutor], shared: list[int], told: list[str]
+) -> None:
+    """One job for a wave changes nothing. A new Spark that renames a node, or plans one of these otherwise, fails here: bolts would be refused."""
+    draw = random.Random(4711)
+    executor = started(chains())
+    assert sorted(name for names in CHAINS for name in names) == sorted(CARRIED)
+    assert executor.one_by_one is None
+    wave = [assignment(txid, random_rows(draw, 12)) for txid in range(1, 5)] + [assignment(5, [])]
+    shared.clear()
+
+    together = processed(executor.process(wave))
+    alone = processed([executor.process([again])[0] for again in wave])
+
+    assert shared == [5, 1, 1, 1, 1, 1]
+    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert [outcome.attempt for outcome in together] == [item.attempt for item in wave]
+    assert all(result.arrived for outcome in together[:4] for result in outcome.results)
+    assert not told
+
+
+def gives_means(frame: DataFrame) -> DataFrame:
+    import pandas as pd
+
+    def mean(amounts: pd.Series) -> pd.Series:
+        return pd.Series([int(amounts.mean())] * len(amounts))
+
+    return frame.withColumn("amount", F.pandas_udf(mean, "int")("amount"))  # type: ignore[call-overload]
+
+
+def above_average(frame: DataFrame) -> DataFrame:
+    average = frame.select(F.avg("amount").alias("a"))
+    return frame.filter(F.col("amount") > average.scalar())
+
+
+def by_action(frame: DataFrame) -> DataFrame:
+    return frame.filter(F.col("amount") >= frame.count())
+
+
+def by_table_function(frame: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import udtf
+
+    @udtf(returnType="x int")
+    class Last:
+        def eval(self, amount: int) -> Iterator[tuple[int]]:
+            yield (amount,)
+
+        def terminate(self) -> Iterator[tuple[int]]:
+            yield (99,)
+
+    frame.sparkSession.udtf.register("waves_last", Last)
+    return frame.sparkSession.sql("select name, x amount, big, price from {d}, lateral waves_last(amount)", d=frame)
+
+
+REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "aggregate": (lambda d: d.groupBy("name").agg(F.max("amount").alias("amount"), F.max("big").alias("big"), F.max("price").alias("price")), "looks at other rows: Aggregate"),
+    "join": (lambda d: d.join(d.select("name").alias("e"), "name"), "looks at other rows: Join"),
+    "union": (lambda d: d.union(d), "looks at other rows: Union"),
+    "window": (lambda d: d.withColumn("amount", F.expr("cast(row_number() over (order by name) as int)")), "looks at other rows: Window"),
+    "limit": (lambda d: d.limit(2), "looks at other rows: GlobalLimit"),
+    "offset": (lambda d: d.offset(2), "looks at other rows: Offset"),
+    "distinct": (lambda d: d.distinct(), "looks at other rows: Deduplicate"),
+    "sort": (lambda d: d.orderBy("name"), "looks at other rows: Sort"),
+    "repartition": (lambda d: d.repartition(2, "name"), "looks at other rows: RepartitionByExpression"),
+    "sample": (lambda d: d.sample(0.5, 1), "looks at other rows: Sample"),
+    "observe": (lambda d: d.observe("o", F.count("*").alias("n")), "looks at other rows: CollectMetrics"),
+    "chance": (lambda d: d.filter(F.rand() > 2), "gives another result each time: "),
+    "row ids": (lambda d: d.withColumn("big", F.monotonically_increasing_id()), "gives another result each time: "),
+    "current time": (lambda d: d.filter(F.current_timestamp() > "2020-01-01"), "depends on when or where it runs: "),
+    "subquery": (above_average, "looks at other rows: a subquery"),
+    "sql subquery": (lambda d: d.sparkSession.sql("select * from {d} where amount in (select max(amount) from {d})", d=d), "looks at other rows: a subquery"),
+    "action": (by_action, "runs a Spark job while it is called"),
+    "pandas udf": (gives_means, "looks at other rows: mean gets many rows at once"),
+    "mapInPandas": (lambda d: d.mapInPandas(lambda batches: batches, FIELDS), "looks at other rows: MapInPandas"),
+    "mapInArrow": (lambda d: d.mapInArrow(lambda batches: batches, FIELDS), "looks at other rows: MapInArrow"),
+    "table function": (by_table_function, "looks at other rows"),
+    "hidden column": (lambda d: d.withColumn("$RUN", F.lit(1)), "a column of its own is called $run"),
+    "hidden input": (lambda d: d.filter("`$run` = 0"), "reads $run"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_bolt_that_looks_at_other_rows_is_named_as_the_reason_for_one_job_a_batch(
+    spark_session: SparkSession, kind: str
+) -> None:
+    """Refused and said in words, which `explain` shows: a wave would mix the batches."""
+    bolt, words = REFUSED[kind]
+
+    refusal = wave_refusal(list_topology(lambda d: d.filter("amount > 0"), bolt), spark_session)
+
+    assert refusal is not None
+    assert refusal.startswith(f"bolt bolt2 {words}"), refusal
+
+
+def test_a_refused_topology_processes_a_wave_batch_by_batch(
+    started: Callable[..., SparkExecutor], shared: list[int]
+) -> None:
+    executor = started(list_topology(lambda d: d.dropDuplicates(["name"])), proven=False)
+
+    outcomes = processed(executor.process([assignment(txid, [row("a"), row("a")]) for txid in (1, 2)]))
+
+    assert executor.one_by_one == "bolt bolt1 looks at other rows: Deduplicate"
+    assert shared == [1, 1]
+    assert [outcome.results[0].arrived for outcome in outcomes] == [1, 1]
+
+
+def test_a_bolt_of_several_inputs_is_refused(spark_session: SparkSession) -> None:
+    builder = TopologyBuilder("two")
+    for name in ("left", "right"):
+        builder.set_spout(name, ListSpout())
+    builder.set_bolt("both", lambda left, right: left.union(right), inputs=["left", "right"], fields=FIELDS)
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping("both", ["name"])  # fmt: skip
+
+    assert wave_refusal(builder.build(), spark_session) == "bolt both reads several streams"
+
+
+def test_random_waves_equal_their_batches_alone(
+    started: Callable[..., SparkExecutor], shared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same rows in the same order, same types, same `arrived`, batches without rows and parts included; in one task, in several, by a plan of its own."""
+    draw = random.Random(15)
+    executor = started(list_topology(lambda d: d.filter("amount > 0"), sums=("amount", "big", "price")))
+    for at in range(6):
+        parts_max, order_bytes = (1, 10**6) if at % 3 == 0 else (3, 10**6) if at % 3 == 1 else (2, 10)
+        monkeypatch.setattr(jobs_module, "ORDER_BYTES_MAX", order_bytes)
+        wave = [
+            assignment(100 * at + number, *[random_rows(draw, 9) for _ in range(draw.randint(1, parts_max))])
+            for number in range(draw.randint(2, 9))
+        ]
+        shared.clear()
+
+        together = processed(executor.process(wave))
+        assert shared == [len(wave)]
+        alone = processed([executor.process([again])[0] for again in wave])
+
+        assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert len(executor._reports) == 0
+
+
+def test_large_batches_of_one_part_are_spread_over_tasks(
+    started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many small files a task, but not all of a wave of large ones."""
+    executor = started(list_topology())
+    monkeypatch.setattr(ListSpout, "batch_bytes", lambda self, metadata: 600, raising=False)
+    made: list[Mapping[str, int]] = []
+    compile_wave = frame_jobs_module.Compiler.compile_wave
+
+    def noting(self: Any, rows: Mapping[str, int], order: str | None = None) -> Any:
+        made.append(rows)
+        return compile_wave(self, rows, order)
+
+    monkeypatch.setattr(frame_jobs_module.Compiler, "compile_wave", noting)
+    wave = [assignment(txid, [row("a", txid)]) for txid in (1, 2, 3)]
+
+    monkeypatch.setattr(frame_jobs_module, "TOGETHER_BYTES_MAX", 1800)
+    processed(executor.process(wave))
+    small = list(made)
+    monkeypatch.setattr(frame_jobs_module, "TOGETHER_BYTES_MAX", 1799)
+    outcomes = processed(executor.process(wave))
+
+    assert (small, made) == ([], [{"source": 3}])
+    assert [outcome.results[0].rows.to_pylist()[0]["sum_amount"] for outcome in outcomes] == [1, 2, 3]
+
+
+def fails_on_seven(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("amount", (F.lit(7) / (F.col("amount") - 7)).cast("int"))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [([row("x", 7)], "[DIVIDE_BY_ZERO]"), (["bad"], "not a number"), ([row("x"), "os-error"], "disk is away")],
+    ids=["a job fails", "an emitter reports", "infrastructure"],
+)
+def test_a_bad_batch_of_a_wave_fails_alone_and_its_neighbours_are_processed(
+    started: Callable[..., SparkExecutor], shared: list[int], bad: list[Any], words: str
+) -> None:
+    """A wave whose job fails is a failure of none of its batches: each is run again alone, and only that counts."""
+    executor = started(list_topology(fails_on_seven))
+    shared.clear()
+
+    before, failed, after = executor.process([assignment(1, [row("a")]), assignment(2, bad), assignment(3, [row("b")])])
+
+    assert shared[:2] == [3, 1]
+    assert isinstance(before, Processed) and isinstance(after, Processed)
+    assert [found.results[0].rows.to_pylist()[0]["name"] for found in (before, after)] == ["a", "b"]
+    assert isinstance(failed, Failed) and words in failed.failure.message
+    alone = executor.process([assignment(2, bad, attempt=1)])[0]
+    assert isinstance(alone, Failed) and alone.failure == failed.failure
+    assert executor.one_by_one is None
+    assert len(executor._reports) == 0
+
+
+def test_the_first_wave_is_also_run_batch_by_batch_and_proves_the_others(
+    started: Callable[..., SparkExecutor], shared: list[int], told: list[str]
+) -> None:
+    """At most four batches, compared by result; what each gave alone counts. From then on a wave is one job."""
+    executor = started(list_topology(), proven=False)
+    wave = [assignment(txid, [row("a", txid)] * txid) for txid in range(1, 8)]
+
+    first = processed(executor.process(wave))
+    assert shared == [4, 1, 1, 1, 1, 3]
+    processed(executor.process(wave))
+
+    assert shared[6:] == [7]
+    assert [outcome.results[0].arrived for outcome in first] == [1, 2, 3, 4, 5, 6, 7]
+    assert not told and executor.one_by_one is None
+
+
+def test_a_first_wave_without_a_verdict_proves_nothing(
+    started: Callable[..., SparkExecutor], shared: list[int]
+) -> None:
+    """Where one of its batches is bad there is nothing to compare: the next wave is the first one."""
+    executor = started(list_topology(), proven=False)
+    executor.process([assignment(1, ["bad"]), assignment(2, [row("a")])])
+    shared.clear()
+
+    processed(executor.process([assignment(3, [row("a")]), assignment(2, [row("a")], attempt=1)]))
+
+    assert shared == [2, 1, 1]
+
+
+def remembers(frame: DataFrame) -> DataFrame:
+    """Numbers its rows with what Spark takes for a function of one row."""
+    seen: list[int] = []
+
+    def number(amount: int) -> int:
+        seen.append(amount)
+        return len(seen)
+
+    return frame.withColumn("amount", F.udf(number, "int")("amount"))
+
+
+def test_a_difference_in_the_first_wave_ends_waves_loudly(
+    started: Callable[..., SparkExecutor], shared: list[int], told: list[str]
+) -> None:
+    """A function that remembers earlier rows shows in no plan: the comparison finds it, and the results of each batch alone count."""
+    executor = started(list_topology(remembers), proven=False)
+    assert executor.one_by_one is None
+    wave = [assignment(txid, [row("a"), row("b")]) for txid in (1, 2)]
+
+    outcomes = processed(executor.process(wave))
+
+    assert executor.one_by_one == "batch 2 has other results of committer counter in a first wave than alone"
+    assert told == [
+        f"batches are processed one by one from now on: {executor.one_by_one}; what is committed is what each gave alone"
+    ]
+    for outcome in outcomes:
+        assert [found["sum_amount"] for found in outcome.results[0].rows.to_pylist()] == [1, 2]
+    shared.clear()
+    executor.process(wave)
+    assert shared == [1, 1]
+
+
+def test_cancelling_one_attempt_of_a_wave_loses_no_other(started: Callable[..., SparkExecutor], tmp_path: Path) -> None:
+    """The job that they share is cancelled; the others are then run alone, inside the same call."""
+    executor = started(list_topology())
+    wave = [assignment(1, [f"wait {tmp_path}", row("a")]), assignment(2, [row("b")]), assignment(3, [row("c")])]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(executor.process, wave)
+        _until(lambda: any(tmp_path.glob("pid-*")))
+
+        executor.cancel(TransactionAttempt(1, 0))
+        cancelled, *others = running.result(30)
+        (tmp_path / "go").touch()
+
+    assert isinstance(cancelled, Failed)
+    assert (cancelled.failure.kind, cancelled.failure.message) == ("infrastructure", "cancelled")
+    assert [found.results[0].rows.to_pylist()[0]["name"] for found in processed(others)] == ["b", "c"]
+
+
+def test_a_tasks_progress_counts_for_every_attempt_of_its_wave(
+    started: Callable[..., SparkExecutor], tmp_path: Path
+) -> None:
+    """Timeouts go by progress: what the shared job gets done is progress of each."""
+    executor = started(list_topology())
+    wave = [assignment(1, [row("a")], [f"wait {tmp_path}", row("a")]), assignment(2, [row("b")])]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(executor.process, wave)
+
+        _until(lambda: all(executor.progress(item.attempt) > 0 for item in wave))
+        (tmp_path / "go").touch()
+
+        processed(running.result(30))
+    assert executor.progress(TransactionAttempt(2, 0)) == 0
+
+
+def test_who_waits_for_its_turn_after_a_failed_wave_shows_progress(
+    started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of a wave must not time out while those before it run alone."""
+    executor = started(list_topology())
+    results, seen = FrameJobs.results, []
+
+    def noting(self: FrameJobs, *args: Any, **options: Any) -> Any:
+        seen.append(executor.progress(TransactionAttempt(4, 0)))
+        return results(self, *args, **options)
+
+    monkeypatch.setattr(FrameJobs, "results", noting)
+
+    executor.process([assignment(1, ["bad"]), *(assignment(txid, [row("a")]) for txid in (2, 3, 4))])
+
+    assert len(seen) == 5 and sorted(set(seen)) == seen
+
+
+def test_nothing_of_a_wave_is_left_on_the_thread_that_ran_it(started: Callable[..., SparkExecutor]) -> None:
+    executor = started(list_topology())
+    executor.process([assignment(1, [row("a")]), assignment(2, [row("a")])])
+
+    context = executor.spark.sparkContext
+    assert not context.getJobTags()
+    assert context.getLocalProperty("txtopo.order") is None
+
+
+def test_a_spout_that_is_idle_in_a_batch_emits_nothing(started: Callable[..., SparkExecutor], shared: list[int]) -> None:
+    """A spout missing in the metadata has no part in the batch, alone and in a wave: nothing is read, nothing is missed."""
+    builder = TopologyBuilder("two")
+    for name in ("left", "right"):
+        builder.set_spout(name, ListSpout())
+        committer = CountCommitter(f"{name}_counts", ["name"], count="n")
+        builder.set_committer_bolt(f"to_{name}", committer).fields_grouping(name, ["name"])
+    executor = started(builder.build())
+    shared.clear()
+
+    def batch(txid: int, attempt: int = 0, **rows: list[list[Any]]) -> Assignment:
+        metadata = {name: {"parts": parts} for name, parts in rows.items()}
+        return Assignment(attempt=TransactionAttempt(txid, attempt), metadata=metadata)
+
+    a, b = [row("a")], [row("b"), row("b")]
+    waves: list[dict[str, Any]] = [{"left": [a]}, {"right": [b]}, {"left": [a, b], "right": [b]}]
+
+    together = processed(executor.process([batch(txid, **rows) for txid, rows in enumerate(waves, 1)]))
+    small = processed(executor.process([batch(txid, 1, **rows) for txid, rows in enumerate(waves[:2], 1)]))
+    alone = processed([executor.process([batch(txid, 2, **rows)])[0] for txid, rows in enumerate(waves, 1)])
+
+    assert shared == [3, 2, 1, 1, 1]
+    arrived = [[result.arrived for result in outcome.results] for outcome in together]
+    assert arrived == [[1, 0], [0, 2], [3, 2]]
+    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert all(same(one, other) for one, other in zip(small, alone, strict=False))
+
+
+def _until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)

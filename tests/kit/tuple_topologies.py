@@ -1,0 +1,158 @@
+"""Topologies of tuple bolts for tests on Spark: levels, fan-out, a diamond and two committers, over rows that the metadata holds."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.kit.fix_spark import ListSpout
+from txtopo.committers.counting import CountCommitter
+from txtopo.core.plan import Metadata
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Position, Topology
+from txtopo.topology.streams import Tuple
+from txtopo.topology.tuple_bolts import BasicBolt, BatchBolt
+
+ROW = "text string, amount int"
+
+
+class PlacedRows(ListSpout):
+    """Knows the positions of its tuples: row 1 of part 2 stands at `part-2.txt:1`."""
+
+    def __init__(self) -> None:
+        super().__init__(ROW)
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        at = metadata["parts"].index(part["rows"])
+        return Position(position=f"part-{at + 1}.txt:{number + 1}", raw=str(part["rows"][number]))
+
+
+class Split(BasicBolt):
+    """A text becomes its words. Some words are instructions to misbehave."""
+
+    outputs = ("word string", "amount int")
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        for word in tup["text"].split():
+            misbehave(word)
+            collector.emit((word, tup["amount"]))
+
+
+class Count(BatchBolt):
+    """Counts words, and tells at the end of the batch."""
+
+    outputs = ("word string", "n bigint")
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector = collector
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, tup: Tuple) -> None:
+        self.counts[tup["word"]] += 1
+
+    def finish_batch(self) -> None:
+        for word, n in self.counts.items():
+            self.collector.emit((word, n))
+
+
+class Large(BasicBolt):
+    """Lets words with a large amount pass; a negative amount is an error."""
+
+    outputs = ("word string", "amount int")
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if tup["amount"] < 0:
+            raise ValueError(f"no such amount: {tup['amount']}")
+        if tup["amount"] > 5:
+            collector.emit(tup.values)
+
+
+class Join(BatchBolt):
+    """Both sides of the diamond: how often a word came, and how often with a large amount."""
+
+    outputs = ("word string", "n bigint", "large bigint")
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector = collector
+        self.counts: dict[str, int] = {}
+        self.large: Counter[str] = Counter()
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.component == "count":
+            self.counts[tup["word"]] = tup["n"]
+        else:
+            self.large[tup["word"]] += 1
+
+    def finish_batch(self) -> None:
+        for word, n in self.counts.items():
+            self.collector.emit((word, n, self.large[word]))
+
+
+class Keep(BatchCommitter):
+    """Its rows are the tuples as they came."""
+
+    def commit(self, transaction: Any, rows: Any, collector: Any) -> int | None:
+        return None
+
+
+def misbehave(word: str) -> None:
+    """`die-once:FILE` ends the worker the first time; `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`."""
+    import time
+
+    what, _, where = word.partition(":")
+    match what:
+        case "die":
+            os._exit(9)
+        case "die-once" if not Path(where).exists():
+            Path(where).touch()
+            os._exit(9)
+        case "wait":
+            (Path(where) / f"pid-{os.getpid()}").touch()
+            deadline = time.monotonic() + 60
+            while not (Path(where) / "go").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+
+def diamond(name: str = "diamond", **settings: Any) -> Topology:
+    """rows -> split -> count and large -> join -> words (counted); large -> kept (as they came)."""
+    builder = TopologyBuilder(name, **settings)
+    builder.set_spout("source", PlacedRows())
+    builder.set_bolt("split", Split(), parallelism_hint=2).shuffle_grouping("source")
+    builder.set_bolt("count", Count(), parallelism_hint=3).fields_grouping("split", ["word"])
+    builder.set_bolt("large", Large(), parallelism_hint=2).shuffle_grouping("split")
+    join = builder.set_bolt("join", Join(), parallelism_hint=2)
+    join.fields_grouping("count", ["word"]).fields_grouping("large", ["word"])
+    words = CountCommitter("words", ["word"], count="batches", sums={"n": "n", "large": "large"})
+    builder.set_committer_bolt("words", words, parallelism_hint=2).fields_grouping("join", ["word"])
+    builder.set_committer_bolt("kept", Keep(), parallelism_hint=2).fields_grouping("large", ["word"])
+    return builder.build()
+
+
+def mixed(rows: str = "fewer") -> Topology:
+    """rows -> clean (DataFrame) -> split -> both (DataFrame, reads split and rows) -> words (counted); split -> kept; both -> large -> after."""
+    builder = TopologyBuilder("mixed")
+    builder.set_spout("source", PlacedRows())
+    builder.set_bolt("clean", _clean, inputs="source", fields=ROW, rows=rows)
+    builder.set_bolt("split", Split(), parallelism_hint=3).shuffle_grouping("clean")
+    builder.set_bolt("both", _both, inputs=["split", "source"], fields="word string, amount int")
+    builder.set_bolt("large", Large(), parallelism_hint=2).fields_grouping("both", ["word"])
+    words = CountCommitter("words", ["word"], count="n", sums={"amount": "amount"})
+    builder.set_committer_bolt("words", words).fields_grouping("both", ["word"])
+    builder.set_committer_bolt("kept", Keep()).shuffle_grouping("split")
+    builder.set_committer_bolt("after", Keep()).shuffle_grouping("large")
+    return builder.build()
+
+
+def _clean(source: Any) -> Any:
+    return source.filter("amount <> 3")
+
+
+def _both(split: Any, source: Any) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    top = source.groupBy().agg(F.max("amount").alias("top"))
+    return split.crossJoin(top).select("word", (F.col("amount") + F.col("top")).alias("amount")).repartition(3, "word")

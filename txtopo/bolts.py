@@ -1,0 +1,46 @@
+"""Everything a bolt, a committer of one's own or a grouping of one's own is written with: `from txtopo.bolts import BasicBolt, Tuple`."""
+
+from __future__ import annotations
+
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
+from txtopo.topology.batching_bolt import BatchingBolt, is_tick
+from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
+from txtopo.topology.tuple_bolts import (
+    ArrowBolt,
+    ArrowOutputCollector,
+    BasicBolt,
+    BasicOutputCollector,
+    BatchBolt,
+    BatchOutputCollector,
+    CustomStreamGrouping,
+    FailedException,
+    OutputCollector,
+    ReportedFailedException,
+    RichBolt,
+    TopologyContext,
+    TupleBolt,
+)
+
+__all__ = [
+    "DEFAULT_STREAM",
+    "ArrowBolt",
+    "ArrowOutputCollector",
+    "BasicBolt",
+    "BasicOutputCollector",
+    "BatchBolt",
+    "BatchCommitter",
+    "BatchOutputCollector",
+    "BatchingBolt",
+    "CommitCollector",
+    "CommitTransaction",
+    "CustomStreamGrouping",
+    "FailedException",
+    "OutputCollector",
+    "ReportedFailedException",
+    "RichBolt",
+    "Stream",
+    "TopologyContext",
+    "Tuple",
+    "TupleBolt",
+    "is_tick",
+]

@@ -1,0 +1,158 @@
+"""The coordinator halves of all spouts of a topology: asked together for one batch, told together how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError
+from txtopo.topology.components import Input, SettledListener, SpoutComponent, SpoutContext, SpoutCoordinator
+
+IDLE_KEY = "$idle"
+"""A spout that has no part in a batch stands in its plan as {IDLE_KEY: its metadata before, or null}, so that its place is never lost."""
+Settled = Literal["applied", "quarantined"]
+
+
+class NoInputError(Exception):
+    """A spout does not find its source at all."""
+
+
+def is_idle(metadata: Any) -> bool:
+    """Has a spout with this entry in a plan no part in the batch?"""
+    return isinstance(metadata, Mapping) and IDLE_KEY in metadata
+
+
+def last_of(entry: Metadata | None) -> Metadata | None:
+    """A spout's metadata before the next batch, from its entry in the plan before; None: it never had a batch."""
+    if entry is None or not is_idle(entry):
+        return entry
+    return cast("Metadata | None", entry[IDLE_KEY])
+
+
+@dataclass(kw_only=True)
+class Sources:
+    """Used from one thread. `whole` puts metadata back together that is kept in pieces."""
+
+    spouts: Sequence[SpoutComponent]
+    whole: Callable[[Metadata], Metadata]
+    context: Callable[[str], SpoutContext]
+    """What a spout is told when it is opened, at the place where planning goes on."""
+    _opened: dict[str, SpoutCoordinator] = field(default_factory=dict)
+    _drawn: dict[str, Metadata] = field(default_factory=dict)
+    """What spouts have given for the batch at hand: kept where another one, or a store, has trouble, since no spout gives it again."""
+
+    _given_back: dict[str, list[Metadata]] = field(default_factory=dict)
+    """What spouts gave for batches that are planned again, oldest first: it comes before anything new."""
+
+    _moved: set[str] = field(default_factory=set)
+    """Opaque spouts that are to be opened again: what they gave last will be planned again."""
+
+    @property
+    def want_settled(self) -> bool:
+        """Does any of them want to hear how its batches ended?"""
+        return any(item.spout.wants_settled for item in self.spouts)
+
+    def open(self) -> None:
+        """Open each; those that are open already when one fails are closed by `close`."""
+        for item in self.spouts:
+            self._source(item.name)
+
+    def draw(self, txid: int, before: Mapping[str, Metadata]) -> Mapping[str, Metadata] | None:
+        """What a batch consists of, by spout, where any spout is ready; None where none is. `before` is the plan's metadata before it.
+
+        Called again after an error it goes on where it stopped. Call `taken` once the batch is sure to be planned. Raises NoInputError,
+        OSError and BatchDataError.
+        """
+        for item in self.spouts:
+            if item.name in self._drawn:
+                continue
+            if again := self._given_back.get(item.name):
+                self._drawn[item.name] = again.pop(0)
+            elif self._is_ready(item.name):
+                previous = last_of(before.get(item.name))
+                self._drawn[item.name] = self._source(item.name).initialize_transaction(
+                    txid, None if previous is None else self.whole(previous)
+                )
+        if not self._drawn:
+            return None
+        # A spout that the topology no longer has keeps its entry too: it may come back.
+        names = list(self._names) + [
+            name for name in before if name not in self._names and last_of(before[name]) is not None
+        ]
+        return {
+            name: self._drawn[name] if name in self._drawn else {IDLE_KEY: last_of(before.get(name))} for name in names
+        }
+
+    def taken(self) -> None:
+        """What was drawn is part of a plan."""
+        self._drawn.clear()
+
+    def give_back(self, plans: Sequence[Mapping[str, Metadata]]) -> None:
+        """Batches that will be planned again. An opaque spout is asked again; of any other the input of a batch is given once, and is used again."""
+        for item in self.spouts:
+            if item.spout.kind == "opaque":
+                self._drawn.pop(item.name, None)
+                self._moved |= {item.name} & self._opened.keys()
+                continue
+            given = [plan[item.name] for plan in plans if item.name in plan and not is_idle(plan[item.name])]
+            last = [self._drawn.pop(item.name)] if item.name in self._drawn else []
+            self._given_back[item.name] = [*given, *last, *self._given_back.get(item.name, [])]
+
+    def redo(self, metadata: Mapping[str, Metadata]) -> dict[str, Metadata]:
+        """The same inputs as they are now, of each spout that had a part in the batch. No source is moved."""
+        for name in metadata:
+            if name not in self._names:
+                raise BatchDataError(f"the topology no longer has spout {name}", component=name)
+        return {name: self._source(name).initialize_redo(value) for name, value in metadata.items()}
+
+    def inputs(self, metadata: Mapping[str, Metadata]) -> dict[str, Sequence[Input]]:
+        """What a batch consumes, by spout."""
+        return {item.name: item.spout.inputs(metadata[item.name]) for item in self.spouts if item.name in metadata}
+
+    def are_exhausted(self) -> bool:
+        """In a `once` run: will nothing more come from any of them?"""
+        return (
+            not self._drawn
+            and not any(self._given_back.values())
+            and all(self._source(name).is_exhausted() for name in self._names)
+        )
+
+    def settled(self, txid: int, metadata: Mapping[str, Metadata], state: Settled) -> None:
+        """Tell those that want to hear it and had a part in the batch."""
+        for item in self.spouts:
+            if item.spout.wants_settled and item.name in metadata:
+                listener = cast(SettledListener, self._source(item.name))
+                listener.settled(txid, metadata[item.name], state)
+
+    def close(self) -> None:
+        """Close each, whatever the others raise; the first error is raised in the end."""
+        errors = []
+        for source in self._opened.values():
+            try:
+                source.close()
+            except Exception as error:
+                errors.append(error)
+        self._opened.clear()
+        if errors:
+            raise errors[0]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(item.name for item in self.spouts)
+
+    def _source(self, name: str) -> SpoutCoordinator:
+        if name in self._moved:
+            self._moved.discard(name)
+            self._opened.pop(name).close()
+        if name not in self._opened:
+            spout = next(item.spout for item in self.spouts if item.name == name)
+            self._opened[name] = spout.open_coordinator(self.context(name))
+        return self._opened[name]
+
+    def _is_ready(self, name: str) -> bool:
+        try:
+            return self._source(name).is_ready()
+        except FileNotFoundError as error:
+            raise NoInputError(str(error)) from error

@@ -1,0 +1,192 @@
+"""The jobs of a topology of DataFrames: its order to the emitters, its plans for one batch or a wave, results by Arrow, verdict and bad row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from txtopo.core.limits import RESULTS_BYTES_MAX
+from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed
+from txtopo.errors import BatchDataError, TopologyError, broken, invariant
+from txtopo.ports import Assignment
+from txtopo.spark import jobs
+from txtopo.spark.aggregate import Counted, results_of
+from txtopo.spark.bisecting import Ranges
+from txtopo.spark.carrying import NotCarriedError
+from txtopo.spark.emitting import emitter_order
+from txtopo.spark.failures import building_error, is_about_size
+from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
+from txtopo.spark.plan import Compiled, Compiler, Reusable
+from txtopo.spark.searching import BadRows, Only
+from txtopo.spark.shipping import package_version
+from txtopo.spark.verdict import edges, emitter_failure, judge, rejected_rows
+
+TOGETHER_BYTES_MAX = 32 * 2**20
+"""A wave of one part a batch is one task up to so many bytes of the source; a larger one is spread over tasks and planned by itself."""
+
+
+class FrameJobs:
+    """Implements `WaveJobs` with DataFrames from spout to committer: one Spark job for each committer."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._topology = context.topology
+        self._compiler = Compiler(context.spark, context.topology, context.code_hash, context.accumulator)
+        self._bolt_names = ", ".join(bolt.name for bolt in context.topology.bolts)
+        """Spark does not tell which bolt an expression came from: where there are several, all are named."""
+        self._bad_rows: BadRows | None = None
+        self._wave: Reusable | None = None
+        self.reusable: Reusable | None = None
+        """The plan of all batches of one part, after `start`; None where each batch needs its own."""
+        self.one_by_one: str | None = None
+        """See WaveJobs."""
+
+    def start(self) -> None:
+        """See WaveJobs."""
+        try:
+            self._compiler.check()
+            self.reusable, columns = self._compiler.reusable()
+        except (TopologyError, BatchDataError):
+            raise
+        except Exception as error:
+            raise building_error(error, self._bolt_names or "topology") from error
+        self._bad_rows = BadRows(self._topology, self, self._context.reports, self._context.judge, columns)
+        try:
+            self._wave = self._compiler.reusable_wave()
+        except NotCarriedError as error:
+            self.one_by_one = str(error)
+        except Exception as error:
+            # The bolts were called before and did not raise: what does not work is to carry the column, and it can be done without.
+            self.one_by_one = f"the plan cannot be carried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+    def warm_up(self) -> None:
+        """See WaveJobs."""
+        for reusable in filter(None, (self.reusable, self._wave)):
+            for counted in reusable.compiled.counted:
+                collect_batches(counted.frame)
+
+    def split(self, assignment: Assignment) -> Work:
+        """See WaveJobs."""
+        parts = {
+            item.name: list(item.spout.parts(assignment.metadata[item.name]))
+            for item in self._topology.spouts
+            if item.name in assignment.metadata
+        }
+        invariant(all(parts.values()), "a spout split a batch into no part")
+        return Work(
+            assignment=assignment, parts={item.name: parts.get(item.name, []) for item in self._topology.spouts}
+        )
+
+    def results(
+        self, runs: Sequence[Run], works: Sequence[Work], *, name: str | None = None, only: Only | None = None
+    ) -> list[list[CommitterResult]]:
+        """See WaveJobs. A run by itself may process `only` some tuples, with reports under another `name`."""
+        check(runs)
+        together = self._is_together(works)
+        reusable = (self.reusable if len(runs) == 1 else self._wave) if together else None
+        needed = reusable.needed if reusable else {}
+        names = [run.name for run in runs] if name is None else [name]
+        order = emitter_order(names, works, together=together, needed=needed, only=only)
+        small = len(order) <= jobs.ORDER_BYTES_MAX
+        with marked(self._context.spark, self._topology.name, runs, order if small else None):
+            # A bolt may run jobs of its own while it is called: those carry the order and the tag as well.
+            if reusable and small:
+                compiled = reusable.compiled
+            else:
+                compiled = self._plan(works, together, None if small else order)
+            by_committer = [self._collect(runs, counted) for counted in compiled.counted]
+        return [list(found) for found in zip(*by_committer, strict=True)]
+
+    def emitted(self, run: Run, work: Work, spout: str, ranges: Ranges) -> pa.Table:
+        """Tuples as they leave a spout, before any bolt."""
+        check([run])
+        together = self._is_together([work])
+        order = emitter_order([f"{run.name}/shown"], [work], together=together, needed={}, only={spout: ranges})
+        small = len(order) <= jobs.ORDER_BYTES_MAX
+        with marked(self._context.spark, self._topology.name, [run], order if small else None):
+            rows = 1 if together else len(work.parts[spout])
+            frame = self._compiler.leaf(spout, rows, None if small else order)
+            return pa.Table.from_batches(collect_batches(frame))
+
+    def blame(self, reports: RunReports) -> Failure | None:
+        """See WaveJobs."""
+        return emitter_failure(reports)
+
+    def outcome(self, run: Run, work: Work, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        """See WaveJobs."""
+        failure = judge(
+            self._topology,
+            work.counts,
+            reports,
+            results,
+            code_hash=self._context.code_hash,
+            version=package_version(),
+        )
+        if failure is not None:
+            return Failed(attempt=run.attempt, failure=failure)
+        every = [report for (report,) in reports.values()]
+        return Processed(
+            attempt=run.attempt,
+            # R12: the verdict has compared each of them.
+            code_hash=self._context.code_hash,
+            read=sum(report.read for report in every),
+            rejected=sum(report.rejected for report in every),
+            rejected_rows=rejected_rows(self._topology, reports),
+            results=tuple(results),
+            edges=edges(self._topology, reports, results),
+        )
+
+    def explain(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
+        """See WaveJobs: with the bad row where a job failed on data and the emitter does not name it already."""
+        searchable = isinstance(error, JobError) and not is_about_size(error.__cause__)
+        named = self.blame(self._context.reports.so_far(run.name)) is not None
+        if searchable and failure.kind == "data" and failure.position is None and not named:
+            finder = (
+                self._bad_rows if self._bad_rows is not None else broken("a job failed before the executor started")
+            )
+            failure = finder.explain(run, work, failure)
+        return Failed(attempt=run.attempt, failure=failure)
+
+    def _is_together(self, works: Sequence[Work]) -> bool:
+        """May one task a spout read all of it: one part a batch, and of a wave not too many bytes?"""
+        if any(count > 1 for work in works for count in work.counts.values()):
+            return False
+        return len(works) == 1 or self._bytes(works) <= TOGETHER_BYTES_MAX
+
+    def _bytes(self, works: Sequence[Work]) -> int:
+        return sum(
+            item.spout.batch_bytes(work.assignment.metadata[item.name])
+            for work in works
+            for item in self._topology.spouts
+            if item.name in work.assignment.metadata
+        )
+
+    def _plan(self, works: Sequence[Work], together: bool, order: str | None) -> Compiled:
+        rows = {
+            item.name: 1 if together else max(1, sum(len(work.parts[item.name]) for work in works))
+            for item in self._topology.spouts
+        }
+        if len(works) == 1:
+            return self._compiler.compile(rows, order)
+        try:
+            return self._compiler.compile_wave(rows, order)
+        except NotCarriedError as error:
+            # A bolt may make another plan each time it is called.
+            self.one_by_one = str(error)
+            raise
+
+    def _collect(self, runs: Sequence[Run], counted: Counted) -> list[CommitterResult]:
+        check(runs)
+        try:
+            results = results_of(counted, collect_batches(counted.frame), len(runs))
+        except Exception as error:
+            # A failure that nothing else is known about belongs to the bolts, or to the committer's own sums where there are none.
+            raise JobError(self._bolt_names or counted.name) from error
+        for result in results:
+            if result.bytes > RESULTS_BYTES_MAX:
+                raise BatchDataError(
+                    f"results exceed {RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
+                    component=counted.name,
+                )
+        return results

@@ -1,0 +1,180 @@
+"""The jobs of a topology with tuple bolts or committers of one's own: one Spark job for a wave, results from its messages, verdict, bad tuple."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from txtopo.core import limits
+from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, TransactionAttempt
+from txtopo.errors import BatchDataError, TxtopoError, invariant
+from txtopo.ports import Assignment
+from txtopo.spark import jobs
+from txtopo.spark.failures import building_error
+from txtopo.spark.frame_jobs import TOGETHER_BYTES_MAX
+from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
+from txtopo.spark.shipping import package_version
+from txtopo.spark.tuple_order import Again, Ordered, TupleOrder
+from txtopo.spark.tuple_plan import MAIN, Graphs, TupleCompiler
+from txtopo.spark.tuple_tracing import Tracing
+from txtopo.spark.tuple_verdict import Verdict
+from txtopo.spark.tuple_work import Seen, TupleWork, seen_of
+from txtopo.tuples.message import Message, RunSpec
+from txtopo.tuples.results import merge
+from txtopo.tuples.wire import decode
+
+
+class TupleJobs:
+    """Implements `WaveJobs` with the tuple runtime from spout to committer."""
+
+    compiler_class = TupleCompiler
+    """What makes its plans; tests put in one that disturbs them."""
+
+    def __init__(self, context: JobContext) -> None:
+        topology = context.topology
+        ackers = int(topology.config.get("topology.acker.executors", limits.ACKERS))
+        self._context = context
+        self._topology = topology
+        self._graphs = Graphs(topology, ackers if topology.acking == "tuple" else 0)
+        self._compiler = self.compiler_class(context, self._graphs)
+        self._names = ", ".join(bolt.name for bolt in topology.bolts) or ", ".join(
+            item.name for item in topology.committers
+        )
+        """Whom a failed job may be the fault of, where Spark does not tell."""
+        frames = self._graphs.frames
+        self.one_by_one: str | None = f"{frames[0]} is a DataFrame among tuples" if frames else None
+        """See WaveJobs."""
+
+    def start(self) -> None:
+        """See WaveJobs."""
+        try:
+            # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
+            nothing = self._ordered("start", None, Again())
+            self._compiler.plan([nothing])
+        except TxtopoError:
+            raise
+        except Exception as error:
+            raise building_error(error, self._names) from error
+
+    def warm_up(self) -> None:
+        """See WaveJobs."""
+        if self._compiler.one_task is not None:
+            collect_batches(self._compiler.one_task)
+
+    def split(self, assignment: Assignment) -> TupleWork:
+        """See WaveJobs."""
+        spouts = self._topology.spouts
+        parts = {
+            item.name: list(item.spout.parts(assignment.metadata[item.name]))
+            for item in spouts
+            if item.name in assignment.metadata and not item.spout.emits_frame
+        }
+        invariant(all(parts.values()), "a spout split a batch into no part")
+        return TupleWork(assignment=assignment, parts={item.name: parts.get(item.name, []) for item in spouts})
+
+    def results(self, runs: Sequence[Run], works: Sequence[Work]) -> list[list[CommitterResult]]:
+        """See WaveJobs. Messages that make no results are no error yet: `outcome` knows the cause."""
+        return self.run_again(runs, works, [run.name for run in runs], Again())
+
+    def run_again(
+        self, runs: Sequence[Run], works: Sequence[Work], names: Sequence[str], again: Again
+    ) -> list[list[CommitterResult]]:
+        """The same, with reports under other names, for runs that follow a failed one."""
+        check(runs)
+        wave = [self._ordered(name, work, again) for name, work in zip(names, works, strict=True)]
+        order = TupleOrder(runs=tuple(wave))
+        alone = self._fits_one_task(works)
+        text = order.text() if alone else None
+        plan = self._compiler.one_task
+        if again.failures_max > 1 or text is None or len(text) > jobs.ORDER_BYTES_MAX:
+            plan, text = None, None
+        with marked(self._context.spark, self._topology.name, runs, text):
+            specs: dict[str, Sequence[RunSpec]] = {MAIN: order.specs}
+            if plan is None:
+                planned = self._compiler.plan(wave, failures_max=again.failures_max, alone=alone)
+                plan, specs = planned.messages, dict(planned.specs)
+            check(runs)
+            try:
+                batches = collect_batches(plan)
+            except Exception as error:
+                # A failure that nothing else is known about belongs to whatever is not txtopo's own.
+                raise JobError(self._names) from error
+        messages: defaultdict[int, list[Message]] = defaultdict(list)
+        for message in decode(batches):
+            messages[message.run].append(message)
+        return [
+            self._merged(work, {graph: found[at] for graph, found in specs.items()}, sorted(messages[at], key=_place))
+            for at, work in enumerate(works)
+        ]
+
+    def blame(self, reports: RunReports) -> Failure | None:
+        """See WaveJobs."""
+        return Verdict(self._graphs, Seen(), reports).reported()
+
+    def outcome(self, run: Run, work: Work, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        """See WaveJobs."""
+        verdict = Verdict(self._graphs, seen_of(work), reports)
+        failure = verdict.failure(code_hash=self._context.code_hash, version=package_version())
+        if failure is not None:
+            return Failed(attempt=run.attempt, failure=failure)
+        return Processed(
+            attempt=run.attempt,
+            # R12: the verdict has compared each of them.
+            code_hash=self._context.code_hash,
+            read=verdict.read,
+            rejected=len(verdict.rejected_rows),
+            rejected_rows=verdict.rejected_rows,
+            results=tuple(results),
+            edges=verdict.edges(),
+        )
+
+    def explain(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
+        """See WaveJobs: with the source tuple, after one more run with every tuple traced where it is not known; or without it, as a dead letter."""
+        if error is not None or failure.kind != "data" or failure.position is not None:
+            return Failed(attempt=run.attempt, failure=failure)
+        causes = Verdict(self._graphs, seen_of(work), self._context.reports.so_far(run.name)).causes()
+        return Tracing(self, self._context, self._graphs, run, work).explained(failure, causes)
+
+    def _ordered(self, name: str, work: Work | None, again: Again) -> Ordered:
+        spouts = [item.name for item in self._topology.spouts]
+        parts = work.parts if work is not None else dict.fromkeys(spouts, ())
+        spec = RunSpec(
+            run=name,
+            attempt=work.assignment.attempt if work is not None else TransactionAttempt(0, 0),
+            sources={spout: max(1, len(parts[spout])) for spout in spouts},
+            traced=again.traced,
+            excluded=again.excluded,
+        )
+        return Ordered(
+            spec=spec,
+            metadata={spout: work.metadata(spout) if work is not None else None for spout in spouts},
+            parts=parts,
+        )
+
+    def _fits_one_task(self, works: Sequence[Work]) -> bool:
+        """Has every batch one part a spout, all being DataFrame-free, and are these not too many bytes for one task?"""
+        if self._graphs.frames or any(count > 1 for work in works for count in work.counts.values()):
+            return False
+        metadata = [(item.spout, work.metadata(item.name)) for work in works for item in self._topology.spouts]
+        size = sum(spout.batch_bytes(found) for spout, found in metadata if found is not None)
+        return len(works) == 1 or size <= TOGETHER_BYTES_MAX
+
+    def _merged(self, work: Work, specs: dict[str, RunSpec], messages: Sequence[Message]) -> list[CommitterResult]:
+        seen = seen_of(work)
+        seen.specs, seen.acks, seen.error = specs, None, None
+        try:
+            results, seen.acks = merge(self._graphs.main, specs[MAIN], messages)
+        except BatchDataError as error:
+            seen.error = error
+            return []
+        for result in results:
+            if result.bytes > limits.RESULTS_BYTES_MAX:
+                raise BatchDataError(
+                    f"results exceed {limits.RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
+                    component=result.committer,
+                )
+        return results
+
+
+def _place(message: Message) -> tuple[int, ...]:
+    return message[:6]

@@ -1,0 +1,296 @@
+"""Compile the graphs of a tuple topology to DataFrames of messages: sources, one exchange a level, and borders to DataFrame bolts.
+
+Data does not travel row by row: a row is a message, with many tuples in its body. Between two levels rows go to the partition that runs their target
+(`repartitionById`), and are sorted there, so that a task sees its input in one order wherever and however often it runs. Small batches need no
+exchange: their whole graph runs in one task, by a plan that is made once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from txtopo.errors import broken, invariant
+from txtopo.spark.aggregate import spark_schema
+from txtopo.spark.jobs import JobContext
+from txtopo.spark.plan import call_bolt, compare_fields
+from txtopo.spark.tuple_order import Ordered, TupleOrder
+from txtopo.spark.tuple_tasks import FrameTask, GraphTask, LeafTask, LevelTask, PartsTask, ReceivingTask, Wiring
+from txtopo.topology.components import BoltComponent, Topology
+from txtopo.tuples.engine import Engine
+from txtopo.tuples.graph import Node, TaskGraph, build_graph, root_place
+from txtopo.tuples.message import RunSpec
+from txtopo.tuples.wire import DDL, KEY
+
+MAIN = "committers"
+"""Name of the graph whose sinks are the committers. The others are named after the DataFrame bolt that they feed."""
+LEAVES = "leaves"
+"""What spouts that only DataFrame bolts read report under."""
+PARTITIONS_PER_CORE = 4
+
+
+class Graphs:
+    """The graphs of a topology: a pure function of it."""
+
+    def __init__(self, topology: Topology, ackers: int) -> None:
+        self.topology = topology
+        # Functions over DataFrames stay in the driver: they may hold a session, which no task can have.
+        bare = replace(
+            topology,
+            bolts=tuple(replace(bolt, function=_not_here) if isinstance(bolt, BoltComponent) else bolt for bolt in topology.bolts),
+        )  # fmt: skip
+        self._on_leaves = _on_leaves(topology)
+        read = {item.source for bolt in (*topology.bolts, *topology.committers) for item in _inputs(bolt)}
+        sinks = [item.name for item in topology.committers]
+        # A bolt that nothing reads works for its effects, outside of every guarantee, but it runs.
+        sinks += [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
+        self.by_name: dict[str, TaskGraph] = {
+            bolt.name: build_graph(bare, [bolt.name], ackers=0)
+            for bolt in topology.frame_bolts
+            if bolt.name not in self._on_leaves
+        }
+        """In an order in which those that feed a DataFrame come before the graph that reads it."""
+        self.by_name[MAIN] = build_graph(bare, sinks, ackers=ackers)
+
+    @property
+    def main(self) -> TaskGraph:
+        """The one that ends in the committers."""
+        return self.by_name[MAIN]
+
+    def place(self, root: int) -> tuple[str, int, int]:
+        """(source, part, number) of a root id, whichever graph it comes from."""
+        for graph in self.by_name.values():
+            with contextlib.suppress(StopIteration):
+                return root_place(graph, root)
+        return broken("a root of no source")
+
+    def is_on_leaves(self, bolt: str) -> bool:
+        """Are there only spouts and DataFrame bolts before this DataFrame bolt?"""
+        return bolt in self._on_leaves
+
+    @cached_property
+    def frames(self) -> tuple[str, ...]:
+        """Everything that is a DataFrame at some place: DataFrame bolts, and spouts that give one."""
+        spouts = tuple(item.name for item in self.topology.spouts if item.spout.emits_frame)
+        return (*spouts, *(bolt.name for bolt in self.topology.frame_bolts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The plan of some runs."""
+
+    messages: DataFrame
+    """What goes to the driver."""
+    specs: Mapping[str, Sequence[RunSpec]]
+    """By graph: its runs, with the number of its source tasks."""
+
+
+class TupleCompiler:
+    """Builds the plans of one tuple topology in one session."""
+
+    def __init__(self, context: JobContext, graphs: Graphs) -> None:
+        self._context = context
+        self._graphs = graphs
+        self._spouts = {item.name: item.spout for item in graphs.topology.spouts}
+        self._slices_max = max(1, PARTITIONS_PER_CORE * context.spark.sparkContext.defaultParallelism)
+
+    @cached_property
+    def one_task(self) -> DataFrame | None:
+        """The plan of all waves of one part a spout, whose order comes with the job; None where a DataFrame is on the way."""
+        return None if self._graphs.frames else self._in_one_task(self.wiring(MAIN, None))
+
+    def plan(self, runs: Sequence[Ordered], *, failures_max: int = 1, alone: bool = False) -> Planned:
+        """Plan these runs, the order inside the plan. `alone`: in one task, where that is possible. Raises BatchDataError where a bolt raises."""
+        planning = _Planning(self, self._context, self._graphs, runs, failures_max)
+        if alone and not self._graphs.frames:
+            specs, order = planning.ordered(MAIN, {})
+            wiring = self.wiring(MAIN, order.text(), failures_max)
+            return Planned(messages=self._in_one_task(wiring), specs={MAIN: specs})
+        messages = planning.messages(MAIN)
+        return Planned(messages=messages, specs=planning.specs)
+
+    def wiring(self, graph: str, order: str | None, failures_max: int = 1) -> Wiring:
+        """What the tasks of a graph's plan have in common."""
+        return Wiring(
+            engine=Engine(self._graphs.by_name[graph], failures_max=failures_max),
+            graph=graph,
+            code_hash=self._context.code_hash,
+            reports=self._context.accumulator,
+            order=order,
+        )
+
+    def levels(self, rows: DataFrame, graph: TaskGraph, wiring: Wiring, runs: int) -> DataFrame:
+        """Run the levels of a graph over the messages of its sources."""
+        for level in range(1, graph.levels + 1):
+            tasks = sum(len(node.tasks) for node in graph.at(level)) * runs
+            partitions = max(1, min(tasks, self._slices_max))
+            moved = self.between(rows, level).repartitionById(partitions, "part")
+            rows = self._map(moved.sortWithinPartitions(*KEY), LevelTask(wiring=wiring, level=level))
+        return rows
+
+    def between(self, rows: DataFrame, level: int) -> DataFrame:
+        """The messages on their way to a level, as they are. Tests put faults of the transport here."""
+        return rows
+
+    def source_rows(
+        self, names: Sequence[str], order: TupleOrder, wiring: Wiring, *, slices_min: int = 1
+    ) -> tuple[DataFrame, int]:
+        """Messages of the numbered tasks of some sources, and in how many partitions."""
+        # A range without rows would be left out of the plan; numbers of no task are passed over.
+        total, tasks = max(slices_min, len(order.source_tasks(names))), {item.name: item.tasks for item in self._graphs.topology.spouts}
+        counts = [(run.spec.sources[name], tasks.get(name)) for run in order.runs for name in names]
+        slices = max(slices_min, min(sum(min(count, wanted or count) for count, wanted in counts), self._slices_max))
+        numbers = self._context.spark.range(0, total, 1, slices)
+        return self._map(numbers, PartsTask(wiring=wiring, names=names, spouts=self._spouts)), slices
+
+    def frame_rows(self, frame: DataFrame, task: FrameTask) -> DataFrame:
+        """Messages of a DataFrame's partitions."""
+        names = ["`" + name.replace("`", "``") + "`" for name in task.fields.names]
+        return self._map(frame.select(*names), task)
+
+    def leaf(self, spout: str, order: TupleOrder, wiring: Wiring) -> DataFrame:
+        """The tuples of a spout in front of DataFrame bolts alone."""
+        total = len(order.source_tasks([spout]))
+        numbers = self._context.spark.range(0, total, 1, min(total, self._slices_max))
+        task = LeafTask(wiring=wiring, name=spout, spout=self._spouts[spout])
+        return _mapped(numbers, task, spark_schema(self._spouts[spout].fields))
+
+    def _in_one_task(self, wiring: Wiring) -> DataFrame:
+        return self._map(self._context.spark.range(0, 1, 1, 1), GraphTask(wiring=wiring, spouts=self._spouts))
+
+    def _map(self, frame: DataFrame, task: Any) -> DataFrame:
+        return _mapped(frame, task, DDL)
+
+
+class _Planning:
+    """Plans some runs once: DataFrames in the order in which they need each other, each with its number of partitions."""
+
+    def __init__(
+        self, compiler: TupleCompiler, context: JobContext, graphs: Graphs, runs: Sequence[Ordered], failures_max: int
+    ) -> None:
+        self._compiler = compiler
+        self._context = context
+        self._graphs = graphs
+        self._runs = runs
+        self._failures_max = failures_max
+        self._frames: dict[str, DataFrame] = {}
+        self._bolts = {bolt.name: bolt for bolt in graphs.topology.frame_bolts}
+        self.specs: dict[str, Sequence[RunSpec]] = {}
+
+    def ordered(self, graph: str, frames: Mapping[str, int]) -> tuple[list[RunSpec], TupleOrder]:
+        """The runs of one graph, where its DataFrames have so many partitions."""
+        names = [node.name for node in self._graphs.by_name[graph].sources]
+        return self._order({name: frames.get(name) for name in names})
+
+    def messages(self, name: str) -> DataFrame:
+        """The plan of a graph as far as its messages to the driver."""
+        graph = self._graphs.by_name[name]
+        frames = {node.name: self.frame(node.name) for node in graph.sources if node.name in self._graphs.frames}
+        partitions = {source: _partitions(frame) for source, frame in frames.items()}
+        self.specs[name], order = self.ordered(name, partitions)
+        wiring = self._compiler.wiring(name, order.text(), self._failures_max)
+        rows, first = [], 0
+        # A DataFrame without any partition has one task all the same, which reports that there is nothing.
+        numbered = [node.name for node in graph.sources if not partitions.get(node.name)]
+        if numbered or len(graph.sources) > 1:
+            # Children of one and the same partitioning are zipped by a union, not put behind each other; no DataFrame's is that of two ranges.
+            slices_min = 2 if partitions else 1
+            made, first = self._compiler.source_rows(numbered, order, wiring, slices_min=slices_min)
+            rows.append(made)
+        for node in graph.sources:
+            if partitions.get(node.name):
+                task = FrameTask(wiring=wiring, name=node.name, first=first, fields=_emitted_fields(node))
+                rows.append(self._compiler.frame_rows(frames[node.name], task))
+                first += partitions[node.name]
+        united = reduce(DataFrame.union, rows)
+        invariant(not partitions or _partitions(united) == first, f"{name}: a source lost partitions in a union")
+        return self._compiler.levels(united, graph, wiring, len(self._runs))
+
+    def frame(self, name: str) -> DataFrame:
+        """The DataFrame of a DataFrame bolt, or of a spout that gives one."""
+        if name not in self._frames:
+            self._frames[name] = self._called(self._bolts[name]) if name in self._bolts else self._of_spout(name)
+        return self._frames[name]
+
+    def _called(self, bolt: BoltComponent) -> DataFrame:
+        if self._graphs.is_on_leaves(bolt.name):
+            inputs = [self._on_leaf(item.source) for item in bolt.inputs]
+        else:
+            messages = self.messages(bolt.name)
+            inputs = [
+                _mapped(messages, ReceivingTask(edge=edge.number, fields=edge.fields), spark_schema(edge.fields))
+                for edge in self._graphs.by_name[bolt.name].nodes[bolt.name].inputs
+            ]
+        frame = call_bolt(bolt, inputs)
+        if bolt.fields is not None:
+            compare_fields(bolt.name, bolt.fields, frame.schema, set())
+        return frame
+
+    def _on_leaf(self, source: str) -> DataFrame:
+        if source in self._bolts:
+            return self.frame(source)
+        specs, order = self._order({source: None})
+        self.specs[LEAVES] = [
+            replace(spec, sources={**known.sources, **spec.sources})
+            for spec, known in zip(specs, self.specs.get(LEAVES, specs), strict=True)
+        ]
+        wiring = replace(self._compiler.wiring(MAIN, order.text(), self._failures_max), graph=LEAVES)
+        return self._compiler.leaf(source, order, wiring)
+
+    def _of_spout(self, name: str) -> DataFrame:
+        spout = next(item.spout for item in self._graphs.topology.spouts if item.name == name)
+        metadata = self._runs[0].metadata.get(name)
+        if metadata is None:
+            return self._context.spark.createDataFrame([], spark_schema(spout.fields))
+        frame = spout.frame(self._context.spark, metadata)
+        return frame if isinstance(frame, DataFrame) else broken(f"spout {name} gave no DataFrame")
+
+    def _order(self, partitions: Mapping[str, int | None]) -> tuple[list[RunSpec], TupleOrder]:
+        runs = []
+        for run in self._runs:
+            found = {
+                name: max(1, len(run.parts[name]) if count is None else count) for name, count in partitions.items()
+            }
+            runs.append(replace(run, spec=replace(run.spec, sources=found)))
+        order = TupleOrder(runs=tuple(runs))
+        return list(order.specs), order
+
+
+def _mapped(frame: DataFrame, task: Any, schema: Any) -> DataFrame:
+    def run(batches: Any) -> Any:
+        return task(batches)
+
+    return frame.mapInArrow(run, schema)
+
+
+def _partitions(frame: DataFrame) -> int:
+    """Partitions that a DataFrame will have; adaptive execution, which would decide later, is off."""
+    execution: Any = frame._jdf.queryExecution()
+    return int(execution.executedPlan().execute().getNumPartitions())
+
+
+def _emitted_fields(node: Node) -> Any:
+    return node.outputs[0].fields
+
+
+def _inputs(component: Any) -> Sequence[Any]:
+    return component.inputs or (component.input,)
+
+
+def _on_leaves(topology: Topology) -> frozenset[str]:
+    """DataFrame bolts with nothing but spouts that emit parts, and bolts of their kind, before them."""
+    known = {item.name for item in topology.spouts if not item.spout.emits_frame}
+    spouts = set(known)
+    for bolt in topology.frame_bolts:
+        if all(item.source in known for item in bolt.inputs):
+            known.add(bolt.name)
+    return frozenset(known - spouts)
+
+
+def _not_here(*frames: Any) -> Any:
+    broken("a function over DataFrames was called in a task")

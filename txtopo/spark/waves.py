@@ -1,0 +1,157 @@
+"""Process a wave: in one job where that is proven to change nothing, else, and whenever that job or its verdict fails, attempt by attempt."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from txtopo.core.values import Failed, Failure, Outcome, Processed
+from txtopo.ports import Assignment
+from txtopo.spark.jobs import Judge, Run, WaveJobs, Work
+from txtopo.spark.reports import Reports
+from txtopo.spark.running import Running
+
+FIRST_WAVE_MAX = 4
+"""Until a wave was compared with its batches alone, a wave has at most so many."""
+
+Say = Callable[[str], None]
+"""Tells the operator one line."""
+_Pair = tuple[Run, Assignment]
+
+
+class Waves:
+    """Turns waves into outcomes for one topology. Used by several threads at once."""
+
+    def __init__(self, jobs: WaveJobs, running: Running, reports: Reports, judge: Judge, say: Say | None) -> None:
+        self._jobs = jobs
+        self._running = running
+        self._reports = reports
+        self._judge = judge
+        self._say = say or logging.getLogger(__name__).warning
+        self._proven = False
+        self._differs: str | None = None
+
+    @property
+    def one_by_one(self) -> str | None:
+        """See Executor.one_by_one."""
+        return self._differs or self._jobs.one_by_one
+
+    def process(self, wave: Sequence[Assignment]) -> list[Outcome]:
+        """See Executor.process."""
+        runs = self._running.open([assignment.attempt for assignment in wave])
+        outcomes: list[Outcome] = []
+        try:
+            pairs = list(zip(runs, wave, strict=True))
+            while pairs:
+                count = len(pairs) if self._proven else FIRST_WAVE_MAX
+                outcomes.extend(self._shared(pairs[:count]))
+                pairs = pairs[count:]
+            return outcomes
+        finally:
+            for run in runs:
+                self._running.end(run)
+
+    def _shared(self, pairs: Sequence[_Pair]) -> list[Outcome]:
+        if len(pairs) == 1 or self.one_by_one is not None:
+            return [self._alone(run, assignment) for run, assignment in pairs]
+        proven = self._proven
+        found = self._in_one_job(pairs)
+        if proven and not isinstance(found, Failure):
+            return list(found)
+        # A wave that failed is a failure of none of its attempts: each runs alone, and only that counts. So does it where the first wave is proven.
+        for run, _ in pairs:
+            if run.cancelled.is_set():
+                self._running.end(run)
+        alone = [self._alone(run, assignment) for run, assignment in pairs]
+        if not proven:
+            self._prove(found, alone)
+        return alone
+
+    def _in_one_job(self, pairs: Sequence[_Pair]) -> list[Processed] | Failure:
+        """All of them succeeded, or what went wrong with any of them."""
+        began = time.monotonic()
+        runs = [run for run, _ in pairs]
+        outcomes: list[Processed] = []
+        try:
+            works = [self._jobs.split(assignment) for _, assignment in pairs]
+            results = self._jobs.results(runs, works)
+            for run, work, found in zip(runs, works, results, strict=True):
+                outcome = self._jobs.outcome(run, work, found, self._reports.so_far(run.name))
+                if isinstance(outcome, Failed):
+                    return outcome.failure
+                outcomes.append(_timed(outcome, began))
+        except Exception as error:
+            cancelled = next((run for run in runs if run.cancelled.is_set()), runs[0])
+            return self._judge(error, cancelled, self._reports.so_far(cancelled.name))
+        return outcomes
+
+    def _alone(self, run: Run, assignment: Assignment) -> Outcome:
+        """One attempt by itself. Trouble of a batch or of Spark is an outcome, never an exception."""
+        if run.cancelled.is_set():
+            self._running.end(run)
+            return Failed(attempt=run.attempt, failure=Failure(kind="infrastructure", message="cancelled"))
+        began = time.monotonic()
+        self._running.alone(run)
+        work: Work | None = None
+        error: Exception | None = None
+        outcome: Outcome
+        try:
+            work = self._jobs.split(assignment)
+            (results,) = self._jobs.results([run], [work])
+            outcome = self._jobs.outcome(run, work, results, self._reports.so_far(run.name))
+        except Exception as raised:
+            error = raised
+            failure = self._judge(raised, run, self._reports.so_far(run.name))
+            outcome = Failed(attempt=run.attempt, failure=failure)
+        if isinstance(outcome, Failed) and work is not None and not run.cancelled.is_set():
+            outcome = self._explained(run, work, outcome.failure, error)
+        self._running.end(run)
+        return _timed(outcome, began) if isinstance(outcome, Processed) else outcome
+
+    def _explained(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
+        try:
+            return self._jobs.explain(run, work, failure, error)
+        except Exception as raised:
+            # The failure stands; trouble of its explanation is told beside it.
+            return Failed(
+                attempt=run.attempt, failure=replace(failure, message=f"{failure.message}; not explained: {raised}")
+            )
+
+    def _prove(self, shared: list[Processed] | Failure, alone: Sequence[Outcome]) -> None:
+        """Compare a first wave with its attempts alone: equal results prove that waves change nothing, a difference ends them."""
+        if isinstance(shared, Failure):
+            if shared.kind == "data" and all(isinstance(outcome, Processed) for outcome in alone):
+                self._refuse(f"a first wave failed although each of its batches succeeded alone: {shared.message}")
+            return
+        for together, by_itself in zip(shared, alone, strict=True):
+            if isinstance(by_itself, Failed):
+                if by_itself.failure.kind == "data":
+                    self._refuse(f"batch {by_itself.attempt.txid} failed alone, but not in a first wave")
+                return
+            if difference := _difference(together, by_itself):
+                self._refuse(f"batch {by_itself.attempt.txid} has other {difference} in a first wave than alone")
+                return
+        self._proven = True
+
+    def _refuse(self, why: str) -> None:
+        self._differs = why
+        self._say(f"batches are processed one by one from now on: {why}; what is committed is what each gave alone")
+
+
+def _difference(one: Processed, other: Processed) -> str | None:
+    """What differs between two attempts at one batch; None where they are equal in all that is committed."""
+    for name in ("read", "rejected_rows", "dead_letters", "edges"):
+        if getattr(one, name) != getattr(other, name):
+            return name.replace("_", " ")
+    for ours, theirs in zip(one.results, other.results, strict=True):
+        if ours.arrived != theirs.arrived:
+            return f"tuples at committer {ours.committer}"
+        if not ours.rows.equals(theirs.rows) or ours.deferred != theirs.deferred:
+            return f"results of committer {ours.committer}"
+    return None
+
+
+def _timed(outcome: Processed, began: float) -> Processed:
+    return replace(outcome, spans={"processing": time.monotonic() - began})

@@ -1,0 +1,48 @@
+"""Metadata as JSON: what a coordinator half decides is checked to come back from storage exactly as it went in (STORM-2675)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.errors import BatchDataError
+
+
+def json_value(value: object, what: str, component: str) -> Any:
+    """The value as it will be read back: tuples become lists. Raises BatchDataError naming the place that JSON cannot hold.
+
+    >>> json_value({"range": (0, 2)}, "metadata", "words")
+    {'range': [0, 2]}
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case list() | tuple():
+            return [json_value(item, f"{what}[{at}]", component) for at, item in enumerate(value)]
+        case Mapping():
+            for key in value:
+                if not isinstance(key, str):
+                    raise BatchDataError(f"{what} has the key {key!r}: keys must be text", component=component)
+            return {str(key): json_value(item, f"{what}[{key!r}]", component) for key, item in value.items()}
+        case _:
+            raise BatchDataError(
+                f"{what} is {_shown(value)}: metadata must be JSON (text, finite numbers, true and false, lists, dicts)",
+                component=component,
+            )
+
+
+def stored_metadata(value: object, what: str, component: str) -> Any:
+    """The same for a whole piece of metadata, which must not be None: nothing would tell it from metadata that is absent."""
+    if value is None:
+        raise BatchDataError(f"{what} is None: return {{}} where there is nothing to remember", component=component)
+    return json_value(value, what, component)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:80] + '…'} of type {type(value).__name__}"

@@ -1,0 +1,238 @@
+"""PartitionedTransactionalSpout: metadata a partition, all of a txid's in one place (Storm's IPartitionedTransactionalSpout).
+
+A batch's metadata is `{"txid": n, "count": k, "partitions": [one entry a partition]}`. An entry is explicit about what it means, never null:
+`{"range": m}` - emit the range with metadata m; `{"after": m}` - nothing now, the partition stands behind m; `{"untouched": true}` - nothing ever yet.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from txtopo.core.plan import Metadata
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import BatchDataError, broken
+from txtopo.spouts.adapting import UserSpout, must_have, told_of
+from txtopo.spouts.json_values import stored_metadata
+from txtopo.spouts.transactional import attempt_of
+from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Entry = Mapping[str, Any]
+UNTOUCHED: Final[Entry] = {"untouched": True}
+
+
+class Nothing:
+    """The answer of `next_range` for a partition without new input; a value of its own, since None might be a mistake."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = Nothing()
+
+
+class PartitionedCoordinator(Protocol):
+    """Decides each partition's share of a batch; runs in the driver, in one thread (Storm's IPartitionedTransactionalSpout.Coordinator)."""
+
+    def number_of_partitions(self) -> int:
+        """How many the source has now. Frozen for a txid when it is planned; more later are new partitions, of which `last` is None."""
+
+    def next_range(self, partition: int, last: Any) -> Any:
+        """Metadata of the next range of a partition - any JSON value but None - or NOTHING where it has no new input.
+
+        `last` is the metadata of its last range, None where there was none. Decide by `last` and the source alone: keep no position.
+        """
+
+    def is_ready(self) -> bool:
+        """May a batch be planned now? Asked before the partitions are."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class PartitionedEmitter(Protocol):
+    """Emits ranges; runs in tasks, a partition a task (Storm's IPartitionedTransactionalSpout.Emitter)."""
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterable[Any]:
+        """The tuples of one range: sequences of values, Arrow record batches, or both; exactly the same ones every time."""
+
+
+class PartitionedTransactionalSpout(UserSpout):
+    """A source of partitions that can be read again: every txid has the same ranges in every attempt.
+
+    Storm's `emitPartitionBatchNew` decides a range while it emits it. Here nothing may be emitted before its metadata is durable, so the halves are
+    two methods: `next_range` decides in the driver, `emit_partition_batch` emits in a task. Write them on the class itself, or give objects of
+    your own with `get_coordinator` and `get_emitter`.
+
+    >>> class Log(PartitionedTransactionalSpout):
+    ...     outputs = ["line string"]
+    ...
+    ...     def number_of_partitions(self):
+    ...         return 3
+    ...
+    ...     def next_range(self, partition, last):
+    ...         start = 0 if last is None else last["end"]
+    ...         return {"start": start, "end": start + 1} if start < 2 else NOTHING
+    ...
+    ...     def emit_partition_batch(self, attempt, partition, metadata):
+    ...         for number in range(metadata["start"], metadata["end"]):
+    ...             yield (f"line {number} of partition {partition}",)
+    """
+
+    described_as = "partitioned transactional spout"
+    empty_batches: ClassVar[bool] = False
+    """True: a batch is planned whenever `is_ready` says so, also where no partition has anything, as Storm does."""
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> PartitionedTransactionalSpout:
+        made = super().__new__(cls)
+        for name in ("number_of_partitions", "next_range"):
+            must_have(made, PartitionedTransactionalSpout, (name, "get_coordinator"))
+        must_have(made, PartitionedTransactionalSpout, ("emit_partition_batch", "get_emitter"))
+        return made
+
+    def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
+        """The coordinator half, fresh for a driver that has just taken the lead."""
+        return copy.copy(self)
+
+    def get_emitter(self, config: Mapping[str, Any], partition: int) -> PartitionedEmitter:
+        """The emitter half, fresh for a task with this partition."""
+        return copy.copy(self)
+
+    def number_of_partitions(self) -> int:
+        """See PartitionedCoordinator."""
+        broken("the spout has a coordinator of its own")
+
+    def next_range(self, partition: int, last: Any) -> Any:
+        """See PartitionedCoordinator."""
+        broken("the spout has a coordinator of its own")
+
+    def is_ready(self) -> bool:
+        """See PartitionedCoordinator. By default yes: then it is the partitions that decide."""
+        return True
+
+    def close(self) -> None:
+        """See PartitionedCoordinator."""
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterable[Any]:
+        """See PartitionedEmitter."""
+        broken("the spout has an emitter of its own")
+
+    def bytes_of(self, partition: int, metadata: Any) -> int:
+        """About how many bytes of the source a range has, to bound waves; 0: not known."""
+        return 0
+
+    # -------------------------------------------------------------------------------------------------- the port, which is not for users
+
+    def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
+        with told_of(context.spout, "get_coordinator"):
+            user = self.get_coordinator({**context.config, **self.config}, context)
+        return PartitionedCoordinating(user, context, empty_batches=self.empty_batches)
+
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        """A partition a task; a batch without any has one part that emits nothing."""
+        found = [{"partition": at} for at, entry in enumerate(metadata["partitions"]) if "range" in entry]
+        return found or [{"partition": None}]
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        from txtopo.spouts.tuple_parts import emit_tuples
+
+        partition = part["partition"]
+        if partition is None:
+            return iter(())
+        emitter = self.get_emitter(self.config, partition)
+        planned = metadata["partitions"][partition]["range"]
+        emitted = emitter.emit_partition_batch(attempt_of(metadata, tally), partition, planned)
+        return emit_tuples(emitted, self.fields, tally, f"partition {partition}")
+
+    def batch_bytes(self, metadata: Metadata) -> int:
+        return sum(
+            self.bytes_of(at, entry["range"]) for at, entry in enumerate(metadata["partitions"]) if "range" in entry
+        )
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        from txtopo.spouts.tuple_parts import locate_tuple
+
+        batches = self.emit_part(metadata, part, Tally())
+        return locate_tuple(batches, number, f"partition {part['partition']}")
+
+    def warm_up(self) -> None:
+        import txtopo.spouts.tuple_parts  # noqa: F401
+
+
+class PartitionedCoordinating:
+    """Implements `SpoutCoordinator`: a function of the metadata before and of the source. What it keeps only saves asking twice."""
+
+    def __init__(self, user: PartitionedCoordinator, context: SpoutContext, *, empty_batches: bool) -> None:
+        self._user = user
+        self._spout = context.spout
+        self._empty_batches = empty_batches
+        self._last = context.previous
+        """Metadata of the batch that was planned last: `is_ready` asks what lies behind it."""
+        self._proposal: tuple[Metadata | None, Metadata] | None = None
+        self._exhausted = False
+
+    def is_ready(self) -> bool:
+        with told_of(self._spout, "is_ready"):
+            ready = bool(self._user.is_ready())
+        if ready and not self._empty_batches:
+            proposed = self._propose(self._last)
+            # What was found is what is planned: yes means yes, and a range is asked for once.
+            self._proposal = (self._last, proposed)
+            ready = any("range" in entry for entry in proposed["partitions"])
+        self._exhausted = not ready
+        return ready
+
+    def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
+        proposal, self._proposal = self._proposal, None
+        found = proposal[1] if proposal is not None and proposal[0] == previous else self._propose(previous)
+        self._last = {"txid": txid, **found}
+        return self._last
+
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        return metadata
+
+    def is_exhausted(self) -> bool:
+        return self._exhausted
+
+    def close(self) -> None:
+        close = getattr(self._user, "close", None)
+        if close is not None:
+            close()
+
+    def _propose(self, previous: Metadata | None) -> dict[str, Any]:
+        """Each partition's entry. One that the source no longer has keeps its place: its metadata is never lost."""
+        before = self._entries(previous)
+        with told_of(self._spout, "number_of_partitions"):
+            count = self._user.number_of_partitions()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise BatchDataError(f"number_of_partitions gave {count!r}, which is no count", component=self._spout)
+        entries = [self._entry(at, before[at] if at < len(before) else UNTOUCHED) for at in range(count)]
+        entries += [_idle(entry) for entry in before[count:]]
+        return {"count": count, "partitions": entries}
+
+    def _entry(self, partition: int, before: Entry) -> Entry:
+        last = before.get("range", before.get("after"))
+        with told_of(self._spout, f"next_range of partition {partition}"):
+            found = self._user.next_range(partition, last)
+        if isinstance(found, Nothing):
+            return _idle(before)
+        return {"range": stored_metadata(found, f"metadata of partition {partition}", self._spout)}
+
+    def _entries(self, previous: Metadata | None) -> Sequence[Entry]:
+        if previous is None:
+            return ()
+        if "partitions" not in previous:
+            raise BatchDataError(
+                f"the last batch of {self._spout} was planned by another kind of spout: give this one another name",
+                component=self._spout,
+            )
+        entries: Sequence[Entry] = previous["partitions"]
+        return entries
+
+
+def _idle(before: Entry) -> Entry:
+    return {"after": before["range"]} if "range" in before else before

@@ -1,0 +1,197 @@
+"""TransactionalSpout: a coordinator that decides what a batch is, and emitters that emit it again and again (Storm's ITransactionalSpout)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from txtopo.core.plan import Metadata
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import BatchDataError, broken
+from txtopo.spouts.adapting import UserSpout, must_have, told_of
+from txtopo.spouts.json_values import stored_metadata
+from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Coordinator(Protocol):
+    """Decides what a batch consists of; runs in the driver, in one thread (Storm's ITransactionalSpout.Coordinator)."""
+
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        """Metadata of a new batch: any JSON value but None, enough to emit the batch again. Called once a txid.
+
+        `previous` is that of the batch before, None for the first. Raise FailedException to be asked again later.
+        """
+
+    def is_ready(self) -> bool:
+        """Is there input for one more batch now? Polled."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class EmitterContext:
+    """Which share of a batch an emitter emits."""
+
+    __slots__ = ("index", "tasks")
+
+    def __init__(self, index: int, tasks: int) -> None:
+        self.index = index
+        """Of the emitters of a batch, from 0."""
+        self.tasks = tasks
+        """How many there are."""
+
+
+class Emitter(Protocol):
+    """Emits batches; runs in tasks (Storm's ITransactionalSpout.Emitter)."""
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterable[Any]:
+        """The tuples of the batch: sequences of values, Arrow record batches, or both; the same ones in every attempt."""
+
+
+class TransactionalSpout(UserSpout):
+    """A source whose txid has the same content in every attempt.
+
+    Either write the methods of both halves on the class itself - `initialize_transaction`, `is_ready` and `close` run on a copy in the driver,
+    `emit_batch` on copies in the tasks - or give objects of your own with `get_coordinator` and `get_emitter`, as in Storm.
+
+    >>> class Numbers(TransactionalSpout):
+    ...     outputs = ["n bigint"]
+    ...
+    ...     def initialize_transaction(self, txid, previous):
+    ...         start = 0 if previous is None else previous["end"]
+    ...         return {"start": start, "end": start + 2}
+    ...
+    ...     def emit_batch(self, attempt, metadata):
+    ...         return ((n,) for n in range(metadata["start"], metadata["end"]))
+    >>> Numbers().fields.names
+    ('n',)
+    """
+
+    described_as = "transactional spout"
+    emitters: ClassVar[int] = 1
+    """Tasks that share the emission of a batch; each is told by its EmitterContext which share is its own."""
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> TransactionalSpout:
+        made = super().__new__(cls)
+        must_have(made, TransactionalSpout, ("initialize_transaction", "get_coordinator"))
+        must_have(made, TransactionalSpout, ("emit_batch", "get_emitter", "emit_frame"))
+        return made
+
+    def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
+        """The coordinator half, fresh for a driver that has just taken the lead; `context.previous` says where the source stands."""
+        return copy.copy(self)
+
+    def get_emitter(self, config: Mapping[str, Any], context: EmitterContext) -> Emitter:
+        """The emitter half, fresh for a task."""
+        return copy.copy(self)
+
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        """See Coordinator."""
+        broken("the spout has a coordinator of its own")
+
+    def is_ready(self) -> bool:
+        """See Coordinator. By default there always is: then a run never ends."""
+        return True
+
+    def close(self) -> None:
+        """See Coordinator."""
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterable[Any]:
+        """See Emitter."""
+        broken("the spout has an emitter of its own")
+
+    def emit_frame(self, spark: Any, metadata: Any) -> Any:
+        """With `emits_frame = True`: the batch as a DataFrame of exactly the declared fields; the same rows for the same metadata."""
+        broken("the spout emits no DataFrame")
+
+    def bytes_of(self, metadata: Any) -> int:
+        """About how many bytes of the source a batch has, to bound waves; 0: not known."""
+        return 0
+
+    # -------------------------------------------------------------------------------------------------- the port, which is not for users
+
+    def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
+        shown = replace(context, previous=users_metadata(context.previous, context.spout))
+        with told_of(context.spout, "get_coordinator"):
+            return _Coordinating(self.get_coordinator({**context.config, **self.config}, shown), context.spout)
+
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        return [{"task": index} for index in range(self.emitters)]
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        from txtopo.spouts.tuple_parts import emit_tuples
+
+        emitter = self.get_emitter(self.config, EmitterContext(part["task"], self.emitters))
+        emitted = emitter.emit_batch(attempt_of(metadata, tally), metadata["metadata"])
+        return emit_tuples(emitted, self.fields, tally, self._place(part))
+
+    def frame(self, spark: Any, metadata: Metadata) -> Any:
+        return self.emit_frame(spark, metadata["metadata"])
+
+    def batch_bytes(self, metadata: Metadata) -> int:
+        return self.bytes_of(metadata["metadata"])
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        from txtopo.spouts.tuple_parts import locate_tuple
+
+        return locate_tuple(self.emit_part(metadata, part, Tally()), number, self._place(part))
+
+    def warm_up(self) -> None:
+        import txtopo.spouts.tuple_parts  # noqa: F401
+
+    def _place(self, part: Mapping[str, Any]) -> str:
+        return "" if self.emitters == 1 else f"task {part['task']}"
+
+
+def attempt_of(metadata: Metadata, tally: Tally) -> TransactionAttempt:
+    """The attempt that emits, as the executor says it; else the txid that the metadata was made for. A redo emits what its batch was first."""
+    return tally.attempt or TransactionAttempt(metadata["txid"], 0)
+
+
+def users_metadata(metadata: Metadata | None, spout: str) -> Any:
+    """What the user's coordinator half made of a batch; None for no batch. Raises BatchDataError where another kind of spout made it."""
+    if metadata is None:
+        return None
+    if "txid" not in metadata or "metadata" not in metadata:
+        raise BatchDataError(
+            f"the last batch of {spout} was planned by another kind of spout: give this one another name",
+            component=spout,
+        )
+    return metadata["metadata"]
+
+
+class _Coordinating:
+    """Implements `SpoutCoordinator` over the user's coordinator half."""
+
+    def __init__(self, user: Coordinator, spout: str) -> None:
+        self._user = user
+        self._spout = spout
+        self._exhausted = False
+
+    def is_ready(self) -> bool:
+        with told_of(self._spout, "is_ready"):
+            ready = bool(self._user.is_ready())
+        self._exhausted = not ready
+        return ready
+
+    def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
+        before = users_metadata(previous, self._spout)
+        with told_of(self._spout, "initialize_transaction"):
+            made = self._user.initialize_transaction(txid, before)
+        return {"txid": txid, "metadata": stored_metadata(made, "metadata", self._spout)}
+
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        return metadata
+
+    def is_exhausted(self) -> bool:
+        return self._exhausted
+
+    def close(self) -> None:
+        close = getattr(self._user, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,106 @@
+"""Lanes for tests that hold a topology in their hands: work is done at once, but an attempt or a commit ends only when it is released."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from txtopo.core.events import AttemptEnded, CommitEnded
+from txtopo.core.values import Aborted, Failed, Failure
+from txtopo.lanes import Lane, Work
+from txtopo.testing.simulated import SimulatedClock
+
+IDLE_AFTER_S = 2.0
+"""Simulated seconds without work after which nothing more is to be expected."""
+BACKOFF_S = 31.0
+"""The longest backoff, and a little: simulated seconds to wait where a batch is to be tried again."""
+
+
+class Idle(BaseException):
+    """Nothing is left to do but what is held; it ends the runner's loop, which can be entered again."""
+
+
+class HandLanes:
+    """All lanes in one thread. Events that end a held phase wait until they are let through."""
+
+    def __init__(self, clock: SimulatedClock, retries_due: Callable[[], bool]) -> None:
+        """`retries_due` tells whether something will be tried again by itself."""
+        self.clock = clock
+        self.inbox = _HandInbox(self, retries_due)
+        self._waiting: deque[tuple[Lane, Work]] = deque()
+
+    def submit(self, lane: Lane, work: Work) -> None:
+        self._waiting.append((lane, work))
+
+    def finish(self, lane: Lane) -> None:
+        while any(other is lane for other, _ in self._waiting):
+            self.work_once()
+
+    def work_once(self) -> Lane | None:
+        """Do one piece of work; returns its lane, None when there is none."""
+        if not self._waiting:
+            return None
+        lane, work = self._waiting.popleft()
+        work()
+        return lane
+
+
+class _HandInbox:
+    def __init__(self, lanes: HandLanes, retries_due: Callable[[], bool]) -> None:
+        self._lanes = lanes
+        self._retries_due = retries_due
+        self._items: deque[Any] = deque()
+        self._idle_s = 0.0
+        self.holds = False
+        """Are phases held until they are released?"""
+        self.processing: dict[int, AttemptEnded] = {}
+        """Attempts whose processing is done and held, by txid."""
+        self.commits: dict[int, CommitEnded] = {}
+        """Commits that are done and held, by txid."""
+
+    def put(self, item: Any) -> None:
+        if isinstance(item, BaseException):
+            raise item
+        match item:
+            case AttemptEnded(outcome=outcome) if self.holds:
+                self.processing[outcome.attempt.txid] = item
+            case CommitEnded(outcome=outcome) if self.holds and not isinstance(outcome, Aborted):
+                self.commits[outcome.txid] = item
+            case _:
+                self._items.append(item)
+
+    def get(self, wait_s: float) -> Any | None:
+        while not self._items:
+            lane = self._lanes.work_once()
+            if lane is None:
+                return self._wait(wait_s)
+            if lane not in (Lane.BOOKS, Lane.PLAN, Lane.CLEAN):
+                self._idle_s = 0.0
+        return self._items.popleft()
+
+    def awake(self) -> None:
+        """Something was let through: count idle time from now."""
+        self._idle_s = 0.0
+
+    def _wait(self, wait_s: float) -> None:
+        if self._idle_s >= (BACKOFF_S if self._retries_due() else IDLE_AFTER_S):
+            raise Idle
+        self._lanes.clock.wait(wait_s)
+        self._idle_s += wait_s
+
+    def release_processing(self, txid: int) -> None:
+        """Let the attempt end as it did. Raises KeyError where none is held."""
+        self._items.append(self.processing.pop(txid))
+        self.awake()
+
+    def fail_processing(self, txid: int, failure: Failure) -> None:
+        """Let the attempt end in a failure instead."""
+        held = self.processing.pop(txid)
+        self._items.append(AttemptEnded(outcome=Failed(attempt=held.outcome.attempt, failure=failure)))
+        self.awake()
+
+    def release_commit(self, txid: int) -> None:
+        """Let the commit be known. Raises KeyError where none is held."""
+        self._items.append(self.commits.pop(txid))
+        self.awake()

@@ -1,0 +1,87 @@
+"""Look at every emission of a topology: hidden committers that read each stream and keep what comes (Storm's capturing bolts)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from txtopo.core.fields import Fields
+from txtopo.core.values import TransactionAttempt
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
+from txtopo.topology.components import BoltComponent, CommitterComponent, Subscription, Topology
+from txtopo.topology.streams import DEFAULT_STREAM, Tuple
+
+_TASK = "$task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission:
+    """A tuple that a component emitted."""
+
+    attempt: TransactionAttempt
+    component: str
+    stream: str
+    task: int
+    """Id of the emitting task; below 0 for tasks of spouts."""
+    values: tuple[Any, ...]
+
+    @property
+    def txid(self) -> int:
+        """The batch."""
+        return self.attempt.txid
+
+
+_COMMITTED: dict[str, dict[TransactionAttempt, list[tuple[Any, ...]]]] = {}
+"""What captures of committers saw, by token: copies of a capture run in the driver, in the commit phase, and share this."""
+
+
+class Capture(BatchCommitter):
+    """Keeps the tuples of one stream as result rows, with the task that emitted each; commits nothing."""
+
+    def __init__(self, fields: Fields, token: str | None = None) -> None:
+        """With a `token` what it saw is kept for `committed_emissions`, once for each attempt."""
+        self.token = token
+        self.result = (*(field.ddl for field in fields.items), f"`{_TASK}` bigint")  # type: ignore[misc]
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit((*tup.values, tup.task))
+
+    def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:
+        if self.token is not None:
+            _COMMITTED.setdefault(self.token, {})[transaction.attempt] = [tuple(row.values) for row in rows]
+        return None
+
+
+def committed_emissions(token: str) -> Mapping[TransactionAttempt, list[tuple[Any, ...]]]:
+    """What the capture with this token saw, by attempt, each row with the emitting task at its end."""
+    return _COMMITTED.get(token, {})
+
+
+def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str, tuple[str, str]]]:
+    """The topology with a capture behind every stream with declared fields, and what each capture reads: (component, stream) by its name.
+
+    What committers emit is kept under `{token}/{name of the capture}`.
+    """
+    streams: list[tuple[str, str, Any]] = [
+        (item.name, DEFAULT_STREAM, item.spout.fields) for item in topology.spouts
+    ]
+    for bolt in topology.bolts:
+        if isinstance(bolt, BoltComponent):
+            streams += [(bolt.name, DEFAULT_STREAM, bolt.fields)] if bolt.fields is not None else []
+        else:
+            streams += [(bolt.name, name, stream.fields) for name, stream in bolt.outputs.items()]
+    early = len(streams)
+    for item in topology.committers:
+        streams += [(item.name, name, stream.fields) for name, stream in item.outputs.items()]
+    captures: list[CommitterComponent] = []
+    reads: dict[str, tuple[str, str]] = {}
+    for source, stream, fields in streams:
+        name = f"$capture_{len(captures)}"
+        subscription = Subscription(source=source, stream=stream, grouping="global")
+        bolt = Capture(fields, f"{token}/{name}" if len(captures) >= early else None)
+        captures.append(
+            CommitterComponent(name=name, bolt=bolt, input=subscription, inputs=(subscription,), fields=fields)
+        )
+        reads[name] = (source, stream)
+    return replace(topology, committers=(*topology.committers, *captures)), reads

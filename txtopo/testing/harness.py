@@ -1,0 +1,287 @@
+"""Run a topology in a test and look at everything it does: no services, and without Spark unless it has DataFrame bolts.
+
+>>> from txtopo.testing import TopologyHarness                                            # doctest: +SKIP
+>>> with TopologyHarness(topology) as harness:                                            # doctest: +SKIP
+...     harness.run()
+...     harness.emitted("split")
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from txtopo.committers.memory import MemoryLedger
+from txtopo.coordinators.batches import TopologyCoordinator
+from txtopo.coordinators.codec import Identity as Candidate
+from txtopo.coordinators.election import Election
+from txtopo.coordinators.memory import MemorySession
+from txtopo.core.events import End
+from txtopo.core.health import health_of
+from txtopo.core.state import Phase, Rules, State, first_state
+from txtopo.core.values import EdgeCount, Failure, Processed
+from txtopo.errors import Halted, TopologyError, broken
+from txtopo.leading import Identity, take_lead
+from txtopo.planner import Planner
+from txtopo.ports import Assignment, Executor
+from txtopo.runner import Runner, World
+from txtopo.testing.by_hand import HandLanes, Idle
+from txtopo.testing.capturing import Emission, committed_emissions, with_captures
+from txtopo.testing.inprocess import InProcessExecutor
+from txtopo.testing.simulated import SimulatedStores
+from txtopo.topology.components import Topology
+from txtopo.topology.streams import DEFAULT_STREAM
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CODE_HASH = b"a topology in a test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSeen:
+    """A batch that has its final row in the ledger."""
+
+    txid: int
+    attempt: int
+    state: str
+    """`applied` or `quarantined`."""
+    read: int
+    rejected: int
+    dead_lettered: int
+
+
+class TopologyHarness:
+    """A leader of `topology` on memory stores, in simulated time: the real planner, machine, counting and commit (Storm's testing harness).
+
+    `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held when it is done, until the
+    test releases or fails it. Give a `session` to run the processing phase on Spark: results are the same. Batches run one by one unless
+    `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in `Rules`.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        session: SparkSession | None = None,
+        by_hand: bool = False,
+        waves: bool = False,
+        once: bool = True,
+        dead_letter_max: int = 100,
+        **rules: Any,
+    ) -> None:
+        if topology.frame_bolts and session is None:
+            names = ", ".join(bolt.name for bolt in topology.frame_bolts)
+            raise TopologyError(f"{names}: DataFrame bolts need Spark; give the harness a session")
+        self.said: list[str] = []
+        """What an operator would have been told."""
+        self.end: End | None = None
+        """How the topology ended; None while it waits for input or for a release."""
+        self.stores = SimulatedStores()
+        self._token = uuid.uuid4().hex
+        self._topology, self._reads = with_captures(topology, self._token)
+        self._watched = _Watched(_executor(self._topology, session), self._reads)
+        self._dead_letter_max = dead_letter_max
+        self._rules = Rules(**{"workers": 2, **({} if waves else {"wave_bytes_max": 0}), **rules})
+        self._once = once
+        self._lanes = HandLanes(self.stores.clock, self._retries_due)
+        self._lanes.inbox.holds = by_hand
+        self._state: State | None = None
+        self._runner: Runner | None = None
+
+    def __enter__(self) -> TopologyHarness:
+        self._watched.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watched.close()
+
+    # ------------------------------------------------------------------------------------------------------------------------------- running
+
+    def run(self) -> End | None:
+        """Go on until the input is at its end, the topology ended, or only held phases are left. Returns how it ended, None if it did not.
+
+        Raises Halted where the topology halts, with what an operator would read.
+        """
+        if self.end is None:
+            runner, state = self._led()
+            try:
+                self.end = runner.run(state)
+            except Idle:
+                self._lanes.inbox.awake()
+        if self.end is not None and self.end.kind == "halted":
+            raise Halted(self.end.reason, txid=self.end.txid, next_command=self.end.next_command)
+        return self.end
+
+    def release_processing(self, *txids: int) -> None:
+        """Let the processing of these batches end, in this order, then run on. Raises KeyError where none is held."""
+        for txid in txids:
+            self._lanes.inbox.release_processing(txid)
+            self.run()
+
+    def fail_processing(self, txid: int, message: str = "failed by the test", kind: str = "data") -> None:
+        """Let the processing of a batch fail instead, then run on."""
+        self._lanes.inbox.fail_processing(txid, Failure(kind=kind, message=message))  # type: ignore[arg-type]
+        self.run()
+
+    def release_commit(self, *txids: int) -> None:
+        """Let the commits of these batches be known, then run on. Raises KeyError where none is held."""
+        for txid in txids:
+            self._lanes.inbox.release_commit(txid)
+            self.run()
+
+    def fail_commit(self) -> None:
+        """The next COMMIT is refused by the database: the batch is committed again later, from the same results."""
+        self.stores.postgres.fail_next_commit("aborted")
+
+    @property
+    def held_processing(self) -> Mapping[int, int]:
+        """Attempts by txid whose processing is done and held."""
+        return {txid: event.outcome.attempt.attempt for txid, event in sorted(self._lanes.inbox.processing.items())}
+
+    @property
+    def held_commits(self) -> Sequence[int]:
+        """Txids whose commit is done and held."""
+        return sorted(self._lanes.inbox.commits)
+
+    # ------------------------------------------------------------------------------------------------------------------------------- looking
+
+    def emitted(self, component: str, stream: str = DEFAULT_STREAM, txid: int | None = None) -> list[Emission]:
+        """What a component emitted, of every attempt that got through its processing, in the order of the attempts' ends."""
+        return [
+            emission
+            for emission in [*self._watched.emissions, *self._committed()]
+            if (emission.component, emission.stream) == (component, stream) and txid in (None, emission.txid)
+        ]
+
+    def values(self, component: str, stream: str = DEFAULT_STREAM, txid: int | None = None) -> list[tuple[Any, ...]]:
+        """The values of what a component emitted."""
+        return [emission.values for emission in self.emitted(component, stream, txid)]
+
+    def edges(self, txid: int) -> list[EdgeCount]:
+        """What each edge counted in the last attempt of a batch that got through, captures left out."""
+        return [edge for edge in self._watched.edges.get(txid, ()) if "$capture" not in edge.edge]
+
+    @property
+    def batches(self) -> list[BatchSeen]:
+        """Every batch with its final row in the ledger, in order."""
+        rows = self.stores.postgres.topologies[self._topology.name].ledger
+        return [
+            BatchSeen(
+                txid=txid, attempt=row.attempt, state=row.state, read=row.read or 0, rejected=row.rejected or 0,
+                dead_lettered=row.dead_lettered or 0,
+            )
+            for txid, row in sorted(rows.items())
+            if txid
+        ]  # fmt: skip
+
+    def table(self, name: str) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
+        """Rows of a CountCommitter's table: (count, sum, …) by key."""
+        schema = name if "." in name else f"public.{name}"
+        return dict(self.stores.postgres.tables[schema])
+
+    # ------------------------------------------------------------------------------------------------------------------------------ the inside
+
+    def _committed(self) -> list[Emission]:
+        """What committers emitted in their turn."""
+        return [
+            Emission(attempt=attempt, component=component, stream=stream, task=row[-1], values=row[:-1])
+            for name, (component, stream) in self._reads.items()
+            for attempt, rows in sorted(committed_emissions(f"{self._token}/{name}").items())
+            for row in rows
+        ]
+
+    def _led(self) -> tuple[Runner, State]:
+        if self._runner is None:
+            self._runner, self._state = self._take_lead()
+        return self._runner, self._state if self._state is not None else broken("a leader has a state")
+
+    def _take_lead(self) -> tuple[Runner, State]:
+        topology, clock = self._topology, self.stores.clock
+        session = MemorySession(self.stores.zookeeper)
+        ledger = MemoryLedger(self.stores.postgres, topology.name)
+        nonce = str(uuid.UUID(int=1))
+        identity = Identity(
+            topology=topology.name, owner_nonce=nonce, new_incarnation=str(uuid.UUID(int=2)), code_hash=CODE_HASH, host="test", pid=1,
+            application="test", description=topology.describe(), epoch_seen=1 << 60,
+        )  # fmt: skip
+        election = Election(session, topology.name, Candidate(host="test", pid=1, since="-", nonce=nonce))
+        election.enter()
+        coordinator = TopologyCoordinator(session, topology.name)
+        lead = take_lead(identity, election, coordinator, ledger, self.said.append)
+        ledger.prepare_targets(lead.lead, topology.committers)
+        planner = Planner(
+            lead=lead.lead, spouts=topology.spouts, coordinator=coordinator, ledger=ledger, clock=clock, once=self._once, say=self.said.append,
+            last_digest=lead.last_digest, last_metadata=lead.last_metadata, committers=topology.committers,
+        )  # fmt: skip
+        planner.open(lead.reconciled.plans)
+        world = World(
+            topology=topology, lead=lead.lead, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=self._watched,
+            planner=planner, clock=clock, lanes=self._lanes, say=self.said.append, dead_letter_max=self._dead_letter_max, watch=self._keep,
+            chance=random.Random(0),
+        )  # fmt: skip
+        state = first_state(
+            self._rules, topology.name, lead.last_txid, now=clock.monotonic(), one_by_one=self._watched.one_by_one
+        )
+        return Runner(world), state
+
+    def _keep(self, state: State) -> None:
+        self._state = state
+
+    def _retries_due(self) -> bool:
+        if self._state is None or health_of(self._state, self.stores.clock.monotonic()).state == "stalled":
+            return False
+        held = self._lanes.inbox.processing.keys() | self._lanes.inbox.commits.keys()
+        again = (
+            batch
+            for txid, batch in self._state.batches.items()
+            if batch.phase is Phase.PLANNED and batch.last_failure is not None and txid not in held
+        )
+        return self._state.commit_failures > 0 or any(batch.not_before != float("inf") for batch in again)
+
+
+class _Watched:
+    """An executor that keeps what captures saw."""
+
+    def __init__(self, executor: Executor, reads: Mapping[str, tuple[str, str]]) -> None:
+        self._executor = executor
+        self._reads = reads
+        self.emissions: list[Emission] = []
+        self.edges: dict[int, tuple[EdgeCount, ...]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    def process(self, wave: Sequence[Assignment]) -> Sequence[Any]:
+        outcomes = self._executor.process(wave)
+        for outcome in outcomes:
+            if isinstance(outcome, Processed):
+                self._keep(outcome)
+        return outcomes
+
+    def _keep(self, outcome: Processed) -> None:
+        self.edges[outcome.attempt.txid] = outcome.edges
+        for result in outcome.results:
+            if result.committer in self._reads:
+                component, stream = self._reads[result.committer]
+                for row in result.rows.to_pylist():
+                    *values, task = row.values()
+                    self.emissions.append(
+                        Emission(
+                            attempt=outcome.attempt, component=component, stream=stream, task=task, values=tuple(values)
+                        )
+                    )
+
+
+def _executor(topology: Topology, session: SparkSession | None) -> Executor:
+    if session is None:
+        return InProcessExecutor(topology, CODE_HASH)
+    from txtopo.spark.executor import SparkExecutor
+
+    return SparkExecutor(topology, CODE_HASH, session=session)

@@ -1,0 +1,135 @@
+"""Process one attempt of a tuple topology in this process: the tuple runtime, its verdict, and the search for the tuple that it fails on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.core.values import Failed, Failure, Outcome, Processed
+from txtopo.errors import BatchDataError
+from txtopo.ports import Assignment
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import Tally, Topology
+from txtopo.tuples.acking import AckOutcome, ack_failure
+from txtopo.tuples.engine import Engine
+from txtopo.tuples.graph import build_graph
+from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
+from txtopo.tuples.results import merge
+from txtopo.tuples.tracing import Again, Tracing
+from txtopo.tuples.verdict import edges, failures_of, judge, rejected_rows
+
+
+def is_tuple_topology(topology: Topology) -> bool:
+    """Do its committers get their tuples from the tuple runtime?"""
+    return bool(topology.tuple_bolts) or any(isinstance(item.bolt, BatchCommitter) for item in topology.committers)
+
+
+@dataclass(slots=True)
+class _Ran:
+    """What is known of one run."""
+
+    reports: list[TaskReport] = field(default_factory=list)
+    acks: AckOutcome | None = None
+
+
+class LocalTuples:
+    """Runs attempts of one topology, one at a time, each with a graph of all its committers."""
+
+    def __init__(self, topology: Topology, code_hash: bytes, *, ackers: int = 1) -> None:
+        """`ackers` is the number of acker tasks where the topology tracks every tuple."""
+        self._topology = topology
+        self._code_hash = code_hash
+        read = {item.source for bolt in topology.tuple_bolts for item in bolt.inputs}
+        read |= {item.source for committer in topology.committers for item in committer.inputs}
+        sinks = [item.name for item in topology.committers]
+        sinks += [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
+        self._graph = build_graph(topology, sinks, ackers=ackers if topology.acking == "tuple" else 0)
+
+    def process(self, assignment: Assignment, emitting: Callable[[Iterator[Any]], Iterator[Any]]) -> Outcome:
+        """One attempt. `emitting` wraps what spouts emit, to look after it."""
+        began = time.monotonic()
+        parts: dict[str, Sequence[Mapping[str, Any]]] = {
+            item.name: list(item.spout.parts(assignment.metadata[item.name]))
+            for item in self._topology.spouts
+            if item.name in assignment.metadata
+        }
+        ran = _Ran()
+
+        def run(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:
+            outcome = self._run(assignment, parts, again, emitting, ran)
+            return outcome, self._causes(ran)
+
+        outcome, causes = run(Again())
+        if isinstance(outcome, Failed) and outcome.failure.kind == "data":
+            outcome = Tracing(self._graph, assignment, parts, run).explained(outcome.failure, causes)
+        if isinstance(outcome, Processed):
+            return replace(outcome, spans={"processing": time.monotonic() - began})
+        return outcome
+
+    def _run(
+        self,
+        assignment: Assignment,
+        parts: Mapping[str, Sequence[Mapping[str, Any]]],
+        again: Again,
+        emitting: Callable[[Iterator[Any]], Iterator[Any]],
+        ran: _Ran,
+    ) -> Outcome:
+        spec = RunSpec(
+            run=str(assignment.attempt), attempt=assignment.attempt, traced=again.traced, excluded=again.excluded,
+            sources={item.name: max(1, len(parts.get(item.name, ()))) for item in self._topology.spouts},
+        )  # fmt: skip
+        spouts = {item.name: item.spout for item in self._topology.spouts}
+        ran.reports, ran.acks = [], None
+
+        def emit(run_index: int, spout: str, index: int, tally: Tally) -> Iterator[pa.RecordBatch]:
+            if spout not in parts:
+                return iter(())
+            tally.attempt = assignment.attempt
+            return emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))
+
+        engine = Engine(self._graph, failures_max=again.failures_max)
+        def report(task: TaskReport) -> None:
+            rejects = tuple(replace(row, spout=task.component) for row in task.rejects)
+            ran.reports.append(replace(task, rejects=rejects))
+
+        messages = list(engine.run_local([spec], emit, report))
+        failure = judge(self._graph, spec, ran.reports)
+        try:
+            results, ran.acks = merge(self._graph, spec, messages)
+        except BatchDataError as error:
+            failure = failure or Failure(
+                kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
+            )
+            return Failed(attempt=assignment.attempt, failure=failure)
+        failure = failure or self._acks(ran)
+        if failure is not None:
+            return Failed(attempt=assignment.attempt, failure=failure)
+        rejects = rejected_rows(self._graph, ran.reports)
+        return Processed(
+            attempt=assignment.attempt,
+            code_hash=self._code_hash,
+            read=sum(report.read for report in ran.reports),
+            rejected=len(rejects),
+            rejected_rows=rejects,
+            results=tuple(results),
+            edges=edges(self._graph, ran.reports),
+        )
+
+    def _acks(self, ran: _Ran) -> Failure | None:
+        if ran.acks is None:
+            return None
+        sources = {node.name for node in self._graph.sources}
+        emitted = sum(report.emitted for report in ran.reports if report.component in sources)
+        return ack_failure(self._graph, ran.acks, emitted)
+
+    def _causes(self, ran: _Ran) -> list[TupleFailure]:
+        found = failures_of(self._graph, ran.reports)
+        told = self._acks(ran)
+        if not found and ran.acks is not None and told is not None:
+            roots = ran.acks.failed_roots or ran.acks.incomplete_roots
+            found = [TupleFailure(failure=told, roots=(root,)) for root in roots]
+        return found

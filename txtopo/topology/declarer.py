@@ -1,0 +1,164 @@
+"""Components while a topology is being declared, and the declarer on which a bolt's groupings are written (Storm's InputDeclarer)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from txtopo.core.fields import Fields
+from txtopo.errors import TopologyError, TopologyTypeError
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.bolts import check_grouping
+from txtopo.topology.components import CommitterBolt, Subscription
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
+
+
+@dataclass(slots=True, kw_only=True)
+class FrameDraft:
+    """A DataFrame bolt being declared."""
+
+    name: str
+    function: Callable[..., Any]
+    fields: Fields | None
+    rows: str
+    inputs: list[Subscription] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class TupleDraft:
+    """A tuple bolt being declared."""
+
+    name: str
+    bolt: TupleBolt
+    outputs: Mapping[str, Stream]
+    tasks: int
+    inputs: list[Subscription] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class CommitterDraft:
+    """A committer bolt being declared."""
+
+    name: str
+    bolt: CommitterBolt
+    outputs: Mapping[str, Stream]
+    tasks: int
+    inputs: list[Subscription] = field(default_factory=list)
+
+    @property
+    def takes_tuples(self) -> bool:
+        """False for a committer that counts: its executor half is data, and one input is all it has."""
+        return isinstance(self.bolt, BatchCommitter)
+
+
+Draft = FrameDraft | TupleDraft | CommitterDraft
+
+
+class BoltDeclarer:
+    """What set_bolt and set_committer_bolt return: the place for groupings. Each returns the declarer itself.
+
+    `source` is the name of a component, `stream` one of those that it declares. docs/groupings.md says what each grouping does.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def fields_grouping(self, source: str, fields: str | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples with the same values in `fields` meet in one task: by content, the same in every process and run."""
+        named = self._names("fields", source, fields)
+        if not named:
+            raise TopologyError(f"{self._draft.name}: fields_grouping({source!r}) names no fields")
+        return self._group(source, "fields", stream, named)
+
+    def shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples are spread evenly."""
+        return self._group(source, "shuffle", stream)
+
+    def none_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """It does not matter how tuples are spread."""
+        return self._group(source, "none", stream)
+
+    def local_or_shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples stay where they are if possible, else they are spread evenly."""
+        return self._group(source, "local_or_shuffle", stream)
+
+    def local_first_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """JStorm's localFirst: tasks nearby before all others."""
+        return self._group(source, "local_first", stream)
+
+    def load_aware_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Tuples are spread so that tasks which got less get more."""
+        return self._group(source, "load_aware", stream)
+
+    def global_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """All tuples go to one task, the one with the lowest id."""
+        return self._group(source, "global", stream)
+
+    def all_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Every task gets every tuple."""
+        return self._group(source, "all", stream)
+
+    def direct_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """The emitter names the task with `emit_direct`; the stream must be declared `Stream(…, direct=True)`."""
+        return self._group(source, "direct", stream)
+
+    def partial_key_grouping(
+        self, source: str, fields: str | Sequence[str] = (), stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Each key goes to the less used of its two tasks; without `fields` the first value is the key, as in Storm."""
+        return self._group(source, "partial_key", stream, self._names("partial_key", source, fields))
+
+    def custom_grouping(
+        self, source: str, grouping: CustomStreamGrouping, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """`grouping` chooses the tasks of each tuple."""
+        return self._group(source, "custom", stream, custom=grouping)
+
+    def _group(
+        self,
+        source: str,
+        grouping: str,
+        stream: str,
+        fields: tuple[str, ...] = (),
+        custom: CustomStreamGrouping | None = None,
+    ) -> BoltDeclarer:
+        draft = self._draft
+        if isinstance(draft, FrameDraft):
+            raise TopologyError(
+                f"bolt {draft.name!r} is a function on whole DataFrames and takes no {grouping}_grouping: name its inputs with set_bolt(…, inputs={source!r})"
+            )
+        if isinstance(draft, CommitterDraft) and not draft.takes_tuples:
+            check_grouping(draft.name, grouping)
+            _refuse_second_input(draft)
+        if not isinstance(source, str) or not isinstance(stream, str):
+            raise TopologyTypeError(
+                f"{draft.name!r}: {grouping}_grouping({source!r}, stream={stream!r}) wants a component's name and a stream's"
+            )
+        if grouping == "custom" and not isinstance(custom, CustomStreamGrouping):
+            hint = "; use an instance, not the class" if isinstance(custom, type) else ""
+            raise TopologyTypeError(
+                f"{draft.name!r}: custom_grouping({source!r}, {custom!r}) is no CustomStreamGrouping{hint}"
+            )
+        if any((other.source, other.stream) == (source, stream) for other in draft.inputs):
+            which = "" if stream == DEFAULT_STREAM else f" on stream {stream!r}"
+            raise TopologyError(f"{draft.name!r} reads {source!r}{which} twice")
+        draft.inputs.append(Subscription(source=source, grouping=grouping, fields=fields, stream=stream, custom=custom))
+        return self
+
+    def _names(self, grouping: str, source: str, fields: object) -> tuple[str, ...]:
+        named = (fields,) if isinstance(fields, str) else fields
+        if not isinstance(named, Sequence) or not all(isinstance(name, str) for name in named):
+            raise TopologyTypeError(
+                f"{self._draft.name}: {grouping}_grouping({source!r}, {fields!r}) wants names of fields"
+            )
+        return tuple(named)
+
+
+def _refuse_second_input(draft: CommitterDraft) -> None:
+    if draft.inputs:
+        first = draft.inputs[0].source
+        raise TopologyError(
+            f"committer bolt {draft.name!r} reads {first!r} already; unite several inputs in a bolt before it"
+        )

@@ -1,0 +1,64 @@
+"""What a kind of spout gives together with a kind of committer, and whether that is as much as a topology wants: a pure table."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from txtopo.topology.components import Guarantee, SpoutKind
+
+Effects = Literal["transaction", "outside"]
+
+SPOUT_KINDS: tuple[SpoutKind, ...] = get_args(SpoutKind)
+EFFECTS: tuple[Effects, ...] = get_args(Effects)
+GUARANTEES: tuple[Guarantee, ...] = get_args(Guarantee)
+
+PAIRS: dict[tuple[SpoutKind, Effects], Guarantee] = {
+    ("transactional", "transaction"): "exactly_once",
+    ("opaque", "transaction"): "exactly_once",
+    ("at_least_once", "transaction"): "at_least_once",
+    ("at_most_once", "transaction"): "at_most_once",
+    ("transactional", "outside"): "at_least_once",
+    ("opaque", "outside"): "at_least_once",
+    ("at_least_once", "outside"): "at_least_once",
+    # What the source loses is gone, and what an attempt wrote outside before it failed is written again: both at once.
+    ("at_most_once", "outside"): "none",
+}
+"""What each pair gives."""
+
+_ENOUGH_FOR: dict[Guarantee, frozenset[Guarantee]] = {
+    "exactly_once": frozenset({"exactly_once", "at_least_once", "at_most_once", "none"}),
+    "at_least_once": frozenset({"at_least_once", "none"}),
+    "at_most_once": frozenset({"at_most_once", "none"}),
+    "none": frozenset({"none"}),
+}
+"""To lose nothing and to repeat nothing are two things: neither at_least_once nor at_most_once stands in for the other."""
+
+_SPOUT_WHY: dict[SpoutKind, str] = {
+    "at_least_once": "its source may give a message twice",
+    "at_most_once": "its source may lose a message",
+}
+_OUTSIDE_WHY = "it also writes where a rolled-back database transaction leaves traces, so an attempt that is made again writes again"
+
+
+def given(kind: SpoutKind, effects: Effects) -> Guarantee:
+    """What a spout of this kind gives with a committer of these effects."""
+    return PAIRS[kind, effects]
+
+
+def is_enough(guarantee: Guarantee, wanted: Guarantee) -> bool:
+    """Does a pair with `guarantee` satisfy a topology that is to be `wanted`?"""
+    return wanted in _ENOUGH_FOR[guarantee]
+
+
+def why(spout: str, kind: SpoutKind, committer: str, effects: Effects) -> str:
+    """Which halves of a pair weaken it, and how, in words for the operator; empty where neither does."""
+    reasons = [f"spout {spout!r} is {kind}: {_SPOUT_WHY[kind]}"] if kind in _SPOUT_WHY else []
+    if effects == "outside":
+        reasons.append(f"committer bolt {committer!r} has effects outside: {_OUTSIDE_WHY}")
+    return "; ".join(reasons)
+
+
+def acceptable(kind: SpoutKind, effects: Effects, wanted: Guarantee) -> Guarantee:
+    """The strongest guarantee that a topology with this pair may ask for beside what it asked for: what the error tells to write."""
+    pair = given(kind, effects)
+    return pair if is_enough(wanted, pair) else "none"

@@ -1,0 +1,208 @@
+"""Specs: the components of a class-style topology, with inputs, groupings and numbers of tasks (streamparse's ComponentSpec and Grouping)."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from txtopo.core.fields import Fields
+from txtopo.errors import TopologyError, TopologyTypeError, UnknownStreamError
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.bolts import (
+    check_committer,
+    check_config,
+    check_function,
+    check_spout,
+    check_tasks,
+    check_tuple_bolt,
+)
+from txtopo.topology.components import CommitterBolt, Spout
+from txtopo.topology.outputs import parse_outputs
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """How a stream is spread over the tasks that read it: `Grouping.fields("word")`, `Grouping.SHUFFLE`, …"""
+
+    kind: str
+    """As in the names of the declarer's methods."""
+    names: tuple[str, ...] = ()
+    """Fields of a fields or partial key grouping."""
+    chooser: CustomStreamGrouping | None = None
+    """Of a custom grouping."""
+
+    SHUFFLE: ClassVar[Grouping]
+    NONE: ClassVar[Grouping]
+    LOCAL_OR_SHUFFLE: ClassVar[Grouping]
+    LOCAL_FIRST: ClassVar[Grouping]
+    LOAD_AWARE: ClassVar[Grouping]
+    GLOBAL: ClassVar[Grouping]
+    ALL: ClassVar[Grouping]
+    DIRECT: ClassVar[Grouping]
+
+    @staticmethod
+    def fields(*names: str) -> Grouping:
+        """Tuples with the same values in these fields meet in one task."""
+        if not names:
+            raise TopologyError('Grouping.fields() names no fields: write Grouping.fields("word")')
+        return Grouping("fields", _names("fields", names))
+
+    @staticmethod
+    def partial_key(*names: str) -> Grouping:
+        """Each key goes to the less used of its two tasks; without names the first value is the key."""
+        return Grouping("partial_key", _names("partial_key", names))
+
+    @staticmethod
+    def custom(chooser: CustomStreamGrouping) -> Grouping:
+        """`chooser` chooses the tasks of each tuple."""
+        if not isinstance(chooser, CustomStreamGrouping):
+            raise TopologyTypeError(f"Grouping.custom({chooser!r}): that is no instance of a CustomStreamGrouping")
+        return Grouping("custom", chooser=chooser)
+
+
+Grouping.SHUFFLE = Grouping("shuffle")
+Grouping.NONE = Grouping("none")
+Grouping.LOCAL_OR_SHUFFLE = Grouping("local_or_shuffle")
+Grouping.LOCAL_FIRST = Grouping("local_first")
+Grouping.LOAD_AWARE = Grouping("load_aware")
+Grouping.GLOBAL = Grouping("global")
+Grouping.ALL = Grouping("all")
+Grouping.DIRECT = Grouping("direct")
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Spec:
+    """A component of a class-style topology. It is an input of others as it is, or as one of its streams: `words["errors"]`, `words[1]`."""
+
+    component: Spout | TupleBolt | CommitterBolt | Callable[..., Any]
+    name: str | None
+    """None: the name of the attribute."""
+    inputs: tuple[tuple[StreamSpec, Grouping | None], ...]
+    """Streams that it reads; no grouping: shuffle, or none for a function on DataFrames."""
+    tasks: int | None
+    fields: str | Fields | None
+    rows: str
+    streams: tuple[str, ...]
+    """Names of the streams that it declares, in their order."""
+
+    def __getitem__(self, stream: str | int) -> StreamSpec:
+        """One of its streams, by name or by place. Raises UnknownStreamError for one that it does not declare."""
+        if isinstance(stream, int) and 0 <= stream < len(self.streams):
+            stream = self.streams[stream]
+        if not isinstance(stream, str) or stream not in self.streams:
+            raise UnknownStreamError(
+                f"{self} has no stream {stream!r}: it declares {', '.join(self.streams) or 'no outputs'}"
+            )
+        return StreamSpec(spec=self, stream=stream)
+
+    def __str__(self) -> str:
+        return f"the spec of {_title(self.component)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """A stream of a component of a class-style topology."""
+
+    spec: Spec
+    stream: str
+
+
+InputSpecs = Sequence[Spec | StreamSpec] | Mapping[Spec | StreamSpec, Grouping] | None
+
+
+def spec(
+    component: Spout | TupleBolt | CommitterBolt | Callable[..., Any],
+    *,
+    name: str | None = None,
+    inputs: InputSpecs = None,
+    par: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    fields: str | Fields | None = None,
+    rows: str = "any",
+) -> Spec:
+    """The spec of a component: what set_spout, set_bolt and set_committer_bolt are told, in one expression.
+
+    `inputs` is a list of specs, for shuffle groupings, or a dict from specs to groupings. `par` is the parallelism hint. `config` goes over the
+    settings that the component's class has. `fields` and `rows` are for functions on DataFrames. Raises TopologyTypeError for what is of the wrong
+    type, TopologyError for what is impossible.
+    """
+    who = f"the spec of {_title(component)}"
+    streams: Sequence[str] = (DEFAULT_STREAM,)
+    if isinstance(component, Spout):
+        check_spout(name or who, component)
+    elif isinstance(component, CommitterBolt):
+        check_committer(name or who, component)
+        streams = list(parse_outputs(who, component.outputs)) if isinstance(component, BatchCommitter) else ()
+    elif isinstance(component, TupleBolt):
+        streams = list(parse_outputs(who, check_tuple_bolt(name or who, component).outputs))
+    else:
+        check_function(name or who, component, rows)
+    return Spec(
+        component=component if config is None else _configured(who, component, config),
+        name=name,
+        inputs=_inputs(who, inputs),
+        tasks=check_tasks(who, par),
+        fields=fields,
+        rows=rows,
+        streams=tuple(streams),
+    )
+
+
+def instance_of(owner: type, instance: object | None, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The component that `spec` was called on: the instance, or one made with the arguments."""
+    if instance is None:
+        if inspect.isabstract(owner):
+            raise TopologyTypeError(
+                f"{owner.__name__}.spec(): {owner.__name__} is a base class, and no component of its own"
+            )
+        return owner(*arguments, **named)
+    if arguments or named:
+        raise TopologyTypeError(
+            f"spec() of an instance of {owner.__name__} takes name, inputs, par and config, not {[*arguments, *named]!r}"
+        )
+    return instance
+
+
+def _inputs(who: str, inputs: object) -> tuple[tuple[StreamSpec, Grouping | None], ...]:
+    if inputs is None:
+        return ()
+    if not isinstance(inputs, list | tuple | Mapping):
+        raise TopologyTypeError(f"{who}: inputs={inputs!r} is no list of specs and no dict from specs to groupings")
+    pairs: list[tuple[StreamSpec, Grouping | None]] = []
+    for source in inputs:
+        if not isinstance(source, Spec | StreamSpec):
+            raise TopologyTypeError(f"{who}: input {source!r} is no spec: write the attribute itself, without quotes")
+        grouping = inputs[source] if isinstance(inputs, Mapping) else None
+        if isinstance(inputs, Mapping) and not isinstance(grouping, Grouping):
+            raise TopologyTypeError(
+                f'{who}: {grouping!r} is no grouping: write Grouping.fields("word") or Grouping.SHUFFLE'
+            )
+        stream = source if isinstance(source, StreamSpec) else StreamSpec(spec=source, stream=DEFAULT_STREAM)
+        pairs.append((stream, grouping))
+    return tuple(pairs)
+
+
+def _configured(who: str, component: Any, config: object) -> Any:
+    """A copy of the component with these settings over those of its class."""
+    checked = check_config(who, config)
+    if not isinstance(component, TupleBolt | BatchCommitter):
+        raise TopologyTypeError(f"{who} takes no config: settings of their own are for tuple bolts and BatchCommitters")
+    copied: Any = copy.copy(component)
+    copied.config = {**component.config, **checked}
+    return copied
+
+
+def _names(grouping: str, names: tuple[object, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not isinstance(name, str):
+            raise TopologyTypeError(f"Grouping.{grouping}: {name!r} is no field's name")
+    return tuple(str(name) for name in names)
+
+
+def _title(component: object) -> str:
+    return getattr(component, "__name__", None) or type(component).__name__

@@ -1,0 +1,201 @@
+"""Track every tuple of a batch with Storm's XOR trick, on arrays: ids of tuples, what a task tells the ackers, what the ackers make of it.
+
+Each delivered tuple has one id, made of where it was sent and its place there, never of chance. For every root (spout tuple) that it belongs to, the id is
+XORed into the root's record when it is sent and when it is acked; a root whose record is not 0 in the end is incomplete. Storm gives a tuple an id for
+each of its roots; one for all does the same, since the records are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txtopo.core.values import Failure
+from txtopo.tuples import hashing
+from txtopo.tuples.graph import ACKER, TaskGraph, root_place
+from txtopo.tuples.message import Kind, Message
+
+Ints = npt.NDArray[np.int64]
+
+ID = "$id"
+ROOTS = "$roots"
+NUMBER = "$number"
+"""Column behind the fields of tuples straight from a source: their number in the part, where tuples are not tracked."""
+ROOTS_TYPE = pa.list_(pa.int64())
+NAMED_MAX = 100
+"""So many failed and so many incomplete roots are named by each acker task; the rest is only counted."""
+FOLD_ROWS = 200_000
+"""Records are folded when there are more than this."""
+ACK_EDGE = -1
+"""`Message.edge` of ACK messages and of an acker's results."""
+SCHEMA = pa.schema([("root", pa.int64()), ("value", pa.int64()), ("failed", pa.bool_())])
+_TOTALS = pa.schema([("roots", pa.int64()), ("failed", pa.int64()), ("incomplete", pa.int64())])
+
+
+def ids(base: int, first: int, rows: int) -> Ints:
+    """Ids of tuples number `first`, `first` + 1, … on a way from one task to another; `base` tells the way."""
+    with np.errstate(over="ignore"):
+        numbers = np.arange(first, first + rows, dtype=np.uint64) + np.uint64(base)
+    return hashing.mix(numbers).view(np.int64)
+
+
+def single_roots(roots: Ints) -> pa.ListArray:
+    """A `$roots` column in which each tuple has one root."""
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(roots) + 1, dtype=np.int32)), pa.array(roots))
+
+
+def no_roots(rows: int) -> pa.ListArray:
+    """A `$roots` column of tuples that belong to no tree."""
+    return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, dtype=np.int32)), pa.array([], type=pa.int64()))
+
+
+class Fold:
+    """Records by root: XOR of values, and whether any failed. Memory is fixed for each root."""
+
+    def __init__(self) -> None:
+        self._roots: list[Ints] = []
+        self._values: list[Ints] = []
+        self._failed: list[Ints] = []
+        self._rows = 0
+
+    def add(self, roots: Ints, values: Ints) -> None:
+        """XOR a value into the record of each root; roots may come several times."""
+        self._roots.append(roots)
+        self._values.append(values)
+        self._rows += len(roots)
+        if self._rows > FOLD_ROWS:
+            self._compact()
+
+    def add_tuples(self, values: Ints, roots: pa.ListArray) -> None:
+        """XOR the value of each tuple into the records of all its roots."""
+        flat, lengths = flattened(roots)
+        self.add(flat, values if lengths is None else np.repeat(values, lengths))
+
+    def fail(self, roots: Ints) -> None:
+        """These roots failed."""
+        self._failed.append(np.asarray(roots, dtype=np.int64))
+
+    def folded(self) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+        """Roots ascending, each once, with value and failure."""
+        failed = np.unique(np.concatenate(self._failed)) if self._failed else np.empty(0, dtype=np.int64)
+        if len(failed):
+            self.add(failed, np.zeros(len(failed), dtype=np.int64))
+        self._compact()
+        roots = self._roots[0] if self._roots else np.empty(0, dtype=np.int64)
+        values = self._values[0] if self._values else np.empty(0, dtype=np.int64)
+        return roots, values, np.isin(roots, failed)
+
+    def _compact(self) -> None:
+        if not self._roots:
+            return
+        roots, values = fold(np.concatenate(self._roots), np.concatenate(self._values))
+        self._roots, self._values = [roots], [values]
+        # Many roots stay many: fold again only when as much has come on top.
+        self._rows = max(0, len(roots) - FOLD_ROWS // 2) if len(roots) < FOLD_ROWS else 0
+
+
+def fold(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Roots ascending, each once, with the XOR of its values."""
+    if not len(roots):
+        return roots, values
+    if np.any(roots[1:] < roots[:-1]):
+        order = np.argsort(roots, kind="stable")
+        roots, values = roots[order], values[order]
+    starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
+    return roots[starts], np.bitwise_xor.reduceat(values, starts)
+
+
+def flattened(roots: pa.ListArray) -> tuple[Ints, npt.NDArray[np.int64] | None]:
+    """All roots of a `$roots` column, tuple after tuple, and how many each has; None: one each."""
+    flat = roots.flatten().to_numpy(zero_copy_only=False)
+    offsets = roots.offsets.to_numpy()
+    if len(flat) == len(roots) and bool(np.all(offsets[1:] - offsets[:-1] == 1)):
+        return flat, None
+    return flat, np.diff(offsets)
+
+
+def to_ackers(folded: Fold, ackers: Sequence[int], run: int, source: int) -> list[Message]:
+    """What a task tells the ackers at its end: one message to each, by root, also where there is nothing to tell."""
+    roots, values, failed = folded.folded()
+    chosen = roots % len(ackers)
+    messages = []
+    for position, target in enumerate(ackers):
+        mine = chosen == position
+        body = pa.RecordBatch.from_arrays(
+            [pa.array(roots[mine]), pa.array(values[mine]), pa.array(failed[mine])], schema=SCHEMA
+        )
+        messages.append(Message(run, target, source, Kind.ACK, ACK_EDGE, 0, body.num_rows, body))
+    return messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckOutcome:
+    """What the ackers say of a run."""
+
+    roots: int
+    """Spout tuples that they know."""
+    failed: int = 0
+    incomplete: int = 0
+    failed_roots: tuple[int, ...] = ()
+    """Some of them, ascending: at most `NAMED_MAX` from each acker task."""
+    incomplete_roots: tuple[int, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Was every tree acked to its end?"""
+        return not self.failed and not self.incomplete
+
+
+def outcome_messages(folded: Fold, run: int, source: int, target: int, arrived: int) -> list[Message]:
+    """An acker task's last words: the roots that did not get through, and totals."""
+    roots, values, failed = folded.folded()
+    # Storm acks a root whose value is 0 even if it failed before; a batch has no "before", and a failure must not get lost.
+    incomplete = (values != 0) & ~failed
+    named = np.concatenate([roots[failed][:NAMED_MAX], roots[incomplete][:NAMED_MAX]])
+    marks = np.arange(len(named)) < min(int(failed.sum()), NAMED_MAX)
+    body = pa.RecordBatch.from_arrays(
+        [pa.array(named), pa.array(np.zeros(len(named), dtype=np.int64)), pa.array(marks)], schema=SCHEMA
+    )
+    totals = pa.RecordBatch.from_pylist(
+        [{"roots": len(roots), "failed": int(failed.sum()), "incomplete": int(incomplete.sum())}], schema=_TOTALS
+    )
+    return [
+        Message(run, target, source, Kind.RESULT, ACK_EDGE, 0, len(named), body),
+        Message(run, target, source, Kind.END, ACK_EDGE, 1, arrived, totals),
+    ]
+
+
+def outcome_of(named: Sequence[pa.RecordBatch], totals: Sequence[pa.RecordBatch]) -> AckOutcome:
+    """One outcome of the words of all acker tasks."""
+    rows = [row for batch in named for row in batch.to_pylist()]
+    sums = [row for batch in totals for row in batch.to_pylist()]
+    return AckOutcome(
+        roots=sum(row["roots"] for row in sums),
+        failed=sum(row["failed"] for row in sums),
+        incomplete=sum(row["incomplete"] for row in sums),
+        failed_roots=tuple(sorted(row["root"] for row in rows if row["failed"])),
+        incomplete_roots=tuple(sorted(row["root"] for row in rows if not row["failed"])),
+    )
+
+
+def ack_failure(graph: TaskGraph, outcome: AckOutcome, emitted: int) -> Failure | None:
+    """Why a run must not commit by what the ackers say, naming the first root; `emitted` are the tuples that left spouts and DataFrames."""
+    if outcome.roots != emitted:
+        message = f"{emitted} tuples were emitted, and the ackers know {outcome.roots}"
+        return Failure(kind="data", component=ACKER, message=message)
+    if outcome.complete:
+        return None
+    what, count, roots = (
+        ("failed", outcome.failed, outcome.failed_roots)
+        if outcome.failed
+        else ("were never acked to the end", outcome.incomplete, outcome.incomplete_roots)
+    )
+    spout, part, number = root_place(graph, roots[0])
+    message = (
+        f"{count} of {outcome.roots} tuples {what}, the first is number {number + 1} of part {part + 1} of {spout}"
+    )
+    return Failure(kind="data", component=spout, message=message)

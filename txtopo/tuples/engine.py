@@ -1,0 +1,128 @@
+"""Run the tasks of a graph, level by level, over messages: the same for the same messages, whatever process runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from txtopo.topology.components import Tally
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.tuples import acking
+from txtopo.tuples.frames import spout_failure_of
+from txtopo.tuples.graph import TaskGraph, root_id, source_id
+from txtopo.tuples.message import Message, Reporter, RunSpec, TaskReport
+from txtopo.tuples.setting import CAUGHT, Setting
+from txtopo.tuples.tasks import Task, ack_task, last_messages, router_of
+
+Sources = Callable[[int, str, int, Tally], Iterator[pa.RecordBatch]]
+"""(index of the run, source, index of its task, tally) -> what that source task emits."""
+
+
+class Engine:
+    """The tuple runtime of one graph; picklable, and without state between calls."""
+
+    def __init__(self, graph: TaskGraph, *, failures_max: int = 1) -> None:
+        """`failures_max`: so many failing tuples are collected by each task; after the last one it stops."""
+        self._graph = graph
+        self._failures_max = failures_max
+        self._levels = {task: node.level for task, node in graph.owner.items()}
+
+    def source(
+        self, run_index: int, run: RunSpec, name: str, index: int, batches: Iterator[pa.RecordBatch], tally: Tally,
+        reporter: Reporter,
+    ) -> Iterator[Message]:  # fmt: skip
+        """Run source task `index` of spout or DataFrame `name` over what it emits. `tally` is complete when `batches` has ended.
+
+        Leaves out what RunSpec.excluded names. A spout that raises is a failure in its report; it still reports how much it sent.
+        """
+        node = self._graph.nodes[name]
+        setting = self._setting(run_index, run, source_id(node, index))
+        router = router_of(setting)
+        excluded = np.array(sorted(run.excluded.get(name, {}).get(index, ())), dtype=np.int64)
+        number = emitted = 0
+        try:
+            for batch in batches:
+                numbers = np.arange(number, number + batch.num_rows, dtype=np.int64)
+                number += batch.num_rows
+                if len(excluded):
+                    kept = ~np.isin(numbers, excluded)
+                    batch, numbers = batch.filter(pa.array(kept)), numbers[kept]
+                emitted += batch.num_rows
+                router.send(DEFAULT_STREAM, self._numbered(setting, batch, numbers, index))
+                yield from router.drain()
+        except CAUGHT as error:
+            setting.note(spout_failure_of(error, name))
+        reporter(
+            TaskReport(
+                run=run.run, component=name, index=index, read=tally.read, emitted=emitted, rejects=tuple(tally.rejects),
+                sent=router.sent(), failures=tuple(setting.failures),
+            )
+        )  # fmt: skip
+        yield from last_messages(setting, router, failed=bool(setting.failures))
+
+    def level(
+        self, runs: Sequence[RunSpec], messages: Iterator[Message], level: int, reporter: Reporter
+    ) -> Iterator[Message]:
+        """Run the tasks of one level that `messages` are addressed to; they are sorted by (run, target, source, kind, edge, seq).
+
+        Messages of later levels and of the driver are passed on. Tasks run one after the other.
+        """
+        for (run_index, target), mine in groupby(messages, key=_address):
+            if self._levels.get(target) != level:
+                yield from mine
+                continue
+            run = runs[run_index]
+            setting = self._setting(run_index, run, target)
+            if setting.node.kind == "acker":
+                yield from ack_task(setting, mine, self._tellers(run), reporter)
+            else:
+                yield from Task(setting, reporter).run(mine)
+
+    def run_local(self, runs: Sequence[RunSpec], sources: Sources, reporter: Reporter) -> Iterator[Message]:
+        """All levels of all runs in this process, kept in memory: yields what goes to the driver."""
+        messages: list[Message] = []
+        for run_index, run in enumerate(runs):
+            for node in self._graph.sources:
+                for index in range(run.sources[node.name]):
+                    tally = Tally()
+                    batches = sources(run_index, node.name, index, tally)
+                    messages.extend(self.source(run_index, run, node.name, index, batches, tally, reporter))
+        for level in range(1, self._graph.levels + 1):
+            messages.sort(key=_order)
+            messages = list(self.level(runs, iter(messages), level, reporter))
+        messages.sort(key=_order)
+        yield from messages
+
+    def _setting(self, run_index: int, run: RunSpec, task: int) -> Setting:
+        graph = self._graph
+        node = graph.task_of(task)[0]
+        fold = acking.Fold() if graph.ackers is not None and node.kind != "acker" else None
+        return Setting(
+            graph=graph, node=node, task=task, run_index=run_index, run=run, failures_max=self._failures_max, fold=fold
+        )
+
+    def _numbered(self, setting: Setting, batch: pa.RecordBatch, numbers: acking.Ints, index: int) -> pa.RecordBatch:
+        """The batch with what tells where each tuple comes from."""
+        if not setting.tracked:
+            return batch.append_column(acking.NUMBER, pa.array(numbers))
+        roots = numbers + root_id(setting.node, index, 0)
+        return batch.append_column(acking.ROOTS, acking.single_roots(roots))
+
+    def _tellers(self, run: RunSpec) -> frozenset[int]:
+        """All tasks that tell the ackers about their tuples."""
+        graph = self._graph
+        tasks = {task for task, node in graph.owner.items() if node.kind != "acker" and node.inputs}
+        return frozenset(tasks).union(
+            *[[source_id(node, index) for index in range(run.sources[node.name])] for node in graph.sources]
+        )
+
+
+def _address(message: Message) -> tuple[int, int]:
+    return message.run, message.target
+
+
+def _order(message: Message) -> tuple[int, ...]:
+    return tuple(message[:6])

@@ -1,0 +1,91 @@
+"""Say in words what went wrong in user code: the user's own file and line, and the values it was working on."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo.core.values import Failure
+from txtopo.errors import BatchDataError
+
+VALUE_CHARACTERS_MAX = 80
+ROW_CHARACTERS_MAX = 1000
+DETAIL_CHARACTERS_MAX = 20_000
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def user_frame(trace: str) -> str | None:
+    """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or txtopo's."""
+    own = [(file, line) for file, line in _FRAME.findall(trace) if is_own(file)]
+    return f"{own[-1][0]}:{own[-1][1]}" if own else None
+
+
+def is_own(file: str) -> bool:
+    """Is it a file of the user's?"""
+    if file.startswith("<") or "pyspark.zip" in file or "py4j" in file or f"{'/'}pyspark/" in file:
+        return False
+    return "site-packages" not in file and not file.startswith((_PACKAGE, *_LIBRARIES))
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """A row for people, in one line and not endless: `carrier='AA', distance=0`.
+
+    >>> shown({"carrier": "AA", "distance": None})
+    "carrier='AA', distance=NULL"
+    """
+    return _cut(
+        ", ".join(f"{name}={shown_value(value)}" for name, value in values.items()),
+        ROW_CHARACTERS_MAX,
+    )
+
+
+def shown_value(value: Any) -> str:
+    """One value for people, not endless."""
+    if value is None:
+        return "NULL"
+    return _cut(repr(value) if isinstance(value, str | bytes) else str(value), VALUE_CHARACTERS_MAX)
+
+
+def one_line(text: str) -> str:
+    """The text without line ends."""
+    return " ".join(text.splitlines())
+
+
+def failure_of(error: BaseException, component: str, *, on: str | None = None) -> Failure:
+    """The failure of a component whose code, or whose source, raised. `on` tells what it was working on.
+
+    Trouble of the operating system is one of the infrastructure only in spouts, which read from it; see `spout_failure_of`.
+    """
+    trace = "".join(traceback.format_exception(error))
+    where = user_frame(trace)
+    if isinstance(error, BatchDataError):
+        what, detail, position = str(error), error.detail or _cut(trace, DETAIL_CHARACTERS_MAX), error.position
+        where = None if position is not None else where
+    else:
+        first = str(error).strip().partition("\n")[0]
+        what, detail, position = f"{type(error).__name__}: {first}", _cut(trace, DETAIL_CHARACTERS_MAX), None
+    message = f"{where}: {what}" if where else what
+    return Failure(
+        kind="data",
+        message=one_line(f"{message}; on {on}" if on else message),
+        component=component,
+        position=position,
+        detail=detail,
+    )
+
+
+def spout_failure_of(error: BaseException, component: str) -> Failure:
+    """The failure of a spout: what cannot be read at this moment is no fault of the data."""
+    if isinstance(error, OSError):
+        return Failure(kind="infrastructure", message=one_line(f"{type(error).__name__}: {error}"), component=component)
+    return failure_of(error, component)
+
+
+def _cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else f"{text[:characters_max]}…"

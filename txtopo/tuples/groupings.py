@@ -1,0 +1,177 @@
+"""Choose the tasks that get each tuple of a batch: Storm's groupings, one object for each source task and edge.
+
+A choice depends on the source task, the edge and the tuples alone, so a rerun makes the same one. "Local" stands for the task with the source task's
+own number, where both components have as many tasks: without a process of its own a task has no nearer neighbour.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txtopo.errors import BatchDataError, broken
+from txtopo.tuples import hashing
+from txtopo.tuples.graph import Edge
+
+if TYPE_CHECKING:
+    from txtopo.topology.tuple_bolts import CustomStreamGrouping
+
+Indices = npt.NDArray[np.intp]
+Routed = list[tuple[int, pa.RecordBatch]]
+"""Position among the targets, and the rows that go there in the order of the batch."""
+
+
+class Grouping(ABC):
+    """How one source task sends over one edge."""
+
+    @abstractmethod
+    def route(self, batch: pa.RecordBatch) -> Routed:
+        """Split a batch, which has the edge's fields in front of other columns. Targets without rows are left out; positions ascend."""
+
+
+class Whole(Grouping):
+    """Whole batches to the same tasks: all, global, local, and everything where there is one task only."""
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self._positions = tuple(positions)
+
+    def route(self, batch: pa.RecordBatch) -> Routed:
+        return [(position, batch) for position in self._positions]
+
+
+class Shuffle(Grouping):
+    """Exactly even from each source task: the turn goes on from batch to batch. Neighbours stay together, which moves no row."""
+
+    def __init__(self, count: int, start: int) -> None:
+        self._count = count
+        self._turn = start % count
+
+    def route(self, batch: pa.RecordBatch) -> Routed:
+        each, more = divmod(batch.num_rows, self._count)
+        sizes = [each] * self._count
+        for step in range(more):
+            sizes[(self._turn + step) % self._count] += 1
+        self._turn = (self._turn + more) % self._count
+        routed: Routed = []
+        first = 0
+        for position, size in enumerate(sizes):
+            if size:
+                routed.append((position, batch.slice(first, size)))
+            first += size
+        return routed
+
+
+class ByFields(Grouping):
+    """Tuples with equal values in some fields meet in one task."""
+
+    def __init__(self, count: int, columns: Sequence[int]) -> None:
+        self._count = count
+        self._hasher = hashing.Hasher(columns)
+
+    def route(self, batch: pa.RecordBatch) -> Routed:
+        return split(batch, hashing.targets(self._hasher.rows(batch), self._count), self._count)
+
+
+class PartialKey(Grouping):
+    """Of the two tasks that a key may go to, the one to which this source task has sent less (Storm's PartialKeyGrouping)."""
+
+    def __init__(self, count: int, columns: Sequence[int]) -> None:
+        self._count = count
+        self._hasher = hashing.Hasher(columns)
+        self._sent = [0] * count
+
+    def route(self, batch: pa.RecordBatch) -> Routed:
+        hashes = self._hasher.rows(batch)
+        first = hashing.targets(hashes, self._count)
+        second = hashing.second_targets(hashes, first, self._count)
+        chosen = [less_used((a, b), self._sent) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+        return split(batch, np.array(chosen, dtype=np.intp), self._count)
+
+
+def less_used(candidates: Sequence[int], sent: list[int]) -> int:
+    """The candidate that got less so far, the first of equals; counts it (Storm's BalancedTargetSelector)."""
+    best = min(candidates, key=sent.__getitem__)
+    sent[best] += 1
+    return best
+
+
+class Custom(Grouping):
+    """The user's own."""
+
+    def __init__(self, edge: Edge, grouping: CustomStreamGrouping, task: int, targets: Sequence[int]) -> None:
+        self._edge = edge
+        self._grouping = grouping
+        self._task = task
+        self._positions = {target: position for position, target in enumerate(targets)}
+        self._width = len(edge.fields.items)
+        grouping.prepare(edge.source, edge.stream, edge.fields, list(targets))
+
+    def route(self, batch: pa.RecordBatch) -> Routed:
+        chosen: list[list[int]] = [[] for _ in self._positions]
+        columns = [batch.column(at).to_pylist() for at in range(self._width)]
+        for row, values in enumerate(zip(*columns, strict=True)):
+            for target in self._grouping.choose_tasks(self._task, values):
+                position = self._positions.get(target)
+                if position is None:
+                    raise BatchDataError(
+                        f"{self._edge.name}: {type(self._grouping).__name__} chose task {target!r}; "
+                        f"{self._edge.target} has the tasks {', '.join(map(str, self._positions))}",
+                        component=self._edge.source,
+                    )
+                chosen[position].append(row)
+        return [(position, batch.take(pa.array(rows, type=pa.int64()))) for position, rows in enumerate(chosen) if rows]
+
+
+def split(batch: pa.RecordBatch, positions: Indices, count: int) -> Routed:
+    """The rows of each position, in the order of the batch."""
+    sizes = np.bincount(positions, minlength=count)
+    if len(positions) and sizes[positions[0]] == len(positions):
+        return [(int(positions[0]), batch)]
+    # The narrow type lets numpy sort by radix.
+    order = np.argsort(positions.astype(np.uint16 if count <= 65_536 else np.uint32), kind="stable")
+    moved = batch.take(pa.array(order))
+    routed: Routed = []
+    first = 0
+    for position, size in enumerate(sizes.tolist()):
+        if size:
+            routed.append((position, moved.slice(first, size)))
+        first += size
+    return routed
+
+
+def grouping_of(
+    edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int], custom: CustomStreamGrouping | None
+) -> Grouping:
+    """The grouping of source task `source`, the `index`-th of `tasks`, over an edge. `custom` is a fresh copy of the edge's own grouping, if it has one."""
+    count = len(targets)
+    match edge.grouping:
+        case "all":
+            return Whole(range(count))
+        case "custom":
+            return Custom(edge, custom or broken(f"{edge.name} has no custom grouping"), source, targets)
+        case "global":
+            return Whole([0])
+        case "local_or_shuffle" | "local_first" if tasks == count:
+            return Whole([index])
+    if count == 1:
+        return Whole([0])
+    match edge.grouping:
+        case "fields":
+            return ByFields(count, columns_of(edge)) if edge.subscription.fields else Whole([0])
+        case "partial_key":
+            return PartialKey(count, columns_of(edge) or [0])
+        case "shuffle" | "none" | "local_or_shuffle" | "local_first" | "load_aware" | "load_aware_shuffle":
+            # Storm draws lots; the start that differs keeps the first tasks from getting one more of everything.
+            return Shuffle(count, start=index + edge.number)
+    return broken(f"{edge.name}: unknown grouping {edge.grouping!r}")
+
+
+def columns_of(edge: Edge) -> list[int]:
+    """Positions of the fields that the grouping names."""
+    names = edge.fields.names
+    return [names.index(name) for name in edge.subscription.fields]

@@ -1,0 +1,107 @@
+"""What the driver makes of the messages of one run: the result of each committer, and what the ackers say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.core.values import CommitterResult
+from txtopo.errors import BatchDataError
+from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent
+from txtopo.tuples import acking
+from txtopo.tuples.aggregating import Aggregator, Overflow
+from txtopo.tuples.graph import Node, TaskGraph
+from txtopo.tuples.message import Kind, Message, RunSpec
+from txtopo.tuples.tasks import is_deferred
+from txtopo.tuples.wire import unpack
+
+
+def merge(
+    graph: TaskGraph, run: RunSpec, messages: Sequence[Message]
+) -> tuple[list[CommitterResult], acking.AckOutcome | None]:
+    """Results in the order of the topology's committers, as far as they are in the graph; None without ackers.
+
+    `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of their emission, counts in that of
+    their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice.
+    """
+    gathered = _Gathered(graph, messages)
+    results = [_result(graph, gathered, item) for item in graph.topology.committers if item.name in graph.nodes]
+    if graph.ackers is None:
+        return results, None
+    ended = gathered.ended(graph.ackers)
+    return results, acking.outcome_of(gathered.bodies(graph.ackers), [unpack(end.body) for end in ended])
+
+
+class _Gathered:
+    """Messages by the task that sent them."""
+
+    def __init__(self, graph: TaskGraph, messages: Sequence[Message]) -> None:
+        self._results: Mapping[int, list[Message]] = defaultdict(list)
+        self._ends: Mapping[int, list[Message]] = defaultdict(list)
+        for message in sorted(messages, key=lambda message: message[:6]):
+            (self._ends if message.kind == Kind.END else self._results)[message.source].append(message)
+
+    def ended(self, node: Node) -> list[Message]:
+        """The last word of each task of a node. Raises BatchDataError where messages are missing or too many."""
+        found = []
+        for task in node.tasks:
+            ends, results = self._ends[task], self._results[task]
+            if len(ends) != 1:
+                words = "did not say that it is done" if not ends else f"said {len(ends)} times that it is done"
+                raise BatchDataError(f"task {task} of {node.name} {words}", component=node.name)
+            if [message.seq for message in results] != list(range(ends[0].seq)):
+                raise BatchDataError(
+                    f"task {task} of {node.name} sent {ends[0].seq} messages with results, {len(results)} arrived",
+                    component=node.name,
+                )
+            found.append(ends[0])
+        return found
+
+    def bodies(self, node: Node, edge: int | None = None) -> list[pa.RecordBatch]:
+        """What the tasks of a node sent, of one edge or of all, in order."""
+        return [
+            unpack(message.body)
+            for task in node.tasks
+            for message in sorted(self._results[task], key=lambda message: message.seq)
+            if message.body is not None and edge in (None, message.edge)
+        ]
+
+
+def _result(graph: TaskGraph, gathered: _Gathered, item: CommitterComponent) -> CommitterResult:
+    node = graph.nodes[item.name]
+    # A committer that reads committers alone has no input here, and no task runs.
+    arrived = sum(end.rows for end in gathered.ended(node)) if node.inputs else 0
+    if is_deferred(graph.topology, item):
+        deferred = tuple(
+            (
+                edge.source,
+                edge.stream,
+                pa.Table.from_batches(gathered.bodies(node, edge.number), arrow_schema(edge.fields)),
+            )
+            for edge in node.inputs
+        )
+        return _made(item, arrived, arrow_schema(item.result_fields).empty_table(), deferred)
+    if isinstance(item.bolt, BatchCommitter):
+        rows = pa.Table.from_batches(gathered.bodies(node), arrow_schema(item.result_fields))
+        return _made(item, arrived, rows)
+    aggregator = Aggregator(item.bolt.aggregation(), item.result_fields)
+    for body in gathered.bodies(node):
+        aggregator.merge(pa.Table.from_batches([body]))
+    try:
+        return _made(item, arrived, aggregator.rows())
+    except Overflow as error:
+        raise BatchDataError(f"{item.name}: {error}", component=item.name) from error
+
+
+def _made(
+    item: CommitterComponent, arrived: int, rows: pa.Table, deferred: tuple[tuple[str, str, Any], ...] = ()
+) -> CommitterResult:
+    held = rows.nbytes + sum(table.nbytes for _, _, table in deferred)
+    return CommitterResult(
+        committer=item.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=held, deferred=deferred
+    )

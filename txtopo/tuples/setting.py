@@ -1,0 +1,120 @@
+"""What a task of one attempt is made of: where it stands, whether its tuples are tracked, and the failures it noted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.core.values import Failure
+from txtopo.topology.streams import Origin, Tuple
+from txtopo.topology.tuple_bolts import TopologyContext
+from txtopo.tuples import acking
+from txtopo.tuples.frames import failure_of, one_line, shown
+from txtopo.tuples.graph import Edge, Node, TaskGraph, root_id, task_ids
+from txtopo.tuples.message import Message, RunSpec, TupleFailure
+
+CAUGHT = (Exception, SystemExit)
+"""What user code may raise without ending the process: `sys.exit()` in a bolt is its failure, not the worker's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One task of one attempt."""
+
+    graph: TaskGraph
+    node: Node
+    task: int
+    """Its id; below 0 for sources."""
+    run_index: int
+    run: RunSpec
+    failures_max: int = 1
+    failures: list[TupleFailure] = field(default_factory=list)
+    fold: acking.Fold | None = None
+    """Where acks are gathered; None where there are no ackers."""
+
+    @property
+    def index(self) -> int:
+        """Of the component's tasks, from 0."""
+        return self.graph.task_of(self.task)[1]
+
+    @property
+    def tracked(self) -> bool:
+        """Do tuples carry ids and roots?"""
+        return self.run.traced or self.graph.ackers is not None
+
+    @property
+    def counting(self) -> bool:
+        """Are counts compared, and do acks mean something?"""
+        return self.graph.topology.acking != "off"
+
+    def context(self, config: Mapping[str, Any]) -> TopologyContext:
+        """What `prepare` is told."""
+        topology = self.graph.topology
+        return TopologyContext(
+            topology=topology.name,
+            component=self.node.name,
+            task_id=self.task,
+            task_index=self.index,
+            tasks=task_ids(topology),
+            attempt=self.run.attempt,
+            config={**copy.deepcopy(dict(topology.config)), **copy.deepcopy(dict(config))},
+        )
+
+    def fail(self, error: BaseException, *, on: str | None = None, roots: Sequence[int] = ()) -> None:
+        """Note that user code raised."""
+        self.note(failure_of(error, self.node.name, on=on), roots)
+
+    def note(self, failure: Failure, roots: Sequence[int] = ()) -> None:
+        """Note a failure, as long as there is room."""
+        if len(self.failures) < self.failures_max:
+            self.failures.append(TupleFailure(failure=failure, roots=tuple(roots)))
+
+    def problem(self, message: str) -> None:
+        """Note that tuples were lost or are too many."""
+        self.note(Failure(kind="data", message=one_line(message), component=self.node.name))
+
+
+class Arrived:
+    """A DATA message, taken apart."""
+
+    __slots__ = ("batch", "edge", "ids", "numbers", "origin", "roots")
+
+    def __init__(self, setting: Setting, edge: Edge, message: Message, body: pa.RecordBatch) -> None:
+        width = len(edge.fields.items)
+        names = body.schema.names
+        self.edge = edge
+        self.batch: pa.RecordBatch = (
+            body if len(names) == width else pa.RecordBatch.from_arrays(body.columns[:width], names=names[:width])
+        )
+        """The fields alone."""
+        self.numbers: pa.Array | None = body.column(width) if names[width:] == [acking.NUMBER] else None
+        tracked = names[width:] == [acking.ID, acking.ROOTS]
+        self.ids: acking.Ints | None = body.column(width).to_numpy() if tracked else None
+        self.roots: pa.ListArray | None = body.column(width + 1) if tracked else None
+        self.origin = Origin(edge.source, edge.stream, message.source, edge.fields)
+
+    def rows(self) -> Any:
+        """The values of each tuple."""
+        return zip(*[column.to_pylist() for column in self.batch.columns], strict=True)
+
+    def roots_of(self, setting: Setting, row: int) -> tuple[int, ...]:
+        """Ids of the spout tuples behind a row, as far as they are known."""
+        if self.roots is not None:
+            return tuple(self.roots[row].as_py())
+        if self.numbers is None:
+            return ()
+        node, part = setting.graph.task_of(self.origin.task)
+        return (root_id(node, part, self.numbers[row].as_py()),)
+
+    def shown(self, row: int) -> str:
+        """A row for people."""
+        return shown(dict(zip(self.edge.fields.names, self.batch.slice(row, 1).to_pylist()[0].values(), strict=True)))
+
+
+def shown_tuple(tup: Tuple) -> str:
+    """A tuple for people."""
+    return shown(tup.as_dict())

@@ -1,0 +1,228 @@
+"""Run one task of one attempt: take its messages in, check that they are complete, and give out what it emits, its counts and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from txtopo.core.fields import Fields
+from txtopo.errors import broken, invariant
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent, Topology, TupleBoltComponent
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.tuples import acking
+from txtopo.tuples.aggregating import Aggregator, Overflow
+from txtopo.tuples.bolt_tasks import Work, work_of
+from txtopo.tuples.coordinating import Coordination
+from txtopo.tuples.graph import Edge
+from txtopo.tuples.message import DRIVER, Kind, Message, Reporter, TaskReport
+from txtopo.tuples.routing import REPORT_FAILED, Results, Router
+from txtopo.tuples.setting import Arrived, Setting
+from txtopo.tuples.wire import unpack
+
+
+class CountWork(Work):
+    """The executor half of a CountCommitter: partial counts and sums, exact."""
+
+    def __init__(self, setting: Setting, committer: CommitterComponent, results: Results, number: int) -> None:
+        self._setting = setting
+        self._aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
+        self._results = results
+        self._number = number
+
+    def take(self, arrived: Arrived) -> None:
+        ack_all(self._setting, arrived)
+        try:
+            self._aggregator.add(arrived.batch)
+        except (Overflow, pa.ArrowInvalid) as error:
+            self._setting.fail(error)
+            self.stopped = True
+
+    def finish(self) -> None:
+        for batch in self._aggregator.partial().combine_chunks().to_batches():
+            self._results.put(batch, self._number)
+
+
+class PassWork(Work):
+    """Tuples that go to the driver as they are: those of receivers, and of a committer that reads another one and so runs there."""
+
+    def __init__(self, setting: Setting, results: Results) -> None:
+        self._setting = setting
+        self._results = results
+
+    def take(self, arrived: Arrived) -> None:
+        ack_all(self._setting, arrived)
+        self._results.put(arrived.batch, arrived.edge.number)
+
+
+def ack_all(setting: Setting, arrived: Arrived) -> None:
+    """These tuples are done."""
+    if setting.fold is not None and arrived.ids is not None:
+        setting.fold.add_tuples(arrived.ids, arrived.roots)
+
+
+def is_deferred(topology: Topology, committer: CommitterComponent) -> bool:
+    """Does it read another committer, so that its executor half runs in the driver?"""
+    names = {item.name for item in topology.committers}
+    return any(item.source in names for item in committer.inputs or (committer.input,))
+
+
+class Task:
+    """A bolt's, committer's or receiver's task in one attempt."""
+
+    def __init__(self, setting: Setting, reporter: Reporter) -> None:
+        self._setting = setting
+        self._reporter = reporter
+        graph, node = setting.graph, setting.node
+        self._edges: Mapping[int, Edge] = {edge.number: edge for edge in node.inputs}
+        self._coordination = Coordination(
+            {edge.number: graph.source_tasks(edge, setting.run.sources) for edge in node.inputs},
+            {edge.number: edge.name for edge in node.inputs},
+        )
+        self._results = Results(setting.task, run_index=setting.run_index)
+        self._number = 0
+        self._router: Router | None = None
+        self._work = self._made()
+
+    def run(self, messages: Iterator[Message]) -> Iterator[Message]:
+        """All messages to this task, in order; yields what it sends. Reads `messages` to their end, whatever happens."""
+        work, drain = self._work, (self._router or self._results).drain
+        try:
+            work.prepare()
+            for message in messages:
+                self._take(message)
+                yield from drain()
+            self._complete()
+            yield from drain()
+        finally:
+            work.cleanup()
+        yield from drain()
+        yield from self._last_words()
+
+    def _take(self, message: Message) -> None:
+        if message.kind == Kind.REPORT:
+            self._coordination.report(message.edge, message.source, message.rows, failed=message.seq == REPORT_FAILED)
+            return
+        invariant(message.kind == Kind.DATA, f"a task got a message of kind {message.kind}")
+        body = unpack(message.body)
+        edge = self._edges.get(message.edge)
+        self._coordination.take(message.edge, message.source, message.rows if body is None else body.num_rows)
+        if self._coordination.problem is None and not self._work.stopped and body is not None and edge is not None:
+            self._work.take(Arrived(self._setting, edge, message, body))
+
+    def _complete(self) -> None:
+        """CoordinatedBolt: the batch is finished only when every source task has reported and all counts agree."""
+        setting, coordination, work = self._setting, self._coordination, self._work
+        if setting.counting and not coordination.upstream_failed:
+            shortfall = coordination.shortfall()
+            if shortfall is not None:
+                setting.problem(shortfall)
+        if not setting.failures and not work.stopped and not coordination.upstream_failed:
+            work.finish()
+        if not work.stopped:
+            work.flush()
+
+    def _last_words(self) -> Iterator[Message]:
+        setting = self._setting
+        received = self._coordination.received()
+        failed = bool(setting.failures) or self._coordination.upstream_failed
+        self._reporter(report_of(setting, router=self._router, received=tuple(sorted(received.items()))))
+        yield from last_messages(setting, self._router, failed=failed)
+        if self._router is None:
+            yield self._results.end(self._number, sum(received.values()))
+
+    def _made(self) -> Work:
+        setting, topology = self._setting, self._setting.graph.topology
+        for committer in topology.committers:
+            if committer.name == setting.node.name:
+                return self._committer(committer)
+        for bolt in topology.bolts:
+            if bolt.name == setting.node.name and isinstance(bolt, TupleBoltComponent):
+                self._router = router_of(setting)
+                arguments = (
+                    setting,
+                    bolt.bolt,
+                    bolt.bolt.config,
+                    bolt.outputs,
+                    self._router.send,
+                    self._router.direct_tasks,
+                )
+                return work_of(bolt.bolt)(*arguments)
+            if bolt.name == setting.node.name:
+                return PassWork(setting, self._results)
+        return broken(f"there is no component {setting.node.name}")
+
+    def _committer(self, committer: CommitterComponent) -> Work:
+        setting, topology, results = self._setting, self._setting.graph.topology, self._results
+        self._number = number = topology.committers.index(committer)
+        bolt = committer.bolt
+        if is_deferred(topology, committer):
+            return PassWork(setting, results)
+        if not isinstance(bolt, BatchCommitter):
+            return CountWork(setting, committer, results, number)
+        fields: Fields = committer.result_fields
+
+        def send(stream: str, batch: pa.RecordBatch, named: Sequence[int] | None) -> None:
+            # Rows for the driver belong to no tuple tree.
+            body = pa.RecordBatch.from_arrays(batch.columns[: len(fields.items)], names=list(fields.names))
+            results.put(body, number)
+
+        streams = {DEFAULT_STREAM: Stream(fields)}
+        return work_of(bolt)(setting, bolt, bolt.config, streams, send, lambda stream: frozenset())
+
+
+def router_of(setting: Setting) -> Router:
+    """The outlet of a bolt's or source's task."""
+    return Router(
+        setting.graph, setting.node, setting.task, run_index=setting.run_index, run=setting.run,
+        fold=setting.fold, tracked=setting.tracked,
+    )  # fmt: skip
+
+
+def last_messages(setting: Setting, router: Router | None, *, failed: bool) -> Iterator[Message]:
+    """The end of any task but an acker's: its acks and its counts."""
+    graph = setting.graph
+    if setting.fold is not None and graph.ackers is not None:
+        yield from acking.to_ackers(setting.fold, graph.ackers.tasks, setting.run_index, setting.task)
+    if router is not None:
+        yield from router.reports(failed=failed)
+
+
+def ack_task(
+    setting: Setting, messages: Iterator[Message], expected: frozenset[int], reporter: Reporter
+) -> Iterator[Message]:
+    """Run an acker's task: fold what all other tasks tell about their tuples."""
+    fold = acking.Fold()
+    missing = set(expected)
+    arrived = 0
+    for message in messages:
+        body = unpack(message.body)
+        if message.kind != Kind.ACK or body is None or message.source not in missing:
+            setting.problem(
+                f"an acker got a message of kind {message.kind} from task {message.source} that it did not expect"
+            )
+            continue
+        missing.discard(message.source)
+        arrived += body.num_rows
+        roots, values = body.column(0).to_numpy(), body.column(1).to_numpy()
+        fold.add(roots, values)
+        fold.fail(roots[body.column(2).to_numpy(zero_copy_only=False)])
+    if missing:
+        setting.problem(f"the acks of task {min(missing)} did not come")
+    reporter(report_of(setting))
+    yield from acking.outcome_messages(fold, setting.run_index, setting.task, DRIVER, arrived)
+
+
+def report_of(
+    setting: Setting, *, router: Router | None = None, received: tuple[tuple[int, int], ...] = ()
+) -> TaskReport:
+    """What a task that is no source says of itself."""
+    return TaskReport(
+        run=setting.run.run,
+        component=setting.node.name,
+        index=setting.index,
+        sent=router.sent() if router is not None else (),
+        received=received,
+        failures=tuple(setting.failures),
+    )

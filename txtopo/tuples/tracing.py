@@ -1,0 +1,163 @@
+"""What to do about a failed run of tuple tasks: name the source tuple that it failed on, or take it out of the batch as a dead letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from txtopo.core.values import DeadLetter, Failed, Failure, Outcome, Processed
+from txtopo.ports import Assignment
+from txtopo.topology.components import Tally
+from txtopo.tuples.frames import one_line
+from txtopo.tuples.graph import TaskGraph, root_place
+from txtopo.tuples.message import TupleFailure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Excluded = Mapping[str, Mapping[int, frozenset[int]]]
+"""By spout and part: numbers of tuples that are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """How a run differs from an ordinary one that it follows, inside one call of `process`."""
+
+    traced: bool = False
+    excluded: Excluded = field(default_factory=dict)
+    failures_max: int = 1
+
+
+Rerun = Callable[[Again], tuple[Outcome, Sequence[TupleFailure]]]
+"""Runs the same batch once more; returns its verdict, and every failure that names what it happened on."""
+
+
+class Place(NamedTuple):
+    """A source tuple by its number, from 0, among those of its part."""
+
+    spout: str
+    part: int
+    number: int
+
+
+class Tracing:
+    """Looks into one failed run, by running the batch again."""
+
+    def __init__(
+        self, graph: TaskGraph, assignment: Assignment, parts: Mapping[str, Sequence[Mapping[str, Any]]], rerun: Rerun
+    ) -> None:
+        """`parts` are those of each spout, in their order."""
+        self._graph = graph
+        self._assignment = assignment
+        self._parts = parts
+        self._rerun = rerun
+        self._spouts = {item.name: item.spout for item in graph.topology.spouts}
+
+    def explained(self, failure: Failure, causes: Sequence[TupleFailure]) -> Outcome:
+        """The failure with the tuple behind it, or the batch without its dead letters. `causes` are the failures that the run told of.
+
+        Raises whatever a rerun raises.
+        """
+        told = next((cause for cause in causes if cause.failure == failure), None)
+        if told is None or (told.failure.component in self._spouts and not told.roots):
+            return self._failed(failure)
+        if self._assignment.dead_letter_max:
+            return self._without_dead_letters(failure, causes)
+        return self._failed(self._named(told))
+
+    def _failed(self, failure: Failure) -> Failed:
+        return Failed(attempt=self._assignment.attempt, failure=failure)
+
+    def _named(self, told: TupleFailure) -> Failure:
+        """The failure with its place in the source, having traced every tuple where the first run does not tell."""
+        if not told.roots:
+            _, causes = self._rerun(Again(traced=True))
+            told = next((cause for cause in causes if cause.roots), told)
+        if not told.roots:
+            return told.failure
+        position, raw = self._located(self._place(told.roots[0]))
+        detail = "\n".join(filter(None, [told.failure.detail, f"record: {raw}"]))
+        message = one_line(f"{told.failure.message}; on {position}")
+        return replace(told.failure, message=message, position=position, detail=detail)
+
+    def _without_dead_letters(self, failure: Failure, causes: Sequence[TupleFailure]) -> Outcome:
+        """Run without the tuples that bolts fail on, until none fails; give up where more would have to go than may."""
+        most = self._assignment.dead_letter_max
+        out: dict[Place, Failure] = {}
+        traced = False
+        while True:
+            if any(cause.failure.kind != "data" for cause in causes):
+                return self._failed(failure)
+            found = {self._place(root): cause.failure for cause in causes for root in cause.roots}
+            known = not causes or all(cause.roots for cause in causes)
+            out |= {place: why for place, why in found.items() if place not in out}
+            if len(out) > most:
+                return self._failed(self._too_many(out, most))
+            if not found and traced:
+                return self._failed(failure)
+            # One run with every tuple traced tells of all that it fails on; then one without them.
+            traced = not known
+            again = Again(traced=traced, excluded=_excluded(out), failures_max=most - len(out) + 2)
+            outcome, causes = self._rerun(again)
+            if isinstance(outcome, Processed):
+                letters = tuple(self._dead_letter(place, out[place]) for place in sorted(out))
+                return replace(outcome, dead_letters=letters)
+            failure = outcome.failure
+            if not causes:
+                return outcome
+
+    def _place(self, root: int) -> Place:
+        return Place(*root_place(self._graph, root))
+
+    def _located(self, place: Place) -> tuple[str, str]:
+        """Where a source tuple stands, and what stands there: the record, or its values as JSON."""
+        metadata, parts = self._assignment.metadata.get(place.spout), self._parts.get(place.spout, ())
+        where = f"tuple {place.number + 1} of part {place.part + 1} of {place.spout}"
+        if metadata is None or place.part >= len(parts):
+            return where, ""
+        spout, part = self._spouts[place.spout], parts[place.part]
+        position = spout.locate(metadata, part, place.number)
+        if position is not None:
+            return position.position, position.raw
+        batches = restrict(spout.emit_part(metadata, part, Tally()), place.number, place.number + 1)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        return where, json.dumps(rows[0], ensure_ascii=False, default=str) if rows else ""
+
+    def _dead_letter(self, place: Place, failure: Failure) -> DeadLetter:
+        position, raw = self._located(place)
+        return DeadLetter(
+            spout=place.spout,
+            position=position,
+            component=failure.component or "",
+            reason=failure.message,
+            raw=raw.encode(),
+        )
+
+    def _too_many(self, out: Mapping[Place, Failure], most: int) -> Failure:
+        place, failure = next(iter(out.items()))
+        position, raw = self._located(place)
+        words = f"bolts fail on more than {most} records (dead_letter_max), first: {failure.message}; on {position}"
+        detail = "\n".join(filter(None, [failure.detail, f"record: {raw}"]))
+        return replace(failure, message=one_line(words), position=position, detail=detail)
+
+
+def restrict(batches: Iterator[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The tuples numbered [start, end) of a part, counted from 0; the part is read no further than to `end`."""
+    number = 0
+    while number < end:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        first, last = max(start - number, 0), min(end - number, batch.num_rows)
+        number += batch.num_rows
+        if first < last:
+            yield batch.slice(first, last - first)
+
+
+def _excluded(places: Mapping[Place, Failure]) -> Excluded:
+    numbers: dict[str, dict[int, set[int]]] = {}
+    for place in places:
+        numbers.setdefault(place.spout, {}).setdefault(place.part, set()).add(place.number)
+    return {spout: {part: frozenset(found) for part, found in parts.items()} for spout, parts in numbers.items()}
