@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from txtopo.committers.feeding import Feeding, Surroundings, in_turn
+from txtopo.committers.feeding import Feeding, in_turn
 from txtopo.committers.rules import compare_lead, describe_counts, other_batch
 from txtopo.core.plan import Plan
 from txtopo.core.values import (
@@ -25,7 +25,7 @@ from txtopo.core.values import (
 from txtopo.errors import BatchDataError, Halted, PostgresUnavailable
 from txtopo.faults import CrashPoint, reach
 from txtopo.ports import Ledger, LedgerEntry, LedgerSession, LedgerTotals
-from txtopo.topology.components import CommitterComponent
+from txtopo.topology.components import CommitterComponent, Topology
 
 
 def commit_batch(
@@ -35,11 +35,11 @@ def commit_batch(
     processed: Processed,
     committers: Sequence[CommitterComponent],
     *,
-    surroundings: Surroundings | None = None,
+    topology: Topology | None = None,
 ) -> CommitOutcome:
     """One try at making a batch visible. A redo of what is redone already is quarantined instead, which is a commit too.
 
-    `surroundings` is what committers that run in the driver are told of their topology.
+    `topology` is told to committers that run in the driver; without it they know its name only.
 
     Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind. Unknown: call
     `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
@@ -52,7 +52,7 @@ def commit_batch(
             _log_redo(session, plan, redone, {"state": "quarantined", "reason": reason})
             session.finish_quarantined(reason)
             return ()
-        feeding = Feeding(processed.attempt, surroundings or Surroundings(topology=lead.topology))
+        feeding = Feeding(processed.attempt, lead.topology, topology)
         counts = tuple(
             _apply(session, feeding, committer, _result_of(processed, committer), plan.txid)
             for committer in in_turn(committers)

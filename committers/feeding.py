@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +15,12 @@ from txtopo.core.fields import Fields
 from txtopo.core.values import CommitterResult, EdgeCount, TransactionAttempt
 from txtopo.errors import BatchDataError, broken
 from txtopo.topology.batch_committer import BatchCommitter
-from txtopo.topology.components import CommitterComponent, Subscription
+from txtopo.topology.components import CommitterComponent, Subscription, Topology
 from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
 from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples.aggregating import Aggregator, Overflow
+from txtopo.tuples.graph import task_ids
 
 
 def in_turn(committers: Sequence[CommitterComponent]) -> tuple[CommitterComponent, ...]:
@@ -39,16 +40,6 @@ def in_turn(committers: Sequence[CommitterComponent]) -> tuple[CommitterComponen
 def inputs_of(component: CommitterComponent) -> tuple[Subscription, ...]:
     """All its inputs."""
     return component.inputs or (component.input,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a committer's TopologyContext tells beside itself."""
-
-    topology: str
-    tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """Of the topology."""
 
 
 class Emitted:
@@ -77,9 +68,11 @@ class Emitted:
 class Feeding:
     """The committers of one batch, in their turn."""
 
-    def __init__(self, attempt: TransactionAttempt, surroundings: Surroundings) -> None:
+    def __init__(self, attempt: TransactionAttempt, name: str, topology: Topology | None = None) -> None:
+        """`name` is that of the topology, whose tasks and settings are told where it is given."""
         self._attempt = attempt
-        self._around = surroundings
+        self._name = name
+        self._topology = topology
         self._streams: dict[tuple[str, str], tuple[Fields, pa.Table]] = {}
         self._applied: set[str] = set()
         self.edges: list[EdgeCount] = []
@@ -139,9 +132,10 @@ class Feeding:
         """The executor half, once: deferred inputs first, then those from committers. Returns its rows and what it took in of each of the latter."""
         bolt, name = bolt_of(component), component.name
         rows = _Rows(component)
-        config = {**self._around.config, **bolt.config}
+        topology = self._topology
+        config = {**(topology.config if topology else {}), **bolt.config}
         context = TopologyContext(
-            topology=self._around.topology, component=name, task_id=DRIVER_TASK, task_index=0, tasks=self._around.tasks,
+            topology=self._name, component=name, task_id=DRIVER_TASK, task_index=0, tasks=task_ids(topology) if topology else {},
             attempt=self._attempt, config=config,
         )  # fmt: skip
         try:

@@ -256,6 +256,9 @@ class TopologyCoordinator:
     def _create_plans(self, plans: Sequence[Plan]) -> None:
         """R3: create-only, one multi with the attempt ids; what is there already is read back and compared."""
         missing = list(plans)
+        for plan in plans:
+            if self._opaque and plan.txid in self._known and self._known[plan.txid] is None:
+                self._adopt(plan.txid)
         for _ in range(_TRIES_MAX):
             attempts = self._merged((plan.txid, plan.cut) for plan in plans)
             operations = [operation for plan in missing for operation in self._creations(plan)]
@@ -285,7 +288,7 @@ class TopologyCoordinator:
         return found is not None
 
     def _adopt(self, txid: int) -> None:
-        """The node above the cuts of a batch is there although I do not know it, with cuts below that are not mine."""
+        """The node above the cuts of a batch may be there, with cuts below that are not mine. Nothing is ever put below a plan."""
         above = self._session.get(self._paths.plan(txid))
         if above is not None and above[0] != codec.CUTS:
             raise LeadLost(f"{self._paths.plan(txid)} holds a plan, where an opaque topology keeps one an attempt")

@@ -7,12 +7,42 @@ texts ----|            +-> compare -> lengths (table)
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from word_count import Texts
-
-from txtopo import CountCommitter, TopologyBuilder
+from txtopo import CountCommitter, TopologyBuilder, TransactionAttempt
 from txtopo.bolts import BasicBolt, BasicOutputCollector, Stream, Tuple
+from txtopo.spouts import NOTHING, PartitionedTransactionalSpout
+
+LINES_MAX = 10
+"""Of each text in a batch."""
+
+
+class Texts(PartitionedTransactionalSpout):
+    """Partition n is the n-th text of a folder, by its name."""
+
+    outputs = ["line string"]
+
+    def __init__(self, folder: Path) -> None:
+        self.texts = sorted(folder.glob("*.txt"))
+
+    def number_of_partitions(self) -> int:
+        return len(self.texts)
+
+    def next_range(self, partition: int, last: Any) -> Any:
+        start = last["end"] if last else 0
+        end = min(start + LINES_MAX, len(self._lines(partition)))
+        return {"start": start, "end": end} if end > start else NOTHING
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterator[tuple[str]]:
+        for line in self._lines(partition)[metadata["start"] : metadata["end"]]:
+            yield (line,)
+
+    def _lines(self, partition: int) -> list[str]:
+        return self.texts[partition].read_text(encoding="utf-8").splitlines()
 
 
 class Measure(BasicBolt):
@@ -52,8 +82,9 @@ class Compare(BasicBolt):
             collector.emit(("shouted", len(tup["word"])))
 
 
+folder = Path(os.environ.get("TEXTS_FOLDER", Path(__file__).parent / "texts"))
 builder = TopologyBuilder("diamond")
-builder.set_spout("texts", Texts())
+builder.set_spout("texts", Texts(folder))
 builder.set_bolt("measure", Measure(), parallelism_hint=2).shuffle_grouping("texts")
 builder.set_bolt("shout", Shout(), parallelism_hint=2).shuffle_grouping("texts")
 compare = builder.set_bolt("compare", Compare(), parallelism_hint=2).fields_grouping("measure", ["length"])

@@ -1,6 +1,7 @@
-"""How many tuples there ever were, and how many words occur how often: txtopo run examples/global_count.py:topology --once
+"""How many words there ever were, and how often each: txtopo run examples/global_count.py:topology --once
 
-Storm's TransactionalGlobalCount. Its committer is code of one's own: what it does through `transaction` happens exactly once a batch.
+Storm's TransactionalGlobalCount and TransactionalWords. The first of its two committers is code of one's own: what it does through `transaction` happens
+exactly once a batch, together with what the other one counts.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo import TopologyBuilder
+from txtopo import CountCommitter, TopologyBuilder, TransactionAttempt
 from txtopo.bolts import (
     BatchBolt,
     BatchCommitter,
@@ -18,8 +19,7 @@ from txtopo.bolts import (
     TopologyContext,
     Tuple,
 )
-from txtopo.core.values import TransactionAttempt
-from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
+from txtopo.spouts import NOTHING, PartitionedTransactionalSpout
 
 PARTITIONS = [
     ["cat", "dog", "chicken", "cat", "dog", "apple"],
@@ -88,6 +88,8 @@ builder = TopologyBuilder("global_count")
 builder.set_spout("words", Words())
 builder.set_bolt("partial", BatchCount(), parallelism_hint=3).none_grouping("words")
 builder.set_committer_bolt("total", UpdateGlobalCount()).global_grouping("partial")
+by_word = CountCommitter("global_words", ["word"], count="n")
+builder.set_committer_bolt("by_word", by_word).fields_grouping("words", ["word"])
 topology = builder.build()
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txtopo import CountCommitter, TopologyBuilder
+from txtopo import CountCommitter, TopologyBuilder, TransactionAttempt
 from txtopo.bolts import BasicBolt, BasicOutputCollector, Tuple
-from txtopo.core.values import TransactionAttempt
-from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
+from txtopo.spouts import NOTHING, PartitionedTransactionalSpout
 
-LOGS = Path(os.environ.get("LOGS_FOLDER", "logs"))
 LINES_MAX = 1000
 
 
@@ -25,15 +23,18 @@ class Logs(PartitionedTransactionalSpout):
 
     outputs = ["service string", "line string"]
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
     def number_of_partitions(self) -> int:
         count = 0
-        while (LOGS / f"{count}.log").is_file():
+        while self._log(count).is_file():
             count += 1
         return count
 
     def next_range(self, partition: int, last: Any) -> Any:
         start = last["end"] if last else 0
-        with (LOGS / f"{partition}.log").open("rb") as file:
+        with self._log(partition).open("rb") as file:
             file.seek(start)
             lines = [line for _, line in zip(range(LINES_MAX), file, strict=False) if line.endswith(b"\n")]
         end = start + sum(map(len, lines))  # a line that is still being written waits for its end
@@ -42,11 +43,14 @@ class Logs(PartitionedTransactionalSpout):
     def emit_partition_batch(
         self, attempt: TransactionAttempt, partition: int, metadata: Any
     ) -> Iterator[tuple[str, str]]:
-        with (LOGS / f"{partition}.log").open("rb") as file:
+        with self._log(partition).open("rb") as file:
             file.seek(metadata["start"])
             data = file.read(metadata["end"] - metadata["start"])
         for line in data.decode("utf-8").splitlines():
             yield f"service {partition}", line
+
+    def _log(self, partition: int) -> Path:
+        return self.folder / f"{partition}.log"
 
 
 class Level(BasicBolt):
@@ -62,7 +66,7 @@ class Level(BasicBolt):
 
 
 builder = TopologyBuilder("log_levels")
-builder.set_spout("logs", Logs())
+builder.set_spout("logs", Logs(Path(os.environ.get("LOGS_FOLDER", "logs"))))
 builder.set_bolt("level", Level(), parallelism_hint=2).local_or_shuffle_grouping("logs")
 levels = CountCommitter("log_levels", ["service", "level"], count="lines")
 builder.set_committer_bolt("levels", levels).fields_grouping("level", ["service", "level"])

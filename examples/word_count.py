@@ -9,40 +9,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from txtopo import CountCommitter, TopologyBuilder
+from txtopo import CountCommitter, TopologyBuilder, TransactionAttempt
 from txtopo.bolts import BasicBolt, BasicOutputCollector, BatchBolt, BatchOutputCollector, TopologyContext, Tuple
-from txtopo.core.values import TransactionAttempt
-from txtopo.spouts.transactional import TransactionalSpout
-
-TEXTS = Path(os.environ.get("TEXTS_FOLDER", Path(__file__).parent / "texts"))
+from txtopo.spouts import TransactionalSpout
 
 
 class Texts(TransactionalSpout):
-    """One text file, one batch, in the order of their names. The last batch's name says which file comes next."""
+    """One text file, one batch, in the order of their names. The metadata of a batch is its file's name, so that of the last one says what comes next."""
 
     outputs = ["line string"]
 
-    def __init__(self) -> None:
-        self.last: str | None = None
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.planned = ""
 
-    def _after(self, previous: str | None) -> list[str]:
-        return [path.name for path in sorted(TEXTS.glob("*.txt")) if previous is None or path.name > previous]
-
-    def get_coordinator(self, config: Mapping[str, Any], context: Any) -> Texts:
-        coordinator = Texts()
-        coordinator.last = context.previous["file"] if context.previous else None
+    def get_coordinator(self, config: Mapping[str, Any], context: Any) -> Any:
+        coordinator: Any = super().get_coordinator(config, context)
+        coordinator.planned = context.previous["file"] if context.previous else ""
         return coordinator
 
     def is_ready(self) -> bool:
-        return bool(self._after(self.last))
+        return bool(self._behind(self.planned))
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
-        self.last = self._after(previous["file"] if previous else None)[0]
-        return {"file": self.last}
+        self.planned = self._behind(previous["file"] if previous else "")[0]
+        return {"file": self.planned}
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterator[tuple[str]]:
-        for line in (TEXTS / metadata["file"]).read_text().splitlines():
+        for line in (self.folder / metadata["file"]).read_text(encoding="utf-8").splitlines():
             yield (line,)
+
+    def _behind(self, name: str) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("*.txt") if path.name > name)
 
 
 class Split(BasicBolt):
@@ -78,8 +76,9 @@ class Count(BatchBolt):
             self.collector.emit((word, n))
 
 
+texts = Texts(Path(os.environ.get("TEXTS_FOLDER", Path(__file__).parent / "texts")))
 builder = TopologyBuilder("word_count")
-builder.set_spout("texts", Texts())
+builder.set_spout("texts", texts)
 builder.set_bolt("split", Split(), parallelism_hint=2).shuffle_grouping("texts")
 builder.set_bolt("count", Count(), parallelism_hint=2).fields_grouping("split", ["word"])
 words = CountCommitter("words", ["word"], count="batches", sums={"n": "n"})

@@ -109,7 +109,7 @@ def drive(
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
         reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")
-    settings = connect_strings(settings, reporter)
+    settings = connect_strings(settings.with_topology(topology.config), reporter)
     digest = code_hash(topology, settings.py_files, result_settings())
     with StopSignals() as signals:
         driver = Driver(topology, application, settings, digest, reporter, signals, cut)
@@ -163,8 +163,10 @@ def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Exe
 
     session = running_session()
     if session is not None:  # the application's own, which stays its own to stop
-        return SparkExecutor(topology, digest, session=session, py_files=settings.py_files)
-    return SparkExecutor(topology, digest, options=session_options(settings, f"txtopo {topology.name}"))
+        return SparkExecutor(topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers)
+    return SparkExecutor(
+        topology, digest, options=session_options(settings, f"txtopo {topology.name}"), ackers=settings.ackers
+    )
 
 
 def session_options(settings: Settings, name: str) -> SessionOptions:

@@ -272,6 +272,7 @@ class Planner:
             self._recuts.use_up(gone)  # Z6: those that were not confirmed too may be there
             self._sources.give_back([plan.metadata for plan in gone if plan.redo_of is None])
             self._unrecorded.clear()
+        self._recuts.forget(last_txid)
         kept = [plan for plan in self._chain if plan.txid < first_txid]
         committed = [plan for plan in kept if plan.txid <= last_txid]
         needed = [*committed[-1:], *[plan for plan in committed if plan.redo_of is None][-1:]]
@@ -317,7 +318,7 @@ class Planner:
         return _read_metadata(self.ledger.read_part(str(metadata[PART_KEY])))
 
 
-_TRY_AGAIN = "mend the file or the declared fields, then start `txtopo run` again"
+_TRY_AGAIN = "mend the input, the spout or the declared fields, then start `txtopo run` again"
 
 
 def _part(metadata: Metadata, txid: int, topology: str) -> bytes:
@@ -325,7 +326,7 @@ def _part(metadata: Metadata, txid: int, topology: str) -> bytes:
     if len(data) > limits.PLAN_PART_BYTES_MAX:
         raise Halted(
             f"batch {txid} of {topology} has {len(data)} bytes of metadata, at most {limits.PLAN_PART_BYTES_MAX} are allowed: "
-            "put fewer files into a batch (files_per_batch)",
+            "put less into a batch (files_per_batch, batch_size)",
             txid=txid,
         )
     return data

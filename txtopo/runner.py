@@ -342,7 +342,10 @@ class Runner:
 
     def _commit(self, action: Commit) -> Event:
         world = self._world
-        outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology.committers)
+        committers = world.topology.committers
+        outcome = commit_batch(
+            world.ledger, world.lead, action.plan, action.processed, committers, topology=world.topology
+        )
         self._tell_spouts(action.plan, outcome, "applied")
         return CommitEnded(outcome=outcome)
 

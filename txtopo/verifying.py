@@ -102,12 +102,16 @@ def _verify(recount: Recount, batch: BatchDetail, ledger: Committed) -> Verified
         place = " at ".join(part for part in (failure.component, failure.position) if part)
         why = f"could not be processed again: {failure.message}{f' ({place})' if place else ''}"
         return Verified(txid=batch.txid, verdict="UNVERIFIED", findings=(why,))
+    findings: list[str] = []
     try:
         with reading(recount.dsn) as connection:
             connection.execute(text(SETTINGS))
-            findings = list(_differences(connection, recount.topology, batch, ledger, outcome))
+            # One by one: those found before it could go no further count.
+            findings.extend(_differences(connection, recount.topology, batch, ledger, outcome))
     except _UncomparableError as error:
-        return Verified(txid=batch.txid, verdict="UNVERIFIED", findings=(str(error),))
+        if not findings:
+            return Verified(txid=batch.txid, verdict="UNVERIFIED", findings=(str(error),))
+        findings.append(str(error))  # what is wrong wins
     if findings and ledger.code_hash != recount.code_hash.hex():
         findings.append(f"it was committed by other code ({ledger.code_hash[:12]}) than runs now ({recount.code_hash.hex()[:12]}); the rows may differ for that")  # fmt: skip
     return Verified(txid=batch.txid, verdict="MISMATCH" if findings else "MATCH", findings=tuple(findings))
@@ -125,7 +129,7 @@ def _unusable(topology: Topology, batch: BatchDetail) -> str | None:
         return f"its plan cannot be read: {batch.plan_problem}"
     if not batch.metadata:
         return "its plan is gone from Postgres"
-    if set(batch.metadata) != spouts:
+    if not set(batch.metadata) <= spouts:  # a spout that is missing had no part in the batch
         return (
             f"it was planned by {', '.join(sorted(batch.metadata))}; the topology now has {', '.join(sorted(spouts))}"
         )

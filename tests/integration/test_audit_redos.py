@@ -235,6 +235,7 @@ source.holes  MATCH  6  batches cut from the source  the one batch of each that 
 source.keys  MATCH  95  counts and sums a key, recounted from the files  the contributions of the batch
 rejects.rows  MATCH  18  rejected records kept  the ledger's rejected and the files consumed
 rejects.lines  MATCH  1  records that do not parse, and their bytes  the rejected records kept
+dead_letters.rows  MATCH  15  dead letters kept  the ledger's dead-lettered and the records of the files
 plan.digest  MATCH  18  sha-256 of the plan's bytes  the digests of plan and ledger row
 plan.files  MATCH  18  the files named in the plan  the files remembered as consumed
 ledger.gaps  MATCH  10  txids of the ledger  1 to the fence's last txid

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import ListSpout, assignment, row
+from tests.kit.fix_spark import ListSpout, assignment, frame_jobs, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Failure, Processed, RejectedRow, TransactionAttempt
@@ -129,7 +129,7 @@ def test_the_bad_row_of_a_dataframe_bolt_is_named(
 ) -> None:
     """Component, the user's own line, file and line of the record, the values that the topology reads; at most 2*log2(n)+2 runs."""
     executor = started(topology(bolt))
-    assert (executor._jobs.reusable is not None) is is_reusable
+    assert (frame_jobs(executor).reusable is not None) is is_reusable
     before = [good(5, "x")] * parts_before
     bad = [*good(4), "reject", *good(3), row("AA", -7, big=99), *good(9)]
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import ListSpout, assignment, list_topology, row
+from tests.kit.fix_spark import ListSpout, assignment, frame_jobs, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
@@ -106,8 +106,9 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 def test_many_batches_at_once_on_one_plan_keep_their_own_rows(started: Callable[..., SparkExecutor]) -> None:
     """One plan serves all batches of one part; K threads at once must not see each other's."""
     executor = started(list_topology(lambda frame: frame.filter("amount >= 0"), rows="same"))
-    assert executor._jobs.reusable is not None
-    assert executor._jobs.reusable.needed == {"source": ["name", "amount"]}
+    reusable = frame_jobs(executor).reusable
+    assert reusable is not None
+    assert reusable.needed == {"source": ["name", "amount"]}
 
     with ThreadPoolExecutor(4) as pool:
         found = list(
@@ -122,7 +123,7 @@ def test_many_batches_at_once_on_one_plan_keep_their_own_rows(started: Callable[
 def test_a_plan_with_an_exchange_is_never_used_twice(started: Callable[..., SparkExecutor]) -> None:
     """An exchange keeps its files: a second batch on the same plan would get the first one's rows."""
     executor = started(list_topology(lambda frame: frame.repartition(2, "name")))
-    assert executor._jobs.reusable is None
+    assert frame_jobs(executor).reusable is None
 
     found = [rows_of(executor.process([assignment(txid, [row(f"n{txid}")])])) for txid in (1, 2)]
 
@@ -143,7 +144,7 @@ def test_a_bolt_that_depends_on_more_than_its_row_is_planned_for_each_batch(
 ) -> None:
     executor = started(list_topology(bolt))
 
-    assert executor._jobs.reusable is None
+    assert frame_jobs(executor).reusable is None
     assert sum(found["n"] for found in rows_of(executor.process([assignment(1, [row("a", 5), row("b", 7)])]))) > 0
 
 
@@ -367,7 +368,7 @@ def test_tasks_that_run_other_code_fail_the_attempt_naming_the_host(
         found.kind == "data" and f"has another txtopo installed ({package_version()} instead of other)" in found.message
     )
     monkeypatch.undo()
-    object.__setattr__(executor._jobs._context, "code_hash", b"other")
+    object.__setattr__(frame_jobs(executor)._context, "code_hash", b"other")
     assert "ran other code of the topology" in failure(executor.process([assignment(2, [row("a")])])).message
 
 

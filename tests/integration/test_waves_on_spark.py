@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -21,12 +23,15 @@ from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor, wave_refusal
 from txtopo.spark.frame_jobs import FrameJobs
+from txtopo.spark.plan import Compiler
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
 
 CODE_HASH = b"code"
+untyped: Any = F
+"""Of these the stubs know only few forms."""
 
 
 @pytest.fixture
@@ -121,7 +126,11 @@ CARRIED: dict[str, Callable[[DataFrame], DataFrame]] = {
 }  # fmt: skip
 
 
-CHAINS = [["nothing", "select", "columns", "fillna", "alias", "filter"], ["explode", "outer", "stack", "sql"], ["view", "udf"]]
+CHAINS = [
+    ["nothing", "select", "columns", "fillna", "alias", "filter"],
+    ["explode", "outer", "stack", "sql"],
+    ["view", "udf"],
+]
 
 
 def chains() -> Topology:
@@ -165,17 +174,27 @@ def test_bolts_that_treat_each_row_by_itself_are_carried_and_waves_of_them_equal
     assert shared == [5, 1, 1, 1, 1, 1]
     assert all(same(one, other) for one, other in zip(together, alone, strict=True))
     assert [outcome.attempt for outcome in together] == [item.attempt for item in wave]
-    assert all(result.arrived for outcome in together[:4] for result in outcome.results)
+    for at in range(len(CHAINS) + 1):
+        assert sum(outcome.results[at].arrived for outcome in together), "a committer that gets nothing shows nothing"
     assert not told
 
 
-def gives_means(frame: DataFrame) -> DataFrame:
+def mean(amounts: pa.Array) -> pa.Array:
+    return pa.array([int(pc.mean(amounts).as_py())] * len(amounts), pa.int32())
+
+
+def arrow_means(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("amount", untyped.arrow_udf(mean, "int")("amount"))
+
+
+def pandas_means(frame: DataFrame) -> DataFrame:
     import pandas as pd
 
-    def mean(amounts: pd.Series) -> pd.Series:
+    def mean(amounts: Any) -> Any:
         return pd.Series([int(amounts.mean())] * len(amounts))
 
-    return frame.withColumn("amount", F.pandas_udf(mean, "int")("amount"))  # type: ignore[call-overload]
+    mean.__annotations__ = {"amounts": pd.Series, "return": pd.Series}
+    return frame.withColumn("amount", untyped.pandas_udf(mean, "int")("amount"))
 
 
 def above_average(frame: DataFrame) -> DataFrame:
@@ -188,9 +207,6 @@ def by_action(frame: DataFrame) -> DataFrame:
 
 
 def by_table_function(frame: DataFrame) -> DataFrame:
-    from pyspark.sql.functions import udtf
-
-    @udtf(returnType="x int")
     class Last:
         def eval(self, amount: int) -> Iterator[tuple[int]]:
             yield (amount,)
@@ -198,7 +214,7 @@ def by_table_function(frame: DataFrame) -> DataFrame:
         def terminate(self) -> Iterator[tuple[int]]:
             yield (99,)
 
-    frame.sparkSession.udtf.register("waves_last", Last)
+    frame.sparkSession.udtf.register("waves_last", untyped.udtf(Last, returnType="x int"))
     return frame.sparkSession.sql("select name, x amount, big, price from {d}, lateral waves_last(amount)", d=frame)
 
 
@@ -220,7 +236,8 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "subquery": (above_average, "looks at other rows: a subquery"),
     "sql subquery": (lambda d: d.sparkSession.sql("select * from {d} where amount in (select max(amount) from {d})", d=d), "looks at other rows: a subquery"),
     "action": (by_action, "runs a Spark job while it is called"),
-    "pandas udf": (gives_means, "looks at other rows: mean gets many rows at once"),
+    "arrow udf": (arrow_means, "looks at other rows: mean gets many rows at once"),
+    "pandas udf": (pandas_means, "looks at other rows: mean gets many rows at once"),
     "mapInPandas": (lambda d: d.mapInPandas(lambda batches: batches, FIELDS), "looks at other rows: MapInPandas"),
     "mapInArrow": (lambda d: d.mapInArrow(lambda batches: batches, FIELDS), "looks at other rows: MapInArrow"),
     "table function": (by_table_function, "looks at other rows"),
@@ -264,6 +281,14 @@ def test_a_bolt_of_several_inputs_is_refused(spark_session: SparkSession) -> Non
     assert wave_refusal(builder.build(), spark_session) == "bolt both reads several streams"
 
 
+def test_a_spout_with_a_field_of_the_hidden_name_is_refused(spark_session: SparkSession) -> None:
+    builder = TopologyBuilder("named")
+    builder.set_spout("source", ListSpout("name string, `$Run` int"))
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping("source", ["name"])  # fmt: skip
+
+    assert wave_refusal(builder.build(), spark_session) == "spout source has a field that is called $run"
+
+
 def test_random_waves_equal_their_batches_alone(
     started: Callable[..., SparkExecutor], shared: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,13 +319,13 @@ def test_large_batches_of_one_part_are_spread_over_tasks(
     executor = started(list_topology())
     monkeypatch.setattr(ListSpout, "batch_bytes", lambda self, metadata: 600, raising=False)
     made: list[Mapping[str, int]] = []
-    compile_wave = frame_jobs_module.Compiler.compile_wave
+    compile_wave = Compiler.compile_wave
 
     def noting(self: Any, rows: Mapping[str, int], order: str | None = None) -> Any:
         made.append(rows)
         return compile_wave(self, rows, order)
 
-    monkeypatch.setattr(frame_jobs_module.Compiler, "compile_wave", noting)
+    monkeypatch.setattr(Compiler, "compile_wave", noting)
     wave = [assignment(txid, [row("a", txid)]) for txid in (1, 2, 3)]
 
     monkeypatch.setattr(frame_jobs_module, "TOGETHER_BYTES_MAX", 1800)
@@ -462,7 +487,9 @@ def test_nothing_of_a_wave_is_left_on_the_thread_that_ran_it(started: Callable[.
     assert context.getLocalProperty("txtopo.order") is None
 
 
-def test_a_spout_that_is_idle_in_a_batch_emits_nothing(started: Callable[..., SparkExecutor], shared: list[int]) -> None:
+def test_a_spout_that_is_idle_in_a_batch_emits_nothing(
+    started: Callable[..., SparkExecutor], shared: list[int]
+) -> None:
     """A spout missing in the metadata has no part in the batch, alone and in a wave: nothing is read, nothing is missed."""
     builder = TopologyBuilder("two")
     for name in ("left", "right"):
@@ -488,6 +515,93 @@ def test_a_spout_that_is_idle_in_a_batch_emits_nothing(started: Callable[..., Sp
     assert arrived == [[1, 0], [0, 2], [3, 2]]
     assert all(same(one, other) for one, other in zip(together, alone, strict=True))
     assert all(same(one, other) for one, other in zip(small, alone, strict=False))
+
+
+class TableSpout(ListSpout):
+    """Gives the rows of its metadata as a DataFrame of so many partitions, the last of them empty."""
+
+    emits_frame = True
+
+    def emit_part(self, metadata: Any, part: Any, tally: Any) -> Any:
+        raise AssertionError("a spout that gives a DataFrame emits no parts")
+
+    def frame(self, spark: SparkSession, metadata: Mapping[str, Any]) -> DataFrame:
+        rows = [(name, amount) for name, amount in metadata["rows"]]
+        # Not in the declared order, and narrower than declared.
+        frame = spark.createDataFrame(rows, "name string, amount smallint").select("amount", "name")
+        return frame.repartition(metadata["partitions"], "name").withColumns(
+            {"big": F.lit(0), "price": F.lit(1).cast("decimal(5,2)")}
+        )
+
+
+def table_topology(bolt: Callable[[DataFrame], DataFrame]) -> Topology:
+    builder = TopologyBuilder("table")
+    builder.set_spout("source", TableSpout())
+    builder.set_bolt("bolt1", bolt, inputs="source", fields=FIELDS)
+    for name in ("by_name", "by_amount"):
+        committer = CountCommitter(name, [name.removeprefix("by_")], count="n")
+        builder.set_committer_bolt(name, committer).fields_grouping("bolt1", [name.removeprefix("by_")])
+    return builder.build()
+
+
+def table(txid: int, *rows: tuple[str, int], partitions: int = 3, attempt: int = 0) -> Assignment:
+    metadata = {"source": {"rows": [list(found) for found in rows], "partitions": partitions}}
+    return Assignment(attempt=TransactionAttempt(txid, attempt), metadata=metadata)
+
+
+def test_a_spout_that_gives_a_dataframe_is_counted_by_partition_and_runs_without_waves(
+    started: Callable[..., SparkExecutor], shared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are counted on their way by the tasks, once however many committers read them; it tells no batch, so that none share a job."""
+    executor = started(table_topology(lambda d: d.filter("amount <> 5")), proven=False)
+    assert executor.one_by_one == "spout source gives a DataFrame that does not tell the batch of a row"
+
+    first, second, empty, large = processed(
+        executor.process([table(1, ("a", 1), ("b", 2), ("b", 5)), table(2, ("c", 1)), table(3, partitions=1), table(4, ("d", 1))])
+    )  # fmt: skip
+    monkeypatch.setattr(jobs_module, "ORDER_BYTES_MAX", 10)
+    (inside,) = processed(executor.process([table(4, ("d", 1), attempt=1)]))
+
+    assert shared == [1, 1, 1, 1, 1]
+    assert [found.read for found in (first, second, empty, large)] == [3, 1, 0, 1]
+    assert [[result.arrived for result in found.results] for found in (first, second, empty)] == [
+        [2, 2],
+        [1, 1],
+        [0, 0],
+    ]
+    assert same(large, inside)
+
+
+def test_the_bad_row_of_a_dataframe_spout_is_named_by_its_values(started: Callable[..., SparkExecutor]) -> None:
+    executor = started(table_topology(fails_on_seven), proven=False)
+
+    (failed,) = executor.process([table(1, ("a", 1), ("b", 2), ("x", 7))])
+
+    assert isinstance(failed, Failed) and failed.failure.kind == "data"
+    assert "[DIVIDE_BY_ZERO]" in failed.failure.message and "name='x', amount=7" in failed.failure.message
+
+
+def test_a_dataframe_spout_whose_partitions_are_not_all_read_is_no_success(
+    started: Callable[..., SparkExecutor],
+) -> None:
+    executor = started(table_topology(lambda d: d.limit(0)), proven=False)
+
+    (failed,) = executor.process([table(1, ("a", 1))])
+
+    assert isinstance(failed, Failed) and "gave no report" in failed.failure.message
+
+
+def test_a_spout_whose_dataframe_lacks_a_field_fails_its_batch_by_name(started: Callable[..., SparkExecutor]) -> None:
+    executor = started(table_topology(lambda d: d), proven=False)
+    spout = executor._topology.spouts[0].spout
+    assert isinstance(spout, TableSpout)
+    spout.frame = lambda spark, metadata: spark.range(3)  # type: ignore[method-assign]
+
+    (failed,) = executor.process([table(1, ("a", 1))])
+
+    assert isinstance(failed, Failed)
+    assert (failed.failure.kind, failed.failure.component) == ("data", "source")
+    assert failed.failure.message == "its DataFrame lacks amount, big, name, price"
 
 
 def _until(condition: Callable[[], bool], seconds: float = 30) -> None:

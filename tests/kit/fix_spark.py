@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from txtopo.spark.frame_jobs import FrameJobs
+
 FIELDS = "name string, amount int, big bigint, price decimal(38,2)"
 
 
@@ -128,6 +130,14 @@ def assignment(txid: int, *parts: Sequence[Any], attempt: int = 0) -> Assignment
 def row(name: str | None, amount: int | None = 1, big: int | None = 0, price: str | None = "0") -> list[Any]:
     """One tuple of `FIELDS`, as JSON."""
     return [name, amount, big, price]
+
+
+def frame_jobs(executor: Any) -> FrameJobs:
+    """The jobs of a started SparkExecutor whose topology has DataFrames alone."""
+    from txtopo.spark.frame_jobs import FrameJobs
+
+    assert isinstance(executor._jobs, FrameJobs)
+    return executor._jobs
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Position, Topology
 from txtopo.topology.streams import Tuple
-from txtopo.topology.tuple_bolts import BasicBolt, BatchBolt
+from txtopo.topology.tuple_bolts import BasicBolt, BatchBolt, RichBolt
 
 ROW = "text string, amount int"
 
@@ -92,6 +92,35 @@ class Join(BatchBolt):
             self.collector.emit((word, n, self.large[word]))
 
 
+class Forgetful(RichBolt):
+    """Passes tuples on, and forgets to ack those with amount 13; fails those with 14."""
+
+    outputs = ("word string", "amount int")
+
+    def prepare(self, config: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit(tup.values, anchors=[tup])
+        if tup["amount"] == 14:
+            self.collector.fail(tup)
+        elif tup["amount"] != 13:
+            self.collector.ack(tup)
+
+
+class FrameRows(ListSpout):
+    """Gives the numbers below `metadata["count"]` as a DataFrame of Spark's own."""
+
+    emits_frame = True
+
+    def __init__(self) -> None:
+        super().__init__("word string, amount int")
+
+    def frame(self, spark: Any, metadata: Metadata) -> Any:
+        numbers = spark.range(0, metadata["count"], 1, 3)
+        return numbers.selectExpr("concat('w', id % 2) AS word", "CAST(id AS int) AS amount", "id AS other")
+
+
 class Keep(BatchCommitter):
     """Its rows are the tuples as they came."""
 
@@ -100,7 +129,7 @@ class Keep(BatchCommitter):
 
 
 def misbehave(word: str) -> None:
-    """`die-once:FILE` ends the worker the first time; `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`."""
+    """`die-once:FILE` ends the worker the first time, `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`."""
     import time
 
     what, _, where = word.partition(":")
@@ -132,17 +161,38 @@ def diamond(name: str = "diamond", **settings: Any) -> Topology:
     return builder.build()
 
 
+def tracked() -> Topology:
+    """rows -> split -> forgetful -> kept, with every tuple tracked."""
+    builder = TopologyBuilder("tracked", acking="tuple")
+    builder.set_spout("source", PlacedRows())
+    builder.set_bolt("split", Split(), parallelism_hint=2).shuffle_grouping("source")
+    builder.set_bolt("forgetful", Forgetful(), parallelism_hint=2).fields_grouping("split", ["word"])
+    builder.set_committer_bolt("kept", Keep()).shuffle_grouping("forgetful")
+    return builder.build()
+
+
+def framed() -> Topology:
+    """A DataFrame of Spark's own, straight to a tuple bolt and a committer, beside another spout."""
+    builder = TopologyBuilder("framed")
+    builder.set_spout("numbers", FrameRows())
+    builder.set_spout("source", PlacedRows())
+    builder.set_bolt("split", Split()).shuffle_grouping("source")
+    large = builder.set_bolt("large", Large(), parallelism_hint=2)
+    large.fields_grouping("numbers", ["word"]).fields_grouping("split", ["word"])
+    builder.set_committer_bolt("kept", Keep()).shuffle_grouping("large")
+    return builder.build()
+
+
 def mixed(rows: str = "fewer") -> Topology:
-    """rows -> clean (DataFrame) -> split -> both (DataFrame, reads split and rows) -> words (counted); split -> kept; both -> large -> after."""
+    """rows -> clean (DataFrame) -> split -> both (DataFrame, reads split and rows) -> words (counted), and -> large -> after."""
     builder = TopologyBuilder("mixed")
     builder.set_spout("source", PlacedRows())
     builder.set_bolt("clean", _clean, inputs="source", fields=ROW, rows=rows)
-    builder.set_bolt("split", Split(), parallelism_hint=3).shuffle_grouping("clean")
+    builder.set_bolt("split", Split(), parallelism_hint=2).shuffle_grouping("clean")
     builder.set_bolt("both", _both, inputs=["split", "source"], fields="word string, amount int")
     builder.set_bolt("large", Large(), parallelism_hint=2).fields_grouping("both", ["word"])
     words = CountCommitter("words", ["word"], count="n", sums={"amount": "amount"})
     builder.set_committer_bolt("words", words).fields_grouping("both", ["word"])
-    builder.set_committer_bolt("kept", Keep()).shuffle_grouping("split")
     builder.set_committer_bolt("after", Keep()).shuffle_grouping("large")
     return builder.build()
 
@@ -152,7 +202,4 @@ def _clean(source: Any) -> Any:
 
 
 def _both(split: Any, source: Any) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    top = source.groupBy().agg(F.max("amount").alias("top"))
-    return split.crossJoin(top).select("word", (F.col("amount") + F.col("top")).alias("amount")).repartition(3, "word")
+    return split.unionByName(source.selectExpr("concat('all ', text) AS word", "amount"))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from txtopo.tuples.acker import Acker, Answer, Metronome, Pending, RotatingMap, Verdict, acker_of
+from txtopo.tuples.acking import Fold
 
 ROOT, TASK = 77, 3
 Send = Callable[[Acker], Verdict | None]
@@ -200,6 +202,22 @@ def test_roots_go_to_ackers_as_in_storm() -> None:
 # ---------------------------------------------------------------------------------------------------------------------------- any order
 
 
+class FoldedAcker:
+    """Takes an acker's messages into the fold of the batch runtime, which knows neither order nor time."""
+
+    def __init__(self) -> None:
+        self.fold = Fold()
+
+    def init(self, root: int, value: int, _: int) -> None:
+        self.ack(root, value)
+
+    def ack(self, root: int, value: int) -> None:
+        self.fold.add(np.array([root]), np.array([value]))
+
+    def fail(self, root: int) -> None:
+        self.fold.fail(np.array([root]))
+
+
 @st.composite
 def trees(draw: st.DrawFn) -> tuple[list[Send], list[Send]]:
     """Messages of a whole tree, each edge a bit of its own: (all acked, the same with one tuple failed in place of its ack)."""
@@ -234,6 +252,21 @@ def test_any_order_of_the_same_messages_gives_the_same_verdict(tree: tuple[list[
     assert answers(good[-1], acker=acker) == [ACKED]
     assert acker.roots == ()
     assert answers(*bad) == [FAILED]
+
+
+@given(trees())
+def test_the_fold_of_a_batch_says_what_an_acker_says(tree: tuple[list[Send], list[Send]]) -> None:
+    """Promise: the vectorised folding of batches agrees with Storm's acker on trees that are complete, incomplete and failed."""
+    good, bad = tree
+
+    for messages, complete, failed in ((good, True, False), (good[:-1], False, False), (bad, False, True)):
+        folded = FoldedAcker()
+        for send in messages:
+            send(folded)  # type: ignore[arg-type]
+        roots, values, fails = folded.fold.folded()
+        assert roots.tolist() == [ROOT]
+        assert (not values.any() and not fails.any(), bool(fails.any())) == (complete, failed)
+        assert (ACKED in answers(*messages), FAILED in answers(*messages)) == (complete, failed)
 
 
 @given(

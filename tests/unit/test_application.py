@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit.applications import orders_topology
+from txtopo import CountCommitter, FileSpout, TopologyBuilder
+from txtopo.app import spark_executor
 from txtopo.application import load_application
+from txtopo.config import Settings
 from txtopo.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +36,29 @@ def test_an_unknown_setting_of_a_script_is_a_usage_error(tmp_path: Path, capsys:
     """Exit code 2, with a suggestion."""
     assert orders_topology(tmp_path).run(atempts_max=1) == 2
     assert "attempts_max" in capsys.readouterr().err
+
+
+def test_a_topologys_own_config_is_read_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Storm's names in a topology's config are settings of its run; a wrong one is exit code 2, named with its source."""
+    builder = TopologyBuilder("orders", config={"topology.max.spout.pending": "many"})
+    builder.set_spout("lines", FileSpout(tmp_path, "item string"))
+    builder.set_committer_bolt("counts", CountCommitter("orders", ["item"]), "lines")
+
+    assert builder.build().run(dsn="postgresql://127.0.0.1:1/nowhere", zookeeper="127.0.0.1:1/txtopo", once=True) == 2
+    assert "the topology's own config: spout_pending_max must be a number" in capsys.readouterr().err
+
+
+def test_the_number_of_ackers_reaches_the_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`topology.acker.executors`, wherever it is said, is what the tuple runtime has."""
+    made: list[int] = []
+    monkeypatch.setattr("txtopo.spark.session.running_session", object)
+    monkeypatch.setattr("txtopo.spark.executor.SparkExecutor", lambda *_, ackers, **more: made.append(ackers))
+
+    spark_executor(orders_topology(tmp_path), b"", Settings(ackers=7))
+
+    assert made == [7]
 
 
 def test_a_module_that_needs_spark_to_be_imported_is_recognised(tmp_path: Path) -> None:

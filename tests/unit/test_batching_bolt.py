@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.kit.tuple_runs import Keeping, RowsSpout, run_tuples
 from txtopo import CountCommitter, TopologyBuilder
 from txtopo.bolts import Stream, Tuple
 from txtopo.testing.feeding import FeederSpout, FeederTopology
@@ -187,3 +188,20 @@ def test_the_end_of_a_batch_processes_what_is_left() -> None:
     feeder.finish_batch()
 
     assert (feeder.acked, feeder.emitted("batching")) == ([1, 3, 2], [(2,), (1,)])
+
+
+@pytest.mark.parametrize("acking", ["batch", "tuple"])
+def test_a_batch_processes_each_task_s_groups_when_all_its_tuples_have_come(acking: Any) -> None:
+    """The same bolt in the runtime of batches: no tick comes, and with acking by tuple every tree is complete."""
+    builder = TopologyBuilder("batched", acking=acking)
+    builder.set_spout("s", RowsSpout("id int, a int, b int, c int"))
+    builder.set_bolt("batching", ByParity(), "s")
+    builder.set_committer_bolt("kept", Keeping(), "batching")
+
+    ran = run_tuples(builder.build(), {"s": [[(14, 1, 2, 3), (15, 4, 5, 6)], [(16, 7, 8, 9)]]})
+
+    assert ran.failure is None
+    assert ran.rows("kept") == [(2,), (1,)]
+    assert (None if ran.acks is None else (ran.acks.roots, ran.acks.complete)) == (
+        None if acking == "batch" else (3, True)
+    )

@@ -26,7 +26,7 @@ from txtopo.bolts import (
 )
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
-from txtopo.testing.feeding import FeederSpout, FeederTopology
+from txtopo.testing.feeding import DEFAULTS, FeederSpout, FeederTopology
 
 Execute = Callable[[Any, Tuple], None]
 T10 = {"topology.message.timeout.secs": 10}
@@ -220,6 +220,18 @@ def test_without_ackers_a_message_is_acked_right_away() -> None:
     feeder.advance(100)
 
     assert (feeder.acked, feeder.failed, feeder.pending("s")) == (["a", "b"], [], 0)
+
+
+def test_none_is_how_storm_writes_not_given() -> None:
+    """A setting that is None has its default: one acker, 30 s, no bound."""
+    none = dict.fromkeys(DEFAULTS)
+    feeder = with_sink(every_other, none)
+
+    assert [feeder.feed("s", [number], number) for number in (1, 2, 3, 4)] == [True] * 4
+    feeder.advance(59)
+    assert (feeder.acked, feeder.failed) == ([1, 3], [])
+    feeder.advance(1)
+    assert feeder.failed == [2, 4]
 
 
 def test_acking_off_is_no_ackers() -> None:

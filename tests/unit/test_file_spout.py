@@ -504,3 +504,14 @@ def test_a_redo_of_a_file_that_is_being_written_may_be_tried_again(
     monkeypatch.undo()
 
     assert redo(driver, batch)["files"][0]["size"] == len(CONTENT * 2)
+
+
+def test_the_size_of_a_batch_is_that_of_its_files(tmp_path: Path) -> None:
+    """Waves are bounded by bytes, which the plan knows."""
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(CONTENT)
+    driver = Driver(tmp_path, files_per_batch=2)
+
+    (batch,) = driver.settled()
+
+    assert driver.spout.batch_bytes(batch) == 2 * len(CONTENT)

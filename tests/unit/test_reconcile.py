@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.kit.machines import INCARNATION, chain, plan
-from txtopo.core.plan import read_plan
+from txtopo.core.plan import Plan, read_plan
 from txtopo.core.reconcile import Stores, reconcile
 from txtopo.core.values import AttemptRecord, TransactionAttempt
 from txtopo.errors import Halted
@@ -112,3 +112,87 @@ def test_an_unreadable_plan_halts_and_never_reads_as_no_state(data: bytes) -> No
     """Z14: unparsable = halt."""
     with pytest.raises(Halted, match="here holds"):
         read_plan(data, "here")
+
+
+class TestOpaque:
+    """R11: opaque plans that are not mirrored are dropped from view, a mirrored one is adopted."""
+
+    def cuts(self, *plans: Plan) -> dict[int, dict[int, bytes]]:
+        found: dict[int, dict[int, bytes]] = {}
+        for one in plans:
+            found.setdefault(one.txid, {})[one.cut] = one.bytes
+        return found
+
+    def stores(self, **changes: object) -> Stores:
+        """Batch 2 is committed, 3 and 4 were cut, 4 twice."""
+        again = replace(PLANS[1], cut=1)
+        opaque = {"opaque": True, "coordinator_plans": {}, "mirrored_plans": [], "coordinator_attempts": {3: 0, 4: 1}}
+        return stores(**{**opaque, "coordinator_cuts": self.cuts(*PLANS[:2], again), **changes})
+
+    def test_what_is_not_mirrored_is_cut_again_with_ids_above_all_that_are_known(self) -> None:
+        found = reconcile(self.stores(attempts=[record(3, 4, "failed")], coordinator_attempts={4: 0}))
+
+        assert (found.plans, found.restore, found.mirrored_txid) == ((), (), 2)
+        assert found.next_attempts == {3: 5, 4: 2}
+
+    def test_a_mirrored_cut_is_adopted(self) -> None:
+        found = reconcile(self.stores(mirrored_plans=[PLANS[0].bytes]))
+
+        assert (found.plans, found.restore, found.mirrored_txid) == ((PLANS[0],), (), 3)
+        assert found.next_attempts == {3: 1, 4: 2}
+
+    def test_a_mirrored_cut_that_zookeeper_lost_is_restored(self) -> None:
+        found = reconcile(self.stores(mirrored_plans=[PLANS[0].bytes], coordinator_cuts={}, mark=0))
+
+        assert (found.plans, found.restore) == ((PLANS[0],), (PLANS[0],))
+
+    def test_a_mirrored_cut_that_zookeeper_has_otherwise_halts(self) -> None:
+        """R9."""
+        other = plan(3, b"last", path="/other")
+
+        with pytest.raises(Halted, match="planned differently"):
+            reconcile(self.stores(mirrored_plans=[PLANS[0].bytes], coordinator_cuts=self.cuts(other)))
+
+    def test_a_mirrored_cut_that_follows_another_batch_halts(self) -> None:
+        """R12: a stale plan is never processed."""
+        stale = plan(3, b"another", path="/3")
+
+        with pytest.raises(Halted, match="follows another batch"):
+            reconcile(self.stores(mirrored_plans=[stale.bytes], coordinator_cuts=self.cuts(stale)))
+
+    def test_commits_that_postgres_lost_are_replayed_from_their_last_cuts(self) -> None:
+        """P7: once mirrored nothing is cut again, so the highest cut of a committed batch is the one that was committed."""
+        third, fourth = replace(PLANS[0], cut=1), replace(PLANS[1], cut=2)
+        fourth = replace(fourth, previous_digest=third.digest)
+        both = self.cuts(PLANS[0], third, PLANS[1], fourth, PLANS[2])
+
+        found = reconcile(self.stores(mark=4, coordinator_cuts=both))
+
+        assert found.plans == (third, fourth)
+        assert found.mirrored_txid == 2
+
+    def test_commits_that_postgres_lost_without_their_cuts_halt(self) -> None:
+        with pytest.raises(Halted, match="as committed"):
+            reconcile(self.stores(mark=5))
+
+    def test_a_begun_attempt_of_a_batch_that_is_cut_again_is_a_suspect(self) -> None:
+        found = reconcile(self.stores(attempts=[record(3, 0), record(4, 0, alone=True), record(4, 1, "cancelled")]))
+
+        assert found.suspects == {3: 0, 4: 1}
+
+    def test_plans_from_before_the_spout_was_opaque_halt_with_what_to_do(self) -> None:
+        with pytest.raises(Halted, match="before its spout became opaque") as raised:
+            reconcile(self.stores(coordinator_cuts={}, coordinator_plans={3: PLANS[0].bytes}))
+
+        assert raised.value.next_command == "txtopo replan t"
+
+    def test_mirrored_plans_from_before_the_spout_was_opaque_are_adopted(self) -> None:
+        both = {one.txid: one.bytes for one in PLANS[:2]}
+
+        found = reconcile(self.stores(coordinator_cuts={}, coordinator_plans=both, mirrored_plans=list(both.values())))
+
+        assert (found.plans, found.restore) == (PLANS[:2], ())
+
+    def test_cuts_from_when_the_spout_was_opaque_halt(self) -> None:
+        with pytest.raises(Halted, match="cut by an opaque spout"):
+            reconcile(self.stores(opaque=False))

@@ -27,7 +27,7 @@ class Offering(Source):
     def __init__(self, *offers: Metadata | Exception, kind: str = "transactional", wants_settled: bool = False) -> None:
         super().__init__(*offers)
         self.kind = kind
-        self.wants_settled = wants_settled  # type: ignore[misc]
+        self.wants_settled = wants_settled
         self.told: list[tuple[int, Metadata, str]] = []
         self.trouble: Exception | None = None
         self.contexts: list[SpoutContext] = []
@@ -52,7 +52,8 @@ class Offering(Source):
 def planner(stores: Stores, *, uncommitted: Sequence[Plan] = (), settings: Any = None, **spouts: Offering) -> Planner:
     """Opened, over these spouts by name."""
     both: Any = stores
-    components: Any = [SpoutComponent(name=name, spout=spout) for name, spout in spouts.items()]  # type: ignore[arg-type]
+    anything: Any = spouts
+    components = [SpoutComponent(name=name, spout=spout) for name, spout in anything.items()]
     values: dict[str, Any] = {"once": True, "say": lambda line: None, "last_metadata": None, **(settings or {})}
     made = Planner(
         lead=LEAD, spouts=components, coordinator=both, ledger=both, clock=SimulatedClock(), last_digest=LAST_DIGEST,

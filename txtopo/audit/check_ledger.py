@@ -193,7 +193,8 @@ class Ledger:
                     check, f"what bolts do to the rows on the way to {one.committer} is not declared"
                 )
                 continue
-            holds = one.arrived <= entered if committer.way == "fewer" else one.arrived == entered
+            bounded = committer.way == "fewer" or not committer.alone
+            holds = one.arrived <= entered if bounded else one.arrived == entered
             if not holds and bytes(row.code_hash) != self.described_code:
                 self.findings.unknown(
                     check,

@@ -27,6 +27,7 @@ from txtopo.audit.recount import (
     same_totals,
 )
 from txtopo.audit.recount_rejects import KeptReject
+from txtopo.audit.stored_plans import is_idle
 from txtopo.audit.verdicts import Findings
 
 CONTENT, RECORDS, KEYS, FILES, LINES = "source.content", "source.records", "source.keys", "plan.files", "rejects.lines"
@@ -92,10 +93,10 @@ class Source:
         return None
 
     def _metadata(self, plan: Any) -> Mapping[str, Any]:
-        """By spout, pieces put back."""
+        """By spout, pieces put back, of the spouts that have a part in the batch."""
         try:
             stored = json.loads(bytes(plan.bytes))["metadata"]
-            return {spout: self._whole(value) for spout, value in stored.items()}
+            return {spout: self._whole(value) for spout, value in stored.items() if not is_idle(value)}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PlanError(f"its plan cannot be read: {error!r}") from error
 
@@ -152,14 +153,18 @@ class Source:
 
     def _recount(self, row: Any, metadata: Mapping[str, Any]) -> int | None:
         whole = Recounted()
-        try:
-            for spout, value in metadata.items():
+        complete = True
+        for spout, value in metadata.items():
+            try:
                 self._recount_spout(row, spout, value, whole)
-        except ChangedError as error:
-            self.findings.wrong(CONTENT, str(error), row.txid)
-            return None
-        except (UnreadableError, UnknownSourceError) as error:
-            self.findings.unknown(CONTENT, str(error), row.txid)
+            except ChangedError as error:
+                self.findings.wrong(CONTENT, str(error), row.txid)
+                complete = False
+            except (UnreadableError, UnknownSourceError) as error:
+                self.findings.unknown(CONTENT, f"spout {spout}: {error}" if len(metadata) > 1 else str(error), row.txid)
+                complete = False
+        self._check_idle(row, metadata)
+        if not complete:
             return None
         first = f" (first {whole.first_rejected})" if whole.first_rejected else ""
         self.findings.equal(
@@ -200,6 +205,12 @@ class Source:
             self._check_keys(row, committer, counted, unsure)
         for name in sorted({*self.committers} - {one.name for one in wanted}):
             self._tell_why_not(self.committers[name])
+
+    def _check_idle(self, row: Any, metadata: Mapping[str, Any]) -> None:
+        """A committer that reads a spout without a part in the batch contributed nothing to it."""
+        for committer in self.committers.values():
+            if committer.way == "direct" and committer.spout not in metadata and committer.contributions and committer.name in self.readable:  # fmt: skip
+                self._check_keys(row, committer, {}, 0)
 
     def _kept(self, txid: int, spout: str, path: str) -> Iterator[KeptReject]:
         """The rejected records kept of one file of a batch."""

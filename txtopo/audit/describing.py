@@ -25,6 +25,8 @@ class CommitterTables:
     spout: str | None
     """The spout that it reads in the end; None where there are several."""
     way: Way
+    alone: bool = True
+    """Is the topology's only spout the one that it reads? With several the ledger's number of records is that of all together."""
 
     def ordered(self, columns: Sequence[str]) -> CommitterTables:
         """The same with its sums in the order of these columns: objects in the stored description have none, and rows are hashed in theirs."""
@@ -73,6 +75,7 @@ def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
                 contributions=bool(one["contributions"]),
                 spout=spout,
                 way=way,
+                alone=len(description["spouts"]) == 1,
             )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error

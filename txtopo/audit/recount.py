@@ -86,6 +86,8 @@ def recount(
 
     Raises ChangedError, UnreadableError, UnknownSourceError.
     """
+    if not isinstance(metadata, Mapping) or "format" not in metadata:
+        raise UnknownSourceError("there is no independent recount of this kind of spout")
     try:
         layout = metadata["format"]
         if layout["kind"] != "csv":

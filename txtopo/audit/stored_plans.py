@@ -17,6 +17,8 @@ from txtopo.errors import Halted
 
 _PART_KEY = "$part"
 """A file list too long for a plan is a pointer under this key, to a piece in `plan_part`."""
+_IDLE_KEY = "$idle"
+"""Under this key stands what a spout without a part in the batch had before."""
 _WHERE = "table txtopo.plan"
 
 
@@ -29,14 +31,22 @@ def redo_of(data: bytes) -> int | None:
 
 
 def metadata_of(connection: Connection, plan: RowMapping | None) -> tuple[Mapping[str, Any], str | None]:
-    """What the plan says, by spout, pieces put back; or why it cannot be said. A plan that cannot be read must not hide the rest."""
+    """What the plan says, by spout with a part in the batch, pieces put back; or why it cannot be said.
+
+    A plan that cannot be read must not hide the rest.
+    """
     if plan is None:
         return {}, None
     try:
         stored = read_plan(bytes(plan["bytes"]), _WHERE).metadata
-        return {spout: _whole(connection, value) for spout, value in stored.items()}, None
+        return {spout: _whole(connection, value) for spout, value in stored.items() if not is_idle(value)}, None
     except (Halted, ValueError) as error:
         return {}, str(error)
+
+
+def is_idle(metadata: Any) -> bool:
+    """Has the spout with this entry in a plan no part in the batch?"""
+    return isinstance(metadata, Mapping) and _IDLE_KEY in metadata
 
 
 def _whole(connection: Connection, metadata: Any) -> Any:

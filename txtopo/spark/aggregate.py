@@ -19,6 +19,9 @@ from txtopo.topology.components import Aggregation, CommitterComponent
 
 _TOTAL = "$total"
 _RUN = "$run"
+_ROW = "$row"
+_PARTITION_BITS = 33
+"""Spark's `monotonically_increasing_id` is the partition, shifted by so many bits, and the row's number in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,42 +30,77 @@ class Counted:
 
     name: str
     frame: DataFrame
+    stream: DataFrame
+    """The committer's input, as the bolts before it made it."""
     schema: pa.Schema
     """Of the result rows, without the column that marks the total."""
     key_count: int
     by_run: bool = False
     """Do several runs share the plan? Then the first column of the frame is the number of the run."""
+    counting: bool = True
+    """False: there are no totals, and what arrived is what the groups add up to."""
 
 
-def count_frame(component: CommitterComponent, frame: DataFrame, run: str | None = None) -> Counted:
-    """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column that tells them apart."""
+def count_frame(
+    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, counting: bool = True
+) -> Counted:
+    """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column that tells them apart.
+
+    `counting=False` (acking off) leaves the totals out.
+    """
     aggregation = component.bolt.aggregation()
-    # Every tuple is counted twice: in its group, and in the one row of the total. So `arrived` has a place of its own (docs/protocol.md)
-    # in the same job. It is a Generate node, not grouping sets, since those lose the single partition and would add an exchange.
-    doubled = frame.withColumn(_TOTAL, F.explode(F.array(F.lit(False), F.lit(True))))
-    own = ~F.col(_TOTAL)
-    keys = [F.when(own, _column(name)).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
-    summed = [
-        F.when(own, _addend(source, component.fields)).alias(f"_s{index}")
-        for index, (source, _) in enumerate(aggregation.sums)
-    ]
     runs = [] if run is None else [_column(run).alias(_RUN)]
-    names = [*([] if run is None else [_RUN]), _TOTAL, *(f"_k{index}" for index in range(len(keys)))]
-    grouped = (
-        doubled.select(*runs, F.col(_TOTAL), *keys, *summed)
-        .groupBy(*names)
-        .agg(
-            F.count(F.lit(1)).alias("_n"),
-            *(_total(index, source, component.fields) for index, (source, _) in enumerate(aggregation.sums)),
-        )
-    )
+    keys = [_column(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
+    sums = [_addend(source, component.fields).alias(f"_s{index}") for index, (source, _) in enumerate(aggregation.sums)]
+    scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
+    names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
+    totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
+    count = F.count(F.lit(1)).alias("_n")
+    if counting:
+        numbered = frame.select(*runs, *keys, *sums, F.monotonically_increasing_id().alias(_ROW))
+        grouped = _with_totals(numbered, names, [count, *totals], scales)
+    else:
+        grouped = frame.select(*runs, *keys, *sums).groupBy(*names).agg(count, *totals)
     return Counted(
         name=component.name,
         frame=grouped,
+        stream=frame,
         schema=arrow_schema(component.result_fields),
         key_count=len(keys),
         by_run=run is not None,
+        counting=counting,
     )
+
+
+def _with_totals(numbered: DataFrame, names: list[str], values: list[Column], scales: list[int]) -> DataFrame:
+    """Groups, and beside them one row for each partition and run with its first and last row number.
+
+    So `arrived` has a place of its own (docs/protocol.md) in the same job: rows are numbered as they come, apart from how the groups count them.
+    Rows of a run stand together in a partition, since emitters emit run by run and nothing behind them changes the order within a partition.
+    The groups are counted a partition first, so that only groups, not rows, are doubled; where there is one partition nothing is exchanged.
+    """
+    partition = F.shiftright(F.col(_ROW), _PARTITION_BITS).alias("_p")
+    by_partition = (
+        numbered.withColumn("_p", partition)
+        .groupBy(*names, "_p")
+        .agg(*values, F.min(_ROW).alias("_first"), F.max(_ROW).alias("_last"))
+    )
+    doubled = by_partition.withColumn(_TOTAL, F.explode(F.array(F.lit(False), F.lit(True))))
+    own, total = ~F.col(_TOTAL), F.col(_TOTAL)
+    runs = [name for name in names if name == _RUN]
+    keys = [name for name in names if name != _RUN]
+    return (
+        doubled.select(
+            *runs, _TOTAL, *(F.when(own, F.col(name)).alias(name) for name in keys), F.when(total, F.col("_p")).alias("_p"),
+            "_n", *(f"_d{index}" for index in range(len(scales))), "_first", "_last",
+        )
+        .groupBy(*runs, _TOTAL, *keys, "_p")
+        .agg(
+            F.when(total, F.max("_last") - F.min("_first") + 1).otherwise(F.sum("_n")).alias("_n"),
+            *(_sum(f"_d{index}", scale) for index, scale in enumerate(scales)),
+        )
+        .drop("_p")
+    )  # fmt: skip
 
 
 def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> list[CommitterResult]:
@@ -89,11 +127,12 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
     table = pa.Table.from_batches(batches) if batches else None
     arrived, rows = 0, counted.schema.empty_table()
     if table is not None and table.num_rows:
-        is_total = table.column(0)
-        totals = table.filter(is_total)
-        invariant(totals.num_rows <= 1, f"{counted.name}: {totals.num_rows} totals instead of one")
-        arrived = totals.column(1 + counted.key_count)[0].as_py() if totals.num_rows else 0
-        own = table.filter(pc.invert(is_total)).drop_columns([table.column_names[0]])
+        if counted.counting:
+            is_total = table.column(0)
+            arrived = pc.sum(table.filter(is_total).column(1 + counted.key_count), min_count=0).as_py()
+            own = table.filter(pc.invert(is_total)).drop_columns([table.column_names[0]])
+        else:
+            arrived, own = pc.sum(table.column(counted.key_count), min_count=0).as_py(), table
         # In the order of the keys, so that two attempts at one plan hand over the same table.
         rows = (
             own.sort_by([(name, "ascending") for name in own.column_names[: counted.key_count]])
@@ -127,12 +166,15 @@ def _addend(source: str, fields: Fields) -> Column:
     return _column(source).cast(f"decimal(38,{scale})")
 
 
-def _total(index: int, source: str, fields: Fields) -> Column:
+def _scale_of(source: str, fields: Fields) -> int:
     field = fields.get(source)
-    scale = (field.type.scale if field is not None else None) or 0
-    return F.coalesce(
-        F.sum(F.col(f"_s{index}")).cast(f"decimal(38,{scale})"), F.lit(0).cast(f"decimal(38,{scale})")
-    ).alias(f"_d{index}")
+    return (field.type.scale if field is not None else None) or 0
+
+
+def _sum(name: str, scale: int) -> Column:
+    """Sum of `_s0` or `_d0`, called `_d0`: exact, and 0 where all are NULL."""
+    total = F.sum(F.col(name)).cast(f"decimal(38,{scale})")
+    return F.coalesce(total, F.lit(0).cast(f"decimal(38,{scale})")).alias(f"_d{name[2:]}")
 
 
 def _column(name: str) -> Column:

@@ -43,11 +43,7 @@ class Emitter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Emit the parts named in `batches`; without an order (the runs over nothing at start) none."""
-        text = self.order
-        if text is None:
-            context = TaskContext.get()
-            text = context.getLocalProperty(ORDER_PROPERTY) if context is not None else None
-        order = json.loads(text) if text else None
+        order = self._order()
         if order is None:
             self.spout.warm_up()
         every = [] if order is None else self._parts(order)
@@ -56,6 +52,13 @@ class Emitter:
                 # One task may do it all: many small files a task. A spout that is idle has a task with nothing to do.
                 for run, part in every if order is not None and order["together"] else every[index : index + 1]:
                     yield from self._emit(order or {}, run, part)
+
+    def _order(self) -> Mapping[str, Any] | None:
+        text = self.order
+        if text is None:
+            context = TaskContext.get()
+            text = context.getLocalProperty(ORDER_PROPERTY) if context is not None else None
+        return json.loads(text) if text else None
 
     def _parts(self, order: Mapping[str, Any]) -> list[tuple[int, int]]:
         """(run, part) of everything that the spout emits, in the order of its tasks."""
@@ -66,14 +69,20 @@ class Emitter:
             for part in range(len(found["spouts"][self.name]["parts"]))
         ]
 
-    def _emit(self, order: Mapping[str, Any], run: int, part: int) -> Iterator[pa.RecordBatch]:
+    def _emit(
+        self, order: Mapping[str, Any], run: int, part: int, given: Iterator[pa.RecordBatch] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """One part of one run: what its spout reads, or what is `given`."""
         tally = Tally()
         failure: Failure | None = None
         found = order["runs"][run]["spouts"][self.name]
         needed, only = order["needed"].get(self.name), found.get("only")
         try:
             # The spout parses all its columns, whichever the bolts read: which records are rejected is no matter of theirs.
-            batches = self.spout.emit_part(found["metadata"], found["parts"][part], tally)
+            if given is not None:
+                batches = _read(given, tally)
+            else:
+                batches = self.spout.emit_part(found["metadata"], found["parts"][part], tally)
             for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
                 if batch.num_rows:
                     shown = batch if needed is None else _blank(batch, needed)
@@ -112,6 +121,21 @@ class Emitter:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class FrameEmitter(Emitter):
+    """The same behind a spout that gives a DataFrame: passes its partitions on as they are, and counts them as parts.
+
+    Tells partitions by the number of the task: a bolt behind it may repartition, but not `coalesce` or `union` without an exchange, else the
+    reports do not fit the partitions and the attempt fails.
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass on one partition."""
+        order, context = self._order(), TaskContext.get()
+        if order is not None and context is not None:
+            yield from self._emit(order, 0, context.partitionId(), batches)
+
+
 def emitter_order(
     names: Sequence[str],
     works: Sequence[Work],
@@ -148,6 +172,12 @@ def restrict(batches: Iterator[pa.RecordBatch], start: int, end: int) -> Iterato
         number += batch.num_rows
         if first < last:
             yield batch.slice(first, last - first)
+
+
+def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        tally.read += batch.num_rows
+        yield batch
 
 
 def _blank(batch: pa.RecordBatch, needed: list[str]) -> pa.RecordBatch:

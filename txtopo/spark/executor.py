@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from txtopo.config import Settings
+from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
 from txtopo.errors import ConfigurationError, broken, invariant
 from txtopo.ports import Assignment
@@ -44,8 +46,11 @@ class SparkExecutor:
         session: SparkSession | None = None,
         py_files: tuple[str, ...] = (),
         say: Say | None = None,
+        ackers: int | None = None,
     ) -> None:
-        """`say` tells the operator that waves are off; without it a warning is logged."""
+        """`say` tells the operator that waves are off; without it a warning is logged. `ackers` is the number of acker tasks where the topology acks
+        by tuple; None: what its own config says, else the default.
+        """
         invariant((options is None) != (session is None), "SparkExecutor needs either options or a session")
         self._topology = topology
         self._code_hash = code_hash
@@ -53,6 +58,7 @@ class SparkExecutor:
         self._spark = session
         self._py_files = py_files
         self._say = say
+        self._ackers = Settings().with_topology(topology.config).ackers if ackers is None else ackers
         self._reports = Reports()
         self._running = Running(topology.name, self._reports, lambda: self.spark)
         self._jobs: WaveJobs | None = None
@@ -79,7 +85,9 @@ class SparkExecutor:
         else:
             check_settings(self.spark)
         ship(self.spark, self._topology, self._py_files)
-        self._jobs = make_jobs(self.spark, self._topology, self._code_hash, self._reports, self._failure)
+        self._jobs = make_jobs(
+            self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers
+        )
         self._jobs.start()
         self._waves = Waves(self._jobs, self._running, self._reports, self._failure, self._say)
         self._warm_up(self._jobs)
@@ -145,7 +153,15 @@ class SparkExecutor:
         return failure if cancelled else blamed or failure
 
 
-def make_jobs(spark: SparkSession, topology: Topology, code_hash: bytes, reports: Reports, judge: Judge) -> WaveJobs:
+def make_jobs(
+    spark: SparkSession,
+    topology: Topology,
+    code_hash: bytes,
+    reports: Reports,
+    judge: Judge,
+    *,
+    ackers: int = limits.ACKERS,
+) -> WaveJobs:
     """The jobs that this topology needs, not started."""
     context = JobContext(
         spark=spark,
@@ -154,6 +170,7 @@ def make_jobs(spark: SparkSession, topology: Topology, code_hash: bytes, reports
         reports=reports,
         accumulator=spark.sparkContext.accumulator(reports, ReportsParam()),
         judge=judge,
+        ackers=ackers,
     )
     if topology.tuple_bolts or any(isinstance(item.bolt, BatchCommitter) for item in topology.committers):
         from txtopo.spark.tuple_jobs import TupleJobs
@@ -172,5 +189,6 @@ def wave_refusal(topology: Topology, spark: SparkSession) -> str | None:
         broken("nothing is processed here")
 
     jobs = make_jobs(spark, topology, b"", Reports(), no_judge)
-    jobs.start()
+    if isinstance(jobs, FrameJobs):
+        jobs.settle_waves()
     return jobs.one_by_one

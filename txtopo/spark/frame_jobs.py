@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed
@@ -18,12 +21,20 @@ from txtopo.spark.emitting import emitter_order
 from txtopo.spark.failures import building_error, is_about_size
 from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
 from txtopo.spark.plan import Compiled, Compiler, Reusable
+from txtopo.spark.planned import partitions
 from txtopo.spark.searching import BadRows, Only
 from txtopo.spark.shipping import package_version
 from txtopo.spark.verdict import edges, emitter_failure, judge, rejected_rows
 
 TOGETHER_BYTES_MAX = 32 * 2**20
 """A wave of one part a batch is one task up to so many bytes of the source; a larger one is spread over tasks and planned by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameWork(Work):
+    """With the DataFrames of spouts that give one; their parts are its partitions."""
+
+    frames: Mapping[str, DataFrame]
 
 
 class FrameJobs:
@@ -52,10 +63,16 @@ class FrameJobs:
         except Exception as error:
             raise building_error(error, self._bolt_names or "topology") from error
         self._bad_rows = BadRows(self._topology, self, self._context.reports, self._context.judge, columns)
+        self.settle_waves()
+
+    def settle_waves(self) -> None:
+        """Find out whether runs may share a job, and by which plan."""
         try:
             self._wave = self._compiler.reusable_wave()
         except NotCarriedError as error:
             self.one_by_one = str(error)
+        except (TopologyError, BatchDataError):
+            raise
         except Exception as error:
             # The bolts were called before and did not raise: what does not work is to carry the column, and it can be done without.
             self.one_by_one = f"the plan cannot be carried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -68,15 +85,19 @@ class FrameJobs:
 
     def split(self, assignment: Assignment) -> Work:
         """See WaveJobs."""
-        parts = {
-            item.name: list(item.spout.parts(assignment.metadata[item.name]))
-            for item in self._topology.spouts
-            if item.name in assignment.metadata
-        }
-        invariant(all(parts.values()), "a spout split a batch into no part")
-        return Work(
-            assignment=assignment, parts={item.name: parts.get(item.name, []) for item in self._topology.spouts}
-        )
+        parts: dict[str, Sequence[Mapping[str, Any]]] = {item.name: [] for item in self._topology.spouts}
+        frames: dict[str, DataFrame] = {}
+        for item in self._topology.spouts:
+            metadata = assignment.metadata.get(item.name)
+            if metadata is None:
+                continue
+            if item.spout.emits_frame:
+                frames[item.name] = self._compiler.frame(item.name, metadata)
+                parts[item.name] = [{}] * partitions(frames[item.name])
+            else:
+                parts[item.name] = list(item.spout.parts(metadata))
+                invariant(bool(parts[item.name]), "a spout split a batch into no part")
+        return FrameWork(assignment=assignment, parts=parts, frames=frames)
 
     def results(
         self, runs: Sequence[Run], works: Sequence[Work], *, name: str | None = None, only: Only | None = None
@@ -105,8 +126,10 @@ class FrameJobs:
         order = emitter_order([f"{run.name}/shown"], [work], together=together, needed={}, only={spout: ranges})
         small = len(order) <= jobs.ORDER_BYTES_MAX
         with marked(self._context.spark, self._topology.name, [run], order if small else None):
-            rows = 1 if together else len(work.parts[spout])
-            frame = self._compiler.leaf(spout, rows, None if small else order)
+            inside = None if small else order
+            frame = self._given([work], inside).get(spout)
+            if frame is None:
+                frame = self._compiler.leaf(spout, 1 if together else len(work.parts[spout]), inside)
             return pa.Table.from_batches(collect_batches(frame))
 
     def blame(self, reports: RunReports) -> Failure | None:
@@ -168,13 +191,21 @@ class FrameJobs:
             for item in self._topology.spouts
         }
         if len(works) == 1:
-            return self._compiler.compile(rows, order)
+            return self._compiler.compile(rows, order, self._given(works, order))
         try:
             return self._compiler.compile_wave(rows, order)
         except NotCarriedError as error:
             # A bolt may make another plan each time it is called.
             self.one_by_one = str(error)
             raise
+
+    def _given(self, works: Sequence[Work], order: str | None) -> dict[str, DataFrame]:
+        return {
+            spout: self._compiler.counted(spout, frame, order)
+            for work in works
+            if isinstance(work, FrameWork)
+            for spout, frame in work.frames.items()
+        }
 
     def _collect(self, runs: Sequence[Run], counted: Counted) -> list[CommitterResult]:
         check(runs)

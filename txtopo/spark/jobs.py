@@ -13,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
+from txtopo.core import limits
 from txtopo.core.plan import Metadata
 from txtopo.core.values import CommitterResult, Failure, Outcome, TransactionAttempt
 from txtopo.ports import Assignment
@@ -87,6 +88,8 @@ class JobContext:
     accumulator: Accumulator[Any]
     """What tasks add lists of reports to."""
     judge: Judge
+    ackers: int = limits.ACKERS
+    """Acker tasks where the topology acks by tuple."""
 
 
 class WaveJobs(Protocol):

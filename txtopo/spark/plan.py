@@ -8,7 +8,6 @@ A wave has a plan of its own kind: its leaves tell the run of each tuple in a hi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,26 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from txtopo.core.fields import Fields
-from txtopo.errors import TopologyError, TxtopoError
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, TopologyError, TxtopoError
 from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_schema
-from txtopo.spark.carrying import NotCarriedError, carry, is_timeless
-from txtopo.spark.emitting import Emitter
+from txtopo.spark.carrying import NotCarriedError, carry
+from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
+from txtopo.spark.planned import columns_read, is_reusable
 from txtopo.topology.components import BoltComponent, Topology
 
 HIDDEN = "$run"
 """Column of a wave's leaves: the number of the run in its wave."""
-_PURE_NODES = frozenset(
-    {
-        "WholeStageCodegen", "InputAdapter", "Range", "MapInArrow", "Coalesce", "ColumnarToRow", "Project", "Filter", "Generate", "Expand", "Sort",
-        "HashAggregate", "ObjectHashAggregate", "SortAggregate", "BatchEvalPython", "ArrowEvalPython", "MapInPandas",
-    }
-)  # fmt: skip
-"""Physical nodes that keep nothing between two runs. An exchange is not among them: it keeps its files, and a second run would read the first's."""
-_BATCH_BOUND = re.compile(
-    r"current_?(?:timestamp|date|time)|localtimestamp|\bnow\(|\brand[ns]?\(|\buuid\(|\bshuffle\(", re.IGNORECASE
-)
-"""Expressions whose value Spark fixes when it plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +55,7 @@ class Compiler:
         self._code_hash = code_hash
         self._reports = reports
         self._schemas: dict[str, StructType] = {item.name: spark_schema(item.spout.fields) for item in topology.spouts}
+        self._counting = topology.acking != "off"
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
 
     def compile(
@@ -77,7 +68,8 @@ class Compiler:
         streams = self.streams(rows, order, frames)
         return Compiled(
             counted=tuple(
-                count_frame(component, streams[component.input.source]) for component in self._topology.committers
+                count_frame(component, streams[component.input.source], counting=self._counting)
+                for component in self._topology.committers
             )
         )
 
@@ -89,7 +81,7 @@ class Compiler:
             streams = {name: frame.coalesce(1) for name, frame in streams.items()}
         return Compiled(
             counted=tuple(
-                count_frame(component, streams[component.input.source], HIDDEN)
+                count_frame(component, streams[component.input.source], HIDDEN, counting=self._counting)
                 for component in self._topology.committers
             )
         )
@@ -109,7 +101,7 @@ class Compiler:
         if (
             self._jobs_so_far() != jobs_before
             or any(item.spout.emits_frame for item in self._topology.spouts)
-            or not all(is_reusable(counted.frame) for counted in compiled.counted)
+            or not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted)
         ):
             return None, needed
         return Reusable(compiled=compiled, needed=needed), needed
@@ -117,7 +109,7 @@ class Compiler:
     def reusable_wave(self) -> Reusable | None:
         """One plan for all waves of one task a spout, None where each needs its own. Raises NotCarriedError where there can be no waves."""
         compiled = self.compile_wave(self._one_task)
-        if not all(is_reusable(counted.frame) for counted in compiled.counted):
+        if not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted):
             return None
         return Reusable(compiled=compiled, needed=self._needed(compiled))
 
@@ -179,6 +171,34 @@ class Compiler:
         # Spark forgets behind mapInArrow that one partition is one; told again, it groups without an exchange.
         return leaf.coalesce(1) if rows == 1 else leaf
 
+    def frame(self, spout: str, metadata: Metadata) -> DataFrame:
+        """What a spout that gives a DataFrame gives for a batch, with exactly its declared fields. Raises BatchDataError naming it."""
+        component = next(item for item in self._topology.spouts if item.name == spout)
+        try:
+            made = component.spout.frame(self._spark, metadata)
+            if not isinstance(made, DataFrame):
+                raise TopologyError(f"spout {spout} gave {type(made).__name__}, not a DataFrame")
+            # Spark's `to` would fill a missing field with NULL.
+            if missing := set(map(str.lower, self._schemas[spout].names)) - set(map(str.lower, made.columns)):
+                raise BatchDataError(f"its DataFrame lacks {', '.join(sorted(missing))}", component=spout)
+            return made.to(self._schemas[spout])
+        except TxtopoError:
+            raise
+        except Exception as error:
+            raise building_error(error, spout) from error
+
+    def counted(self, spout: str, frame: DataFrame, order: str | None) -> DataFrame:
+        """The tuples of such a spout, counted by partition on their way."""
+        component = next(item for item in self._topology.spouts if item.name == spout)
+        emitter = FrameEmitter(
+            name=spout, spout=component.spout, code_hash=self._code_hash, reports=self._reports, order=order
+        )
+
+        def emit(batches: Any) -> Any:
+            return emitter(batches)
+
+        return frame.mapInArrow(emit, self._schemas[spout])
+
     @property
     def _one_task(self) -> dict[str, int]:
         return dict.fromkeys(self._schemas, 1)
@@ -194,8 +214,7 @@ class Compiler:
         return int(self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
     def _needed(self, compiled: Compiled) -> dict[str, list[str]]:
-        plans = [counted.frame._jdf.queryExecution().optimizedPlan() for counted in compiled.counted]
-        names = set().union(*(_referenced(plan) for plan in plans))
+        names = columns_read(counted.frame for counted in compiled.counted)
         return {
             item.name: [name for name in item.spout.fields.names if name.lower() in names]
             for item in self._topology.spouts
@@ -207,17 +226,6 @@ class Compiler:
             if committer.input.source == source:
                 named |= set(required_fields(committer.bolt.aggregation()))
         return named
-
-
-def is_reusable(frame: DataFrame) -> bool:
-    """Is every node of its physical plan a pure function of one partition, with nothing that Spark fixed while planning?"""
-    execution: Any = frame._jdf.queryExecution()
-    plan, analysed = execution.executedPlan(), execution.analyzed()
-    if not plan.subqueriesAll().isEmpty() or not is_timeless(analysed, frame.sparkSession):
-        return False
-    if _BATCH_BOUND.search(analysed.toString()):
-        return False
-    return all(node.nodeName().partition(" ")[0] in _PURE_NODES for node in _nodes(plan))
 
 
 def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:
@@ -267,20 +275,3 @@ def compare_fields(bolt: str, declared: Fields, actual: StructType, named: set[s
     doubled = sorted({name for name in (*wanted, *named) if folded.count(name.lower()) > 1})
     if doubled:
         raise TopologyError(f"bolt {bolt} returns more than one field called {', '.join(doubled)}")
-
-
-def _nodes(plan: Any) -> list[Any]:
-    children = plan.children()
-    nodes = [plan]
-    for index in range(children.size()):
-        nodes.extend(_nodes(children.apply(index)))
-    return nodes
-
-
-def _referenced(plan: Any) -> set[str]:
-    """Lower-case names of all attributes that any node of a logical plan reads: never fewer than the leaf's columns that matter."""
-    names: set[str] = set()
-    for node in _nodes(plan):
-        references = node.references().toSeq()
-        names |= {references.apply(index).name().lower() for index in range(references.size())}
-    return names

@@ -75,8 +75,13 @@ class Running:
         """Forget a run and its reports. Safe to repeat."""
         run.done.set()
         with self._lock:
-            if self._runs.get(run.attempt, (None, None))[0] is run:
+            known, group = self._runs.get(run.attempt, (None, None))
+            if known is run and group is not None:
                 del self._runs[run.attempt]
+                if run.name in group.names:
+                    # What it had reported stays progress of those that wait.
+                    group.before += self._reports.received(run.name)
+                    group.names = [name for name in group.names if name != run.name]
         self._reports.take(run.name)
 
     def progress(self, attempt: TransactionAttempt) -> int:

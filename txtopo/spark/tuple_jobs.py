@@ -32,10 +32,9 @@ class TupleJobs:
 
     def __init__(self, context: JobContext) -> None:
         topology = context.topology
-        ackers = int(topology.config.get("topology.acker.executors", limits.ACKERS))
         self._context = context
         self._topology = topology
-        self._graphs = Graphs(topology, ackers if topology.acking == "tuple" else 0)
+        self._graphs = Graphs(topology, context.ackers if topology.acking == "tuple" else 0)
         self._compiler = self.compiler_class(context, self._graphs)
         self._names = ", ".join(bolt.name for bolt in topology.bolts) or ", ".join(
             item.name for item in topology.committers
@@ -152,12 +151,12 @@ class TupleJobs:
         )
 
     def _fits_one_task(self, works: Sequence[Work]) -> bool:
-        """Has every batch one part a spout, all being DataFrame-free, and are these not too many bytes for one task?"""
+        """Is there no DataFrame, has every batch one part a spout, and are these few enough bytes for the memory of one task?"""
         if self._graphs.frames or any(count > 1 for work in works for count in work.counts.values()):
             return False
         metadata = [(item.spout, work.metadata(item.name)) for work in works for item in self._topology.spouts]
         size = sum(spout.batch_bytes(found) for spout, found in metadata if found is not None)
-        return len(works) == 1 or size <= TOGETHER_BYTES_MAX
+        return size <= TOGETHER_BYTES_MAX
 
     def _merged(self, work: Work, specs: dict[str, RunSpec], messages: Sequence[Message]) -> list[CommitterResult]:
         seen = seen_of(work)

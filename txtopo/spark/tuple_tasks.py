@@ -82,7 +82,8 @@ class PartsTask:
                 if order is None or number >= len(tasks):
                     continue
                 task = tasks[number]
-                run, tally = order.runs[task.run], Tally()
+                run = order.runs[task.run]
+                tally = Tally(attempt=run.spec.attempt)
                 emitted = emit(self.spouts.get(task.name), run, task, tally)
                 yield from encode(
                     wiring.engine.source(task.run, run.spec, task.name, task.index, emitted, tally, wiring.report)
@@ -182,7 +183,8 @@ class LeafTask:
                     yield from self._emit(order, tasks[number])
 
     def _emit(self, order: TupleOrder, task: SourceTask) -> Batches:
-        run, tally = order.runs[task.run], Tally()
+        run = order.runs[task.run]
+        tally = Tally(attempt=run.spec.attempt)
         failures: tuple[TupleFailure, ...] = ()
         excluded = run.spec.excluded.get(task.name, {}).get(task.index, frozenset())
         emitted = 0

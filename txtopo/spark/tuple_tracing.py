@@ -104,7 +104,7 @@ class Tracing:
                 return Failed(attempt=self._run.attempt, failure=failure)
             # One run with every tuple traced tells of all that it fails on; then one without them.
             traced = not known
-            again = Again(traced=traced, excluded=_excluded(out), failures_max=most + 1 - len(out) + 1)
+            again = Again(traced=traced, excluded=_excluded(out), failures_max=most + 1)
             outcome, causes = self._again(again)
             if isinstance(outcome, Processed):
                 if not out:

@@ -6,18 +6,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from txtopo.committers.memory_transaction import MemoryTransaction
+    from txtopo.testing.capturing import Emission
     from txtopo.testing.feeding import FeederSpout, FeederTopology
     from txtopo.testing.feeding_tuples import FedEmission
-    from txtopo.testing.harness import TopologyHarness
+    from txtopo.testing.harness import BatchSeen, TopologyHarness
 
 _HOMES = {
+    "BatchSeen": "txtopo.testing.harness",
+    "Emission": "txtopo.testing.capturing",
     "FedEmission": "txtopo.testing.feeding_tuples",
     "FeederSpout": "txtopo.testing.feeding",
     "FeederTopology": "txtopo.testing.feeding",
+    "MemoryTransaction": "txtopo.committers.memory_transaction",
     "TopologyHarness": "txtopo.testing.harness",
 }
 
-__all__ = ["FedEmission", "FeederSpout", "FeederTopology", "TopologyHarness"]
+__all__ = [
+    "BatchSeen",
+    "Emission",
+    "FedEmission",
+    "FeederSpout",
+    "FeederTopology",
+    "MemoryTransaction",
+    "TopologyHarness",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -74,7 +74,8 @@ class _HandInbox:
         while not self._items:
             lane = self._lanes.work_once()
             if lane is None:
-                return self._wait(wait_s)
+                self._wait(wait_s)
+                return None
             if lane not in (Lane.BOOKS, Lane.PLAN, Lane.CLEAN):
                 self._idle_s = 0.0
         return self._items.popleft()

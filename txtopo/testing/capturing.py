@@ -79,9 +79,9 @@ def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str
     for source, stream, fields in streams:
         name = f"$capture_{len(captures)}"
         subscription = Subscription(source=source, stream=stream, grouping="global")
-        bolt = Capture(fields, f"{token}/{name}" if len(captures) >= early else None)
+        capture = Capture(fields, f"{token}/{name}" if len(captures) >= early else None)
         captures.append(
-            CommitterComponent(name=name, bolt=bolt, input=subscription, inputs=(subscription,), fields=fields)
+            CommitterComponent(name=name, bolt=capture, input=subscription, inputs=(subscription,), fields=fields)
         )
         reads[name] = (source, stream)
     return replace(topology, committers=(*topology.committers, *captures)), reads

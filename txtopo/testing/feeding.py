@@ -102,8 +102,8 @@ class FeederTopology:
         }
         self._tracker = Tracker(
             [spout.router.task for spout in self._spouts.values()], self._told,
-            ackers=0 if topology.acking == "off" else int(self.settings[ACKERS] or 0),
-            timeout_s=float(self.settings[TIMEOUT]), timeouts=bool(self.settings[TIMEOUTS]),
+            ackers=0 if topology.acking == "off" else int(self._setting(ACKERS)),
+            timeout_s=float(self._setting(TIMEOUT)), timeouts=bool(self._setting(TIMEOUTS)),
         )  # fmt: skip
         nodes = [node for node in self._graph.nodes.values() if node.tasks]
         self._tasks = {task: self._task(node, index) for node in nodes for index, task in enumerate(node.tasks)}
@@ -196,6 +196,11 @@ class FeederTopology:
 
     # ----------------------------------------------------------------------------------------------------------------------- how it runs
 
+    def _setting(self, name: str) -> Any:
+        """A setting of ours; None is how Storm writes "not given"."""
+        value = self.settings[name]
+        return DEFAULTS[name] if value is None else value
+
     def _task(self, node: Node, index: int) -> FedTask:
         component = next((bolt for bolt in self.topology.tuple_bolts if bolt.name == node.name), None)
         bolt = None if component is None else deepcopy(component.bolt)
@@ -225,7 +230,7 @@ class FeederTopology:
 
     def _spout_emits(self) -> bool:
         """Let one spout emit what waits, if any may."""
-        most = self.settings[SPOUT_PENDING]
+        most = self._setting(SPOUT_PENDING)
         for spout in self._spouts.values():
             task = spout.router.task
             if not spout.waiting or (most is not None and self._tracker.waits_for(task) >= most):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from txtopo.core.health import health_of
 from txtopo.core.state import Phase, Rules, State, first_state
 from txtopo.core.values import EdgeCount, Failure, Processed
 from txtopo.errors import Halted, TopologyError, broken
-from txtopo.leading import Identity, take_lead
+from txtopo.leading import Identity, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Assignment, Executor
 from txtopo.runner import Runner, World
@@ -209,16 +209,17 @@ class TopologyHarness:
         nonce = str(uuid.UUID(int=1))
         identity = Identity(
             topology=topology.name, owner_nonce=nonce, new_incarnation=str(uuid.UUID(int=2)), code_hash=CODE_HASH, host="test", pid=1,
-            application="test", description=topology.describe(), epoch_seen=1 << 60,
+            application="test", description=topology.describe(), epoch_seen=1 << 60, opaque=is_opaque(topology),
         )  # fmt: skip
         election = Election(session, topology.name, Candidate(host="test", pid=1, since="-", nonce=nonce))
         election.enter()
-        coordinator = TopologyCoordinator(session, topology.name)
+        coordinator = TopologyCoordinator(session, topology.name, opaque=identity.opaque)
         lead = take_lead(identity, election, coordinator, ledger, self.said.append)
         ledger.prepare_targets(lead.lead, topology.committers)
         planner = Planner(
             lead=lead.lead, spouts=topology.spouts, coordinator=coordinator, ledger=ledger, clock=clock, once=self._once, say=self.said.append,
-            last_digest=lead.last_digest, last_metadata=lead.last_metadata, committers=topology.committers,
+            last_digest=lead.last_digest, last_metadata=lead.last_metadata, committers=topology.committers, config=topology.config,
+            last_txid=lead.last_txid, opaque=identity.opaque,
         )  # fmt: skip
         planner.open(lead.reconciled.plans)
         world = World(
@@ -227,7 +228,11 @@ class TopologyHarness:
             chance=random.Random(0),
         )  # fmt: skip
         state = first_state(
-            self._rules, topology.name, lead.last_txid, now=clock.monotonic(), one_by_one=self._watched.one_by_one
+            replace(self._rules, opaque=identity.opaque),
+            topology.name,
+            lead.last_txid,
+            now=clock.monotonic(),
+            one_by_one=self._watched.one_by_one,
         )
         return Runner(world), state
 

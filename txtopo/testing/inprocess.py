@@ -133,7 +133,7 @@ class InProcessExecutor:
         committers = self._topology.committers
         aggregators = [Aggregator(committer.bolt.aggregation(), committer.result_fields) for committer in committers]
         arrived = [0] * len(committers)
-        tally = Tally()
+        tally = Tally(attempt=assignment.attempt)
         for batch in self._emitted(assignment, run, tally):
             for at, aggregator in enumerate(aggregators):
                 arrived[at] += batch.num_rows

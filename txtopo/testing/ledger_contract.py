@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from txtopo.committers.counting import CountCommitter
-from txtopo.core.plan import genesis_digest
+from txtopo.core.plan import genesis_digest, read_plan
 from txtopo.core.values import (
     Committed,
     Failure,
@@ -202,6 +202,30 @@ class MirrorContract:
         with pytest.raises(InvariantBroken):
             driver.mirror(first, third)
         assert len(world.open().claim_fence(claim_for()).plans) == 1
+
+    def test_opaque_plans_are_mirrored_one_by_one_by_the_attempt_that_cut_them(self, world: LedgerWorld) -> None:
+        """R9: an opaque plan only as last+1; the ledger row says which cut it applied, and the next leader adopts what is mirrored."""
+        driver = lead_on(world, opaque=True)
+        first = driver.plan(1, cut=2)
+        driver.mirror(first)
+        with pytest.raises(Halted, match="out of order"):
+            driver.mirror(driver.plan(2))
+        driver.begin(1, 2)
+
+        assert isinstance(driver.commit(first, attempt=2), Committed)
+        driver.mirror(driver.plan(2, cut=1))
+
+        claimed = world.open().claim_fence(claim_for(opaque=True))
+        assert [read_plan(bytes(data), "test").cut for data in claimed.plans] == [1]
+        assert claimed.last_metadata == first.metadata
+        assert [read_plan(one.plan, "test").cut for one in driver.ledger.redo_chain(1)] == [2]
+
+    def test_only_an_opaque_topology_cuts_again(self, world: LedgerWorld) -> None:
+        """A failed attempt of an immutable plan never brings another plan."""
+        driver = lead_on(world)
+
+        with pytest.raises(Halted, match="may not be cut again"):
+            driver.mirror(driver.plan(1, cut=1))
 
     def test_file_is_input_once(self, world: LedgerWorld) -> None:
         """A file that a batch consumed halts the next batch that names it, and nothing of that mirror stays."""

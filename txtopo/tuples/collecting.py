@@ -1,129 +1,20 @@
-"""The collectors that bolts emit through: rows are kept as they come, and made record batches many at a time."""
+"""The collectors that bolts emit, ack and fail through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from txtopo.core.fields import Fields
 from txtopo.errors import BatchDataError
-from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
+from txtopo.topology.streams import DEFAULT_STREAM, Tuple
 from txtopo.tuples import acking
-from txtopo.tuples.columns import Columns, adder
+from txtopo.tuples.buffering import FLUSH_ROWS, FULL_ROWS, Buffer, Buffers, Send
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-FLUSH_ROWS = 8192
-"""A stream's rows are sent when there are so many."""
-
-FULL_ROWS = 65_536
-"""So many rows are sent even before the tuple that emits them is done."""
-
-Send = Callable[[str, pa.RecordBatch, Sequence[int] | None], None]
-
-
-class Buffer:
-    """What was emitted on one stream and not yet sent."""
-
-    __slots__ = ("add", "anchors", "columns", "direct", "first", "named", "values")
-
-    def __init__(self, columns: Columns, direct: frozenset[int] | None) -> None:
-        self.columns = columns
-        self.direct = direct
-        """The tasks that may be named; None: the stream is not direct."""
-        self.values: list[list[Any]] = [[] for _ in range(columns.width)]
-        """By field. The lists stay the same objects: collectors hold their `append`."""
-        self.first = self.values[0]
-        """Its length is the number of rows."""
-        self.add = adder(self.values, columns)
-        self.named: list[int] = []
-        """On a direct stream: the task of each row."""
-        self.anchors: list[Any] = []
-        """Of a RichBolt with tracked tuples: what each row is anchored on. Else of a tracked bolt: how many rows there were after each input tuple."""
-
-    def clear(self) -> None:
-        """Forget everything."""
-        for values in self.values:
-            values.clear()
-        self.named.clear()
-        self.anchors.clear()
-
-
-class Buffers:
-    """All output streams of one task."""
-
-    def __init__(
-        self, component: str, streams: Mapping[str, Stream], send: Send, direct: Callable[[str], frozenset[int]], *,
-        tracked: bool, eager: bool,
-    ) -> None:  # fmt: skip
-        """`eager`: check each row at once, so that an error is raised in the line that emits it."""
-        self.component = component
-        self.tracked = tracked
-        self.eager = eager
-        self._send = send
-        self.by_stream: dict[str, Buffer] = {}
-        for name, stream in streams.items():
-            fields = stream.fields
-            if isinstance(fields, Fields):
-                named = direct(name) if stream.direct else None
-                self.by_stream[name] = Buffer(Columns(component, name, fields), named)
-
-    def of(self, stream: str) -> Buffer:
-        """The buffer of a declared stream. Raises ValueError for another."""
-        buffer = self.by_stream.get(stream)
-        if buffer is None:
-            declared = ", ".join(self.by_stream) or "none"
-            raise ValueError(f"{self.component} declares no stream {stream!r}; its streams: {declared}")
-        return buffer
-
-    def plain(self, stream: str) -> Buffer:
-        """The same, for emitting without naming a task. Raises ValueError on a direct stream."""
-        buffer = self.of(stream)
-        if buffer.direct is not None:
-            raise ValueError(f"stream {stream!r} of {self.component} is direct: name the task with emit_direct")
-        return buffer
-
-    def direct(self, stream: str, task: int) -> Buffer:
-        """The same, for emitting to one task. Raises ValueError for a task that does not read the stream directly."""
-        buffer = self.of(stream)
-        if buffer.direct is None:
-            raise ValueError(f"stream {stream!r} of {self.component} is not declared direct: use emit")
-        if task not in buffer.direct:
-            allowed = ", ".join(map(str, sorted(buffer.direct))) or "none"
-            raise ValueError(
-                f"task {task!r} does not read stream {stream!r} of {self.component} directly; these do: {allowed}"
-            )
-        return buffer
-
-    def flush(self, buffer: Buffer, roots: Callable[[Buffer], pa.ListArray] | None = None) -> None:
-        """Send what a stream holds. `roots` makes the `$roots` column where tuples are tracked; None: they belong to no tree. Raises BatchDataError."""
-        if buffer.first:
-            batch = buffer.columns.batch(buffer.values)
-            if self.tracked:
-                column = acking.no_roots(batch.num_rows) if roots is None else roots(buffer)
-                batch = batch.append_column(acking.ROOTS, column)
-            self._send(buffer.columns.stream, batch, buffer.named if buffer.direct is not None else None)
-        buffer.clear()
-
-    def flush_full(self) -> None:
-        """Send the streams that hold many rows; for tasks without tracked tuples."""
-        for buffer in self.by_stream.values():
-            if len(buffer.first) >= FLUSH_ROWS:
-                self.flush(buffer)
-
-    def flush_all(self, roots: Callable[[Buffer], pa.ListArray] | None = None) -> None:
-        """Send everything."""
-        for buffer in self.by_stream.values():
-            self.flush(buffer, roots)
-
-    def drop(self) -> None:
-        """Forget everything: the attempt failed."""
-        for buffer in self.by_stream.values():
-            buffer.clear()
 
 
 class PlainCollector:
@@ -163,15 +54,16 @@ class PlainCollector:
         slow = self._slow
         if default is None or default.direct is not None:
             return slow
-        first, append, add, refuse = default.first, default.first.append, default.add, default.columns.refuse
+        first, append, add = default.first, default.first.append, default.add
+        refuse, check_kind = default.columns.refuse, default.columns.check_kind
 
         def emit_one(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
             if stream is DEFAULT_STREAM and len(first) < FULL_ROWS:
-                try:
-                    (value,) = values
-                except (ValueError, TypeError):
+                if type(values) is not list and type(values) is not tuple:
+                    check_kind(values)
+                if len(values) != 1:
                     refuse(values)
-                append(value)
+                append(values[0])
             else:
                 slow(values, stream)
 

@@ -14,13 +14,14 @@ from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.tuples.frames import shown_value
 
-
-_NONE = type(None)
-_WHOLE = ({int, _NONE}, (Integral,), (bool,))
-_TIME = ({datetime, _NONE}, (datetime,), ())
-_EXACT: Mapping[str, tuple[set[type], tuple[type, ...], tuple[type, ...]]] = {
+_Kinds = tuple[frozenset[type], tuple[type, ...], tuple[type, ...]]
+_NONE: type = type(None)
+_WHOLE: _Kinds = (frozenset({int, _NONE}), (Integral,), (bool,))
+_DATE: _Kinds = (frozenset({date, _NONE}), (date,), (datetime,))
+_TIME: _Kinds = (frozenset({datetime, _NONE}), (datetime,), ())
+_EXACT: Mapping[str, _Kinds] = {
     **dict.fromkeys(INTEGER_KINDS, _WHOLE),
-    "date": ({date, _NONE}, (date,), (datetime,)),
+    "date": _DATE,
     "timestamp": _TIME,
     "timestamp_ntz": _TIME,
 }
@@ -58,12 +59,15 @@ class Columns:
         adder(lists, self)(values)
         return self.batch(lists)
 
-    def refuse(self, values: Any) -> NoReturn:
-        """Raise for a row that is no sequence of one value for each field."""
+    def check_kind(self, values: Any) -> None:
+        """Raise for a row that is no list, tuple or the like: a text or a dict is a sequence of other things than values."""
         if isinstance(values, str | bytes) or not isinstance(values, Sequence):
             raise self._error(
                 f"emitted {shown_value(values)} ({type(values).__name__}); a list or tuple of {self.width} values is wanted"
             )
+
+    def refuse(self, values: Any) -> NoReturn:
+        """Raise for a row of more or fewer values than fields."""
         names = ", ".join(field.name for field in self._fields)
         shown = ", ".join(map(shown_value, values))
         raise self._error(f"emitted {len(values)} values ({shown}); it declares {self.width} fields ({names})")
@@ -123,21 +127,12 @@ class Columns:
 def adder(lists: Sequence[list[Any]], columns: Columns) -> Callable[[Any], None]:
     """A function that puts a row's values at the end of `lists`. Values are kept apart at once: the row itself, made for one call, is free again."""
     appends = [values.append for values in lists]
-    width, refuse = columns.width, columns.refuse
-    if width == 1:
-        (append,) = appends
-
-        def add_one(values: Any) -> None:
-            try:
-                (value,) = values
-            except (ValueError, TypeError):
-                refuse(values)
-            append(value)
-
-        return add_one
+    width, refuse, check_kind = columns.width, columns.refuse, columns.check_kind
 
     def add(values: Any) -> None:
-        if values.__class__ is str or not hasattr(values, "__len__") or len(values) != width:
+        if type(values) is not list and type(values) is not tuple:
+            check_kind(values)
+        if len(values) != width:
             refuse(values)
         for put, value in zip(appends, values, strict=True):
             put(value)

@@ -13,6 +13,7 @@ from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples import acking
 from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.graph import TaskGraph, root_id, source_id
+from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, Reporter, RunSpec, TaskReport
 from txtopo.tuples.setting import CAUGHT, Setting
 from txtopo.tuples.tasks import Task, ack_task, last_messages, router_of
@@ -53,6 +54,8 @@ class Engine:
                 emitted += batch.num_rows
                 router.send(DEFAULT_STREAM, self._numbered(setting, batch, numbers, index))
                 yield from router.drain()
+        except RowFailed as error:
+            setting.fail(error)
         except CAUGHT as error:
             setting.note(spout_failure_of(error, name))
         reporter(
@@ -87,7 +90,7 @@ class Engine:
         for run_index, run in enumerate(runs):
             for node in self._graph.sources:
                 for index in range(run.sources[node.name]):
-                    tally = Tally()
+                    tally = Tally(attempt=run.attempt)
                     batches = sources(run_index, node.name, index, tally)
                     messages.extend(self.source(run_index, run, node.name, index, batches, tally, reporter))
         for level in range(1, self._graph.levels + 1):
@@ -109,6 +112,9 @@ class Engine:
         if not setting.tracked:
             return batch.append_column(acking.NUMBER, pa.array(numbers))
         roots = numbers + root_id(setting.node, index, 0)
+        if setting.fold is not None:
+            # Storm's INIT: the ackers know every spout tuple, also one that no task gets.
+            setting.fold.add(roots, np.zeros(len(roots), dtype=np.int64))
         return batch.append_column(acking.ROOTS, acking.single_roots(roots))
 
     def _tellers(self, run: RunSpec) -> frozenset[int]:

@@ -28,7 +28,14 @@ def user_frame(trace: str) -> str | None:
 
 def is_own(file: str) -> bool:
     """Is it a file of the user's?"""
-    if file.startswith("<") or "pyspark.zip" in file or "py4j" in file or f"{'/'}pyspark/" in file:
+    # Compiled libraries, such as pyarrow, name their sources by relative paths.
+    if (
+        file.startswith("<")
+        or file.endswith((".pxi", ".pyx"))
+        or "pyspark.zip" in file
+        or "py4j" in file
+        or f"{'/'}pyspark/" in file
+    ):
         return False
     return "site-packages" not in file and not file.startswith((_PACKAGE, *_LIBRARIES))
 

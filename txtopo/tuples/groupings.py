@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from txtopo.errors import BatchDataError, broken
 from txtopo.tuples import hashing
+from txtopo.tuples.frames import shown
 from txtopo.tuples.graph import Edge
 
 if TYPE_CHECKING:
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 Indices = npt.NDArray[np.intp]
 Routed = list[tuple[int, pa.RecordBatch]]
 """Position among the targets, and the rows that go there in the order of the batch."""
+
+
+class RowFailed(Exception):
+    """User code in a grouping raised over one row of a batch."""
+
+    def __init__(self, error: Exception, row: int, shown: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.row = row
+        self.shown = shown
+        """The row for people."""
+        self.roots: tuple[int, ...] = ()
+        """Ids of the spout tuples behind it, where they are known."""
 
 
 class Grouping(ABC):
@@ -107,7 +121,7 @@ class Custom(Grouping):
         self._edge = edge
         self._grouping = grouping
         self._task = task
-        self._positions = {target: position for position, target in enumerate(targets)}
+        self._positions: dict[object, int] = {target: position for position, target in enumerate(targets)}
         self._width = len(edge.fields.items)
         grouping.prepare(edge.source, edge.stream, edge.fields, list(targets))
 
@@ -115,16 +129,22 @@ class Custom(Grouping):
         chosen: list[list[int]] = [[] for _ in self._positions]
         columns = [batch.column(at).to_pylist() for at in range(self._width)]
         for row, values in enumerate(zip(*columns, strict=True)):
-            for target in self._grouping.choose_tasks(self._task, values):
-                position = self._positions.get(target)
-                if position is None:
-                    raise BatchDataError(
-                        f"{self._edge.name}: {type(self._grouping).__name__} chose task {target!r}; "
-                        f"{self._edge.target} has the tasks {', '.join(map(str, self._positions))}",
-                        component=self._edge.source,
-                    )
-                chosen[position].append(row)
+            try:
+                for target in self._grouping.choose_tasks(self._task, values):
+                    chosen[self._position(target)].append(row)
+            except Exception as error:
+                raise RowFailed(error, row, shown(dict(zip(self._edge.fields.names, values, strict=True)))) from error
         return [(position, batch.take(pa.array(rows, type=pa.int64()))) for position, rows in enumerate(chosen) if rows]
+
+    def _position(self, target: object) -> int:
+        position = self._positions.get(target)
+        if position is None:
+            raise BatchDataError(
+                f"{self._edge.name}: {type(self._grouping).__name__} chose task {target!r}; "
+                f"{self._edge.target} has the tasks {', '.join(map(str, self._positions))}",
+                component=self._edge.source,
+            )
+        return position
 
 
 def split(batch: pa.RecordBatch, positions: Indices, count: int) -> Routed:

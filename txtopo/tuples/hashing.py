@@ -22,6 +22,7 @@ REMEMBERED_MAX = 100_000
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
 _NULL = np.uint64(0x6E756C6C00000001)
 _INTEGER = np.uint64(0x696E740000000002)
 _FLOAT = np.uint64(0x666C740000000003)
@@ -39,11 +40,14 @@ def mix(values: Hashes) -> Hashes:
 
 
 def mix_int(*numbers: int) -> int:
-    """One 64-bit number of several, for use as a base of ids."""
-    value = np.zeros(1, dtype=np.uint64)
+    """One 64-bit number of several: `mix` after each of them, on Python's integers, since there are only a few."""
+    value = 0
     for number in numbers:
-        value = mix(value ^ np.array([number & (1 << 64) - 1], dtype=np.uint64))
-    return int(value[0])
+        value = ((value ^ number & _MASK) + int(_GOLDEN)) & _MASK
+        value = ((value ^ value >> 30) * int(_FIRST)) & _MASK
+        value = ((value ^ value >> 27) * int(_SECOND)) & _MASK
+        value ^= value >> 31
+    return value
 
 
 class Hasher:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from txtopo.tuples import acking, hashing
-from txtopo.tuples.graph import Edge, Node, TaskGraph
-from txtopo.tuples.groupings import Grouping, grouping_of
+from txtopo.tuples.graph import Edge, Node, TaskGraph, root_id
+from txtopo.tuples.groupings import Grouping, RowFailed, grouping_of
 from txtopo.tuples.message import DRIVER, Kind, Message, RunSpec
 
 REPORT_OK, REPORT_FAILED = 0, 1
@@ -53,7 +53,8 @@ class Router:
         self._tracked = tracked
         self._source = source
         self._fold = fold
-        index = graph.task_of(source)[1]
+        self._node = node
+        self._index = index = graph.task_of(source)[1]
         tasks = len(node.tasks) or run.sources[node.name]
         self._ways: dict[str, list[_Way]] = {}
         for edge in node.outputs:
@@ -76,7 +77,12 @@ class Router:
             return
         for way in self._ways.get(stream, ()):
             if way.grouping is not None:
-                for position, rows in way.grouping.route(batch):
+                try:
+                    routed = way.grouping.route(batch)
+                except RowFailed as failed:
+                    failed.roots = self._roots_of(batch, failed.row)
+                    raise
+                for position, rows in routed:
                     self._put(way, position, rows)
             elif named is not None:
                 chosen = np.asarray(named, dtype=np.int64)
@@ -103,6 +109,13 @@ class Router:
     def sent(self) -> tuple[tuple[int, int], ...]:
         """(edge, tuples) to all its tasks."""
         return tuple(sorted((way.edge.number, sum(way.sent)) for ways in self._ways.values() for way in ways))
+
+    def _roots_of(self, batch: pa.RecordBatch, row: int) -> tuple[int, ...]:
+        if self._tracked:
+            return tuple(batch.column(acking.ROOTS)[row].as_py())
+        if acking.NUMBER not in batch.schema.names:
+            return ()
+        return (root_id(self._node, self._index, batch.column(acking.NUMBER)[row].as_py()),)
 
     def _put(self, way: _Way, position: int, rows: pa.RecordBatch) -> None:
         count = rows.num_rows

@@ -15,6 +15,7 @@ from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples import acking
 from txtopo.tuples.frames import failure_of, one_line, shown
 from txtopo.tuples.graph import Edge, Node, TaskGraph, root_id, task_ids
+from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, RunSpec, TupleFailure
 
 CAUGHT = (Exception, SystemExit)
@@ -66,6 +67,8 @@ class Setting:
 
     def fail(self, error: BaseException, *, on: str | None = None, roots: Sequence[int] = ()) -> None:
         """Note that user code raised."""
+        if isinstance(error, RowFailed):
+            on, roots, error = error.shown, error.roots, error.error
         self.note(failure_of(error, self.node.name, on=on), roots)
 
     def note(self, failure: Failure, roots: Sequence[int] = ()) -> None:

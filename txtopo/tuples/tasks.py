@@ -13,13 +13,14 @@ from txtopo.topology.components import CommitterComponent, Topology, TupleBoltCo
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.tuples import acking
 from txtopo.tuples.aggregating import Aggregator, Overflow
-from txtopo.tuples.bolt_tasks import Work, work_of
 from txtopo.tuples.coordinating import Coordination
 from txtopo.tuples.graph import Edge
 from txtopo.tuples.message import DRIVER, Kind, Message, Reporter, TaskReport
+from txtopo.tuples.other_work import work_of
 from txtopo.tuples.routing import REPORT_FAILED, Results, Router
 from txtopo.tuples.setting import Arrived, Setting
 from txtopo.tuples.wire import unpack
+from txtopo.tuples.work import Work
 
 
 class CountWork(Work):
@@ -108,7 +109,7 @@ class Task:
         body = unpack(message.body)
         edge = self._edges.get(message.edge)
         self._coordination.take(message.edge, message.source, message.rows if body is None else body.num_rows)
-        if self._coordination.problem is None and not self._work.stopped and body is not None and edge is not None:
+        if not self._work.stopped and body is not None and edge is not None:
             self._work.take(Arrived(self._setting, edge, message, body))
 
     def _complete(self) -> None:

@@ -1,0 +1,103 @@
+"""What duplicates need where a source is only at-least-once: an exact lookup in the commit phase, and a bloom filter with its error rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from txtopo.committers.canonical import tuples_of
+from txtopo.committers.memory_transaction import MemoryTransaction
+from txtopo.committers.seen import NewIds
+from txtopo.core.fields import parse_fields
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import TopologyError
+from txtopo.testing.own_committer_contract import words
+from txtopo.topology.bloom import BloomFilter, DropRepeated
+from txtopo.topology.streams import Origin, Tuple
+from txtopo.topology.tuple_bolts import FailedException
+
+FIELDS = parse_fields("word string, n bigint")
+
+
+class Emitted(list[tuple[Any, ...]]):
+    """A collector."""
+
+    def emit(self, values: Any, stream: str = "default") -> None:
+        """Keep it."""
+        self.append(tuple(values))
+
+    def emit_direct(self, task: int, values: Any, stream: str = "default") -> None:
+        """Not asked for."""
+        raise NotImplementedError
+
+
+def test_only_new_ids_are_passed_on_once() -> None:
+    """Exactly once by message id: the first of a batch in canonical order, none that the table knows, NULL always."""
+    bolt, emitted = NewIds("shop.seen", "word", "word string, n bigint"), Emitted()
+
+    def known(_: str, parameters: Any) -> list[tuple[str]]:
+        return [(one,) for one in parameters[0] if one != "old"]
+
+    transaction = MemoryTransaction("seen", TransactionAttempt(1, 0), known)
+    rows = tuples_of(words([("b", 2), ("old", 1), ("a", 9), ("b", 1), (None, 7), (None, 7)]).rows, FIELDS, "seen")
+
+    written = bolt.commit(transaction, rows, emitted)
+
+    assert (sorted(emitted, key=repr), written) == ([("a", 9), ("b", 1), (None, 7), (None, 7)], 4)
+    [(statement, parameters)] = transaction.statements
+    assert parameters == [["a", "b", "old"]]
+    assert statement.startswith('insert into "shop"."seen" ("word") select')
+    assert 'on conflict ("word") do nothing' in statement
+
+
+@pytest.mark.parametrize(("table", "field"), [("seen", "none"), ("", "word"), ("seen", "x")])
+def test_a_lookup_that_cannot_work_is_refused(table: str, field: str) -> None:
+    """Found when the topology is built."""
+    with pytest.raises(TopologyError):
+        NewIds(table, field, "word string, x double")
+
+
+def test_a_bloom_filter_never_denies_and_errs_as_rarely_as_it_says() -> None:
+    """No false negatives; the share of false positives is about the error rate at capacity, and its memory is fixed."""
+    seen = BloomFilter(2000, 0.01)
+    added = [f"id {number}" for number in range(2000)]
+    mistaken = sum(not seen.add(one) for one in added)
+
+    assert not any(seen.add(one) for one in added)
+    assert mistaken <= 20
+    probes = sum(BloomFilter.add(seen, f"other {number}") is False for number in range(200))
+    assert 0 <= probes <= 12
+    assert seen.size_bits < 2000 * 10
+
+
+def test_repeated_ids_are_dropped_within_a_batch_and_known_to_no_other() -> None:
+    """At most one tuple an id and batch; each attempt starts afresh; NULL is no id."""
+    origin = Origin("spout", "default", 1, FIELDS)
+    bolt = DropRepeated("word", "word string, n bigint", capacity=100, error_rate=1e-9)
+    for _ in range(2):
+        emitted = Emitted()
+        bolt.prepare({}, None, emitted, TransactionAttempt(1, 0))  # type: ignore[arg-type]
+        for values in [("a", 1), ("a", 2), ("b", 1), (None, 1), (None, 1), ("a", 3)]:
+            bolt.execute(Tuple(values, origin))
+        bolt.finish_batch()
+        assert emitted == [("a", 1), ("b", 1), (None, 1), (None, 1)]
+
+
+def test_more_ids_than_the_error_rate_allows_fail_the_batch() -> None:
+    """It never drops more than it says."""
+    origin = Origin("spout", "default", 1, FIELDS)
+    bolt = DropRepeated("word", "word string, n bigint", capacity=2, error_rate=1e-6)
+    bolt.prepare({}, None, Emitted(), TransactionAttempt(1, 0))  # type: ignore[arg-type]
+    for word in "ab":
+        bolt.execute(Tuple((word, 1), origin))
+
+    with pytest.raises(FailedException, match="more than 2 different ids"):
+        bolt.execute(Tuple(("c", 1), origin))
+
+
+@pytest.mark.parametrize(("capacity", "rate"), [(0, 0.1), (10, 0.0), (10, 1.0)])
+def test_a_filter_that_cannot_be_is_refused(capacity: int, rate: float) -> None:
+    """Found when the topology is built."""
+    with pytest.raises(TopologyError):
+        DropRepeated("word", "word string", capacity=capacity, error_rate=rate)

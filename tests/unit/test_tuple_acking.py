@@ -1,0 +1,393 @@
+"""Acking by tuple in batches: which trees are complete, failed or incomplete, by every kind of bolt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.kit.tuple_runs import Keeping, Ran, RowsSpout, graph_of, ran, run_spec, run_tuples
+from txtopo.committers.counting import CountCommitter
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Tally, Topology
+from txtopo.topology.streams import Tuple
+from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, CustomStreamGrouping, RichBolt, TupleBolt
+from txtopo.tuples import acking
+from txtopo.tuples.acking import FOLD_ROWS, Fold, ack_failure, fold
+from txtopo.tuples.engine import Engine
+from txtopo.tuples.graph import root_place
+from txtopo.tuples.hashing import mix_int
+from txtopo.tuples.message import Kind, Message, TaskReport
+
+
+class Branching(BasicBolt):
+    """Emits each word `n` times."""
+
+    outputs = ["word string"]
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        for _ in range(self.n):
+            collector.emit([tup[0]])
+
+
+class ByHand(RichBolt):
+    """Does what `how` says with words that begin with x, and acks all others anchored."""
+
+    outputs = ["word string"]
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def prepare(self, config: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+        self.held: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        collector = self.collector
+        if not tup[0].startswith("x"):
+            collector.emit([tup[0]], anchors=[tup])
+            collector.ack(tup)
+        elif self.how == "forgets":
+            collector.emit([tup[0]], anchors=[tup])
+        elif self.how == "fails":
+            collector.fail(tup)
+        elif self.how == "fails and acks":
+            collector.fail(tup)
+            collector.ack(tup)
+        elif self.how == "acks twice":
+            collector.ack(tup)
+            collector.ack(tup)
+        elif self.how == "anchors twice":
+            collector.emit([tup[0]], anchors=[tup, tup])
+            collector.ack(tup)
+        elif self.how == "unanchored":
+            collector.emit([tup[0]])
+            collector.ack(tup)
+        elif self.how == "late":
+            self.held.append(tup)
+
+    def finish_batch(self) -> None:
+        if self.held:
+            self.collector.emit([" ".join(tup[0] for tup in self.held)], anchors=self.held)
+        for tup in self.held:
+            self.collector.ack(tup)
+
+
+def topology_of(*bolts: TupleBolt, acking: Any = "tuple", tasks: int = 2) -> Topology:
+    """words -> bolt after bolt -> keep."""
+    builder = TopologyBuilder("acked", acking=acking)
+    builder.set_spout("words", RowsSpout("word string"))
+    source = "words"
+    for at, bolt in enumerate(bolts):
+        builder.set_bolt(f"bolt{at}", bolt, parallelism_hint=tasks).shuffle_grouping(source)
+        source = f"bolt{at}"
+    builder.set_committer_bolt("keep", Keeping(), parallelism_hint=2).shuffle_grouping(source)
+    return builder.build()
+
+
+WORDS = {"words": [[("a",), ("x1",), ("b",), ("x2",), ("c",)], [("x3",), ("d",)]]}
+
+
+def places(seen: Ran, roots: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(part, number) of each root."""
+    return [root_place(seen.graph, root)[1:] for root in roots]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4])
+def test_trees_of_basic_bolts_are_complete_without_a_word(n: int) -> None:
+    """AK-01: branchers x2, x4, x1, also one that emits nothing: anchoring and acking are done for a BasicBolt."""
+    seen = run_tuples(topology_of(Branching(2), Branching(n), Branching(2)), WORDS)
+
+    assert seen.acks == acking.AckOutcome(roots=7)
+    assert seen.acks.complete
+    assert len(seen.rows("keep")) == 7 * 2 * n * 2
+
+
+@pytest.mark.parametrize("how", ["anchors twice", "unanchored", "late"])
+def test_trees_of_rich_bolts_that_ack_everything_are_complete(how: str) -> None:
+    """AK-01: several anchors, the same anchor twice (self-anchoring), tuples without any, acks at the very end."""
+    seen = run_tuples(topology_of(ByHand(how), ByHand(how), Branching(2)), WORDS)
+
+    assert seen.failure is None
+    assert seen.acks == acking.AckOutcome(roots=7)
+
+
+@pytest.mark.parametrize("how", ["forgets", "acks twice"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_tuple_that_is_not_acked_exactly_once_leaves_its_root_incomplete(how: str, before: int) -> None:
+    """Storm: such a tree times out. Here the attempt fails at its end, and the source tuples are named."""
+    bolts = [Branching(2)] * before + [ByHand(how)]
+    seen = run_tuples(topology_of(*bolts), WORDS)
+
+    assert seen.acks is not None
+    assert (seen.acks.failed, seen.acks.incomplete) == (0, 3)
+    assert places(seen, seen.acks.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
+    failure = ack_failure(seen.graph, seen.acks, 7)
+    assert failure is not None
+    assert failure.message == "3 of 7 tuples were never acked to the end, the first is number 2 of part 1 of words"
+
+
+@pytest.mark.parametrize("how", ["fails", "fails and acks"])
+def test_a_tuple_that_failed_fails_its_root(how: str) -> None:
+    """A failed root reports which source tuple it was, also where the tuple is acked besides."""
+    seen = run_tuples(topology_of(Branching(1), ByHand(how)), WORDS)
+
+    assert seen.failure is not None
+    assert "ByHand failed the tuple word='x1'" in seen.failure.message
+    outcome = acking.outcome_of(*told_by_ackers(seen))
+    assert (outcome.failed, outcome.incomplete) == (3, 0)
+    assert places(seen, outcome.failed_roots) == [(0, 1), (0, 3), (1, 0)]
+    assert places(seen, seen.roots[0]) == [(0, 1)]
+
+
+def told_by_ackers(seen: Ran) -> tuple[list[Any], list[Any]]:
+    """Bodies of what the acker tasks sent."""
+    mine = [message for message in seen.messages if message.edge == acking.ACK_EDGE]
+    return [m.body for m in mine if m.kind == Kind.RESULT], [m.body for m in mine if m.kind == Kind.END]
+
+
+def test_failing_one_of_several_anchors_fails_the_roots_of_that_tuple_alone() -> None:
+    """A tuple anchored on several belongs to all their trees; failing one input is about its own."""
+
+    class Joining(ByHand):
+        def finish_batch(self) -> None:
+            self.collector.emit(["joined"], anchors=self.held)
+            for tup in self.held:
+                (self.collector.fail if tup[0] == "x2" else self.collector.ack)(tup)
+
+    seen = run_tuples(topology_of(Joining("late"), tasks=1), WORDS, ackers=3)
+
+    outcome = acking.outcome_of(*told_by_ackers(seen))
+    assert places(seen, outcome.failed_roots) == [(0, 3)]
+    assert outcome.incomplete == 0
+
+
+def test_a_tuple_anchored_on_several_keeps_all_their_trees_open() -> None:
+    """AK-01, AK-02: the joined tuple is never acked: every spout tuple behind it is incomplete, no other."""
+
+    class Losing(RichBolt):
+        outputs = ["word string"]
+
+        def prepare(self, config: Any, context: Any, collector: Any) -> None:
+            self.collector = collector
+
+        def execute(self, tup: Tuple) -> None:
+            if " " not in tup[0]:
+                self.collector.ack(tup)
+
+    seen = run_tuples(topology_of(ByHand("late"), Losing(), tasks=1), WORDS)
+
+    assert seen.acks is not None
+    assert places(seen, seen.acks.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
+
+
+class Summing(BatchBolt):
+    """Emits in execute and in finish_batch."""
+
+    outputs = ["word string"]
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector = collector
+        collector.emit(["prepared"])
+
+    def execute(self, tup: Any) -> None:
+        self.collector.emit([tup[0]])
+        self.collector.emit([tup[0]])
+
+    def finish_batch(self) -> None:
+        self.collector.emit(["finished"])
+
+
+class Halving(ArrowBolt):
+    """Every second row, anchored on it; the rest of them without anchors."""
+
+    outputs = ["word string"]
+
+    def execute(self, batch: pa.RecordBatch, collector: Any) -> None:
+        rows = list(range(0, batch.num_rows, 2))
+        collector.emit_batch(batch.take(pa.array(rows)), anchors=rows)
+        collector.emit_batch(batch.slice(0, 1))
+
+
+def test_batch_and_arrow_bolts_ack_on_execute() -> None:
+    """A tuple of a batch is done when `execute` has returned; what `finish_batch` emits belongs to no tree."""
+    seen = run_tuples(topology_of(Summing(), Halving(), Branching(1)), WORDS)
+
+    assert seen.failure is None
+    assert seen.acks == acking.AckOutcome(roots=7)
+
+
+def test_all_grouping_several_readers_and_committers_ack_each_copy() -> None:
+    """Each delivered copy of a tuple has an id of its own: two equal ones would cancel each other."""
+    builder = TopologyBuilder("copies", acking="tuple")
+    builder.set_spout("words", RowsSpout("word string"))
+    builder.set_bolt("every", Branching(1), parallelism_hint=4).all_grouping("words")
+    builder.set_bolt("some", ByHand("forgets"), parallelism_hint=2).all_grouping("words")
+    builder.set_committer_bolt("keep", Keeping()).shuffle_grouping("every").shuffle_grouping("some")
+    builder.set_committer_bolt("counts", CountCommitter("t", ["word"]), parallelism_hint=2).shuffle_grouping("words")
+
+    seen = run_tuples(builder.build(), WORDS)
+
+    assert seen.acks is not None
+    assert seen.acks.roots == 7
+    assert places(seen, seen.acks.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
+
+
+class Dropping(CustomStreamGrouping):
+    """Delivers nothing that begins with x."""
+
+    def choose_tasks(self, task: int, values: Any) -> Any:
+        return [] if values[0].startswith("x") else [1]
+
+
+def test_a_tuple_that_goes_nowhere_is_done() -> None:
+    """AK-08: without subscribers a spout tuple is acked."""
+    builder = TopologyBuilder("dropped", acking="tuple")
+    builder.set_spout("words", RowsSpout("word string"))
+    builder.set_bolt("some", Branching(1)).custom_grouping("words", Dropping())
+    builder.set_committer_bolt("keep", Keeping()).shuffle_grouping("some")
+
+    seen = run_tuples(builder.build(), WORDS)
+
+    assert len(seen.rows("keep")) == 4
+    assert seen.acks == acking.AckOutcome(roots=7)
+
+
+def changed(kind: Kind, level: int, change: Any) -> tuple[Ran, list[TaskReport]]:
+    """A run with one message of a kind changed before a level."""
+    topology = topology_of(Branching(2), acking="tuple")
+    graph, run = graph_of(topology), run_spec({"words": 1})
+    engine = Engine(graph)
+    reports: list[TaskReport] = []
+    batch = pa.record_batch({"word": [row[0] for row in WORDS["words"][0]]})
+    messages = list(engine.source(0, run, "words", 0, iter([batch]), Tally(read=5), reports.append))
+    for at in range(1, graph.levels + 1):
+        if at == level:
+            found = next(message for message in messages if message.kind == kind and message.rows)
+            messages = [*(message for message in messages if message is not found), *change(found)]
+        messages = list(engine.level([run], iter(sorted(messages, key=lambda m: m[:6])), at, reports.append))
+    return ran(graph, run, reports, messages), reports
+
+
+def test_acks_that_get_lost_are_noticed() -> None:
+    """An acker that does not hear from a task says so; it does not take silence for consent."""
+    seen, _ = changed(Kind.ACK, 3, lambda message: [])
+
+    assert seen.failure is not None
+    assert seen.failure.component == "$acker"
+    assert "the acks of task" in seen.failure.message
+
+
+def test_a_tuple_replaced_by_another_is_noticed_though_counts_agree() -> None:
+    """Acking sees what counting cannot: as many tuples as were sent, but not the same."""
+
+    def swapped(message: Message) -> list[Message]:
+        body = message.body
+        assert body is not None
+        return [
+            message._replace(
+                body=pa.Table.from_batches([body.slice(0, 1)] * body.num_rows).combine_chunks().to_batches()[0]
+            )
+        ]
+
+    seen, _ = changed(Kind.DATA, 1, swapped)
+
+    assert seen.failure is None
+    assert seen.acks is not None
+    assert not seen.acks.complete
+
+
+@pytest.mark.parametrize("mode", ["batch", "off"])
+def test_without_acking_nothing_is_carried_along(mode: str) -> None:
+    """`batch` and `off`: no ids at all."""
+    topology = topology_of(Branching(1), acking=mode)
+    engine, run = Engine(graph_of(topology)), run_spec({"words": 1})
+    batch = pa.record_batch({"word": ["a"]})
+    sent = list(engine.source(0, run, "words", 0, iter([batch]), Tally(), lambda report: None))
+    behind = list(engine.level([run], iter(sorted(sent, key=lambda m: m[:6])), 1, lambda report: None))
+
+    (data,) = [message for message in behind if message.kind == Kind.DATA]
+    assert data.body is not None
+    assert data.body.schema.names == ["word"]
+    assert not [message for message in [*sent, *behind] if message.kind == Kind.ACK]
+
+
+def test_a_traced_run_tracks_tuples_without_ackers() -> None:
+    """A failed attempt runs again so that its source tuple can be named; nobody counts its acks."""
+    seen = run_tuples(topology_of(ByHand("forgets"), acking="batch"), WORDS, traced=True)
+
+    assert seen.failure is None
+    assert seen.acks is None
+
+
+def test_ids_never_repeat_in_a_topology() -> None:
+    """Ids come of the way and the place on it: different ways and places, different ids, the same in each run."""
+    bases = [mix_int(1, 0, 2), mix_int(1, 0, 3), mix_int(2, 0, 3)]
+    ways = [acking.ids(base, 0, 10_000) for base in bases]
+
+    assert len(np.unique(np.concatenate(ways))) == 30_000
+    assert acking.ids(bases[0], 9_000, 10).tolist() == ways[0][9_000:9_010].tolist()
+
+
+def test_folding_is_xor_by_root_whatever_the_order_and_the_pieces() -> None:
+    """ACKs come in any order; one record a root, 0 where everything was acked."""
+    rng = np.random.default_rng(5)
+    roots = rng.integers(0, 500, 3 * FOLD_ROWS)
+    values = rng.integers(-(2**62), 2**62, len(roots))
+    wanted: dict[int, int] = {}
+    for root, value in zip(roots.tolist(), values.tolist(), strict=True):
+        wanted[root] = wanted.get(root, 0) ^ value
+
+    pieces = Fold()
+    for at in range(0, len(roots), 70_001):
+        pieces.add(roots[at : at + 70_001], values[at : at + 70_001])
+    pieces.fail(np.array([3, 3, 999]))
+    found, folded, failed = pieces.folded()
+
+    assert dict(zip(found.tolist(), folded.tolist(), strict=True)) == {**wanted, 999: 0}
+    assert found[failed].tolist() == [3, 999]
+    assert [list(part) for part in fold(np.array([2, 1, 2]), np.array([5, 7, 5]))] == [[1, 2], [7, 0]]
+
+
+def test_only_some_roots_are_named_and_all_are_counted() -> None:
+    """Fixed memory: of a million incomplete roots an acker names a hundred."""
+    everything = Fold()
+    everything.add(np.arange(1000), np.ones(1000, dtype=np.int64))
+    everything.fail(np.arange(300))
+
+    result, end = acking.outcome_messages(everything, 0, 9, 0, 1000)
+    outcome = acking.outcome_of([result.body], [end.body])
+
+    assert (outcome.roots, outcome.failed, outcome.incomplete) == (1000, 300, 700)
+    assert outcome.failed_roots == tuple(range(100))
+    assert outcome.incomplete_roots == tuple(range(300, 400))
+
+
+def test_ackers_share_the_roots() -> None:
+    """Each root has one acker task, by its number; every task tells every acker, also where it has nothing to tell."""
+    gathered = Fold()
+    gathered.add(np.arange(10), np.ones(10, dtype=np.int64))
+
+    messages = acking.to_ackers(gathered, (5, 6, 7), 0, 1)
+
+    assert [message.target for message in messages] == [5, 6, 7]
+    assert [message.body.column("root").to_pylist() for message in messages if message.body is not None] == [
+        [0, 3, 6, 9], [1, 4, 7], [2, 5, 8]
+    ]  # fmt: skip
+    assert [message.rows for message in acking.to_ackers(Fold(), (5, 6), 0, 1)] == [0, 0]
+
+
+def test_spout_tuples_that_the_ackers_do_not_know_are_a_failure() -> None:
+    """What was emitted is what must be acked."""
+    seen = run_tuples(topology_of(Branching(1)), WORDS)
+
+    assert seen.acks is not None
+    assert ack_failure(seen.graph, seen.acks, 7) is None
+    failure = ack_failure(seen.graph, seen.acks, 8)
+    assert failure is not None
+    assert failure.message == "8 tuples were emitted, and the ackers know 7"

@@ -1,0 +1,200 @@
+"""What there is to say about a topology that does not run: a document of JSON values, worked out from its description alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.committers.applying import shape_of
+from txtopo.committers.counting import CountCommitter
+from txtopo.committers.targets import ddl_of, tables_of
+from txtopo.config import Settings
+from txtopo.core.fields import Fields
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import (
+    BoltComponent,
+    CommitterComponent,
+    SpoutComponent,
+    Subscription,
+    Topology,
+    TupleBoltComponent,
+)
+from txtopo.topology.guarantees import given
+from txtopo.topology.outputs import fields_of
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt
+from txtopo.tuples.graph import ACKER, task_ids
+
+SCHEMA = "txtopo.explain/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """Do batches share Spark jobs?"""
+
+    shared: bool | None
+    """None: not known."""
+    reason: str | None = None
+    """Why not, or why it is not known."""
+
+    @classmethod
+    def refused(cls, reason: str | None) -> Waves:
+        """With the reason against it; None where there is none."""
+        return cls(reason is None, reason)
+
+
+def is_tuple_topology(topology: Topology) -> bool:
+    """Does any component get tuples? Then the tuple runtime feeds the committers."""
+    return bool(topology.tuple_bolts) or any(isinstance(item.bolt, BatchCommitter) for item in topology.committers)
+
+
+def frames_of(topology: Topology) -> list[str]:
+    """Components that are DataFrames, about which only Spark can tell."""
+    spouts = [item.name for item in topology.spouts if item.spout.emits_frame]
+    return [*spouts, *(bolt.name for bolt in topology.frame_bolts)]
+
+
+def waves_without_spark(topology: Topology, settings: Settings) -> Waves | None:
+    """The answer as far as it needs no Spark; None where it does."""
+    if settings.wave_bytes_max == 0:
+        return Waves(False, f"wave_bytes_max is 0 ({settings.source('wave_bytes_max')})")
+    if settings.wave_txids_max == 1:
+        return Waves(False, f"wave_txids_max is 1 ({settings.source('wave_txids_max')})")
+    return None if frames_of(topology) else Waves(True)
+
+
+def unknown_waves(frames: Sequence[str]) -> Waves:
+    """The answer where Spark was not asked."""
+    return Waves(None, f"whether {', '.join(frames)} looks at other rows is seen in Spark's plan: leave --no-spark out")
+
+
+def explained(topology: Topology, settings: Settings, waves: Waves) -> Mapping[str, Any]:
+    """Everything, as `txtopo explain --json` prints it."""
+    ackers = settings.ackers if topology.acking == "tuple" else 0
+    return {
+        "schema": SCHEMA,
+        "topology": topology.name,
+        "runtime": "tuples" if is_tuple_topology(topology) else "dataframes",
+        "acking": topology.acking,
+        "ackers": ackers,
+        "guarantee": topology.guarantee,
+        "waves": {
+            "shared": waves.shared, "reason": waves.reason,
+            "txids_max": settings.wave_txids_max, "bytes_max": settings.wave_bytes_max,
+        },
+        "components": _components(topology, ackers),
+        "guarantees": [
+            {
+                "spout": spout.name, "committer": committer.name,
+                "guarantee": given(spout.spout.kind, committer.bolt.effects),
+                "spout_kind": spout.spout.kind, "effects": committer.bolt.effects,
+            }
+            for committer in topology.committers
+            for spout in spouts_behind(topology, committer)
+        ],
+        "committers": [{"name": item.name, "ddl": _ddl(item)} for item in topology.committers],
+    }  # fmt: skip
+
+
+def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:
+    """Spouts whose tuples reach a committer, in the order of the topology."""
+    inputs = {bolt.name: bolt.inputs for bolt in topology.bolts} | {
+        item.name: _read(item) for item in topology.committers
+    }
+    seen: set[str] = set()
+    waiting = [committer.name]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += [item.source for item in inputs.get(name, ())]
+    return [spout for spout in topology.spouts if spout.name in seen]
+
+
+def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
+    tasks = task_ids(topology) if is_tuple_topology(topology) else {}
+    levels = {spout.name: 0 for spout in topology.spouts}
+    shown: list[Mapping[str, Any]] = [_spout(spout) for spout in topology.spouts]
+    for item in (*topology.bolts, *topology.committers):
+        inputs = item.inputs if not isinstance(item, CommitterComponent) else _read(item)
+        levels[item.name] = 1 + max(levels[one.source] for one in inputs)
+        own = {} if isinstance(item, BoltComponent) else {"tasks": item.tasks} if tasks else {}
+        ids = [] if isinstance(item, BoltComponent) else list(tasks.get(item.name, ()))
+        shown.append({
+            "name": item.name, **_kind(item), **own, "task_ids": ids, "level": levels[item.name],
+            "inputs": [_input(one) for one in inputs], "outputs": _outputs(item),
+        })  # fmt: skip
+    if ackers:
+        first = max((task for ids in tasks.values() for task in ids), default=0) + 1
+        shown.append({
+            "name": ACKER, "kind": "acker", "type": "Acker", "tasks": ackers, "task_ids": list(range(first, first + ackers)),
+            "level": max(levels.values()) + 1, "inputs": [], "outputs": [],
+        })  # fmt: skip
+    return shown
+
+
+def _spout(spout: SpoutComponent) -> Mapping[str, Any]:
+    return {
+        "name": spout.name, "kind": "spout", "type": type(spout.spout).__name__, "promises": spout.spout.kind, "tasks": spout.tasks,
+        "task_ids": [], "level": 0, "inputs": [],
+        "outputs": [{"stream": DEFAULT_STREAM, "fields": plain_ddl(spout.spout.fields), "direct": False}],
+    }  # fmt: skip
+
+
+def _kind(item: BoltComponent | TupleBoltComponent | CommitterComponent) -> Mapping[str, Any]:
+    if isinstance(item, BoltComponent):
+        return {"kind": "DataFrame bolt", "type": getattr(item.function, "__name__", type(item.function).__name__), "rows": item.rows}  # fmt: skip
+    if isinstance(item, CommitterComponent):
+        return {"kind": "committer", "type": type(item.bolt).__name__, "effects": item.bolt.effects}
+    kinds = ((BasicBolt, "basic bolt"), (BatchBolt, "batch bolt"), (ArrowBolt, "Arrow bolt"))
+    return {
+        "kind": next((word for kind, word in kinds if isinstance(item.bolt, kind)), "rich bolt"),
+        "type": type(item.bolt).__name__,
+    }
+
+
+def _input(subscription: Subscription) -> Mapping[str, Any]:
+    custom = subscription.custom
+    return {
+        "source": subscription.source, "stream": subscription.stream, "grouping": subscription.grouping,
+        "fields": list(subscription.fields), "class": type(custom).__name__ if custom is not None else None,
+    }  # fmt: skip
+
+
+def _outputs(item: BoltComponent | TupleBoltComponent | CommitterComponent) -> list[Mapping[str, Any]]:
+    if isinstance(item, BoltComponent):
+        fields = plain_ddl(item.fields) if item.fields is not None else None
+        return [{"stream": DEFAULT_STREAM, "fields": fields, "direct": False}]
+    return [_stream(stream) for stream in item.outputs.values()]
+
+
+def _stream(stream: Stream) -> Mapping[str, Any]:
+    return {"stream": stream.name, "fields": plain_ddl(fields_of(stream)), "direct": stream.direct}
+
+
+def _read(committer: CommitterComponent) -> Sequence[Subscription]:
+    return committer.inputs or (committer.input,)
+
+
+def _ddl(committer: CommitterComponent) -> list[str]:
+    """The statements that would make its tables; none where its code has tables of its own."""
+    if not isinstance(committer.bolt, CountCommitter):
+        return []
+    shape = shape_of(committer)
+    return [statement for table in tables_of(shape) for statement in ddl_of(shape.schema, table)]
+
+
+def plain_ddl(fields: Fields) -> str:
+    """Fields as people write them: names in backticks only where they must be.
+
+    >>> from txtopo.core.fields import parse_fields
+    >>> plain_ddl(parse_fields("word string not null, `two words` int"))
+    'word string not null, `two words` int'
+    """
+    return ", ".join(
+        (field.name if field.name.isidentifier() else f"`{field.name}`")
+        + f" {field.type}"
+        + ("" if field.nullable else " not null")
+        for field in fields.items
+    )

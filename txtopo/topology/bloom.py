@@ -1,0 +1,99 @@
+"""`BloomFilter`, a set of fixed size that errs to one side, and the bolt that drops repeated ids with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from txtopo.core.fields import parse_fields
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import TopologyError
+from txtopo.topology.streams import Stream, Tuple
+from txtopo.topology.tuple_bolts import BatchBolt, BatchOutputCollector, FailedException, TopologyContext
+
+
+class BloomFilter:
+    """A set that never denies what is in it, and claims to hold what is not with probability `error_rate` at most, while it holds `capacity` ids.
+
+    >>> seen = BloomFilter(1000, 0.01)
+    >>> seen.add("a"), seen.add("a"), seen.add("b")
+    (True, False, True)
+    """
+
+    def __init__(self, capacity: int, error_rate: float) -> None:
+        if capacity < 1 or not 0 < error_rate < 1:
+            raise TopologyError(
+                f"a bloom filter needs a capacity of 1 or more and an error rate between 0 and 1, not {capacity}, {error_rate}"
+            )
+        self.capacity = capacity
+        self.error_rate = error_rate
+        self.size_bits = max(8, math.ceil(-capacity * math.log(error_rate) / math.log(2) ** 2))
+        self._hashes = max(1, round(self.size_bits / capacity * math.log(2)))
+        self._bits = bytearray(-(-self.size_bits // 8))
+        self.added = 0
+        """Ids that were new."""
+
+    def add(self, value: Any) -> bool:
+        """Put it in; False where it was there already, or seems so."""
+        new = False
+        for at in self._places(value):
+            mask = 1 << (at & 7)
+            new |= not self._bits[at >> 3] & mask
+            self._bits[at >> 3] |= mask
+        self.added += new
+        return new
+
+    def _places(self, value: Any) -> list[int]:
+        # By content and type, the same in every process; two halves of one hash stand for all of them.
+        digest = blake2b(f"{type(value).__name__}:{value!r}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        first, second = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big") | 1
+        return [(first + number * second) % self.size_bits for number in range(self._hashes)]
+
+
+class DropRepeated(BatchBolt):
+    """Drops tuples whose id came before in the same batch, in fixed memory, for sources that repeat messages at short distance.
+
+    Guarantee: of the tuples of one batch with one id **at most one** is passed on. Error rate: while a task gets at most `capacity` different ids
+    a batch, each new tuple is dropped **by mistake** with a probability of at most `error_rate`; such tuples are lost. A task that gets more
+    ids fails the batch rather than drop more. It knows nothing of other batches, since each attempt starts afresh: for a source that is
+    at-least-once put `txtopo.committers.seen.NewIds` behind it, which is exact. Read it with a fields grouping on the id: each task knows only
+    what it got. NULL is no id and is passed on always.
+
+    >>> DropRepeated("order_id", "order_id string, amount bigint", capacity=100_000, error_rate=1e-6).outputs
+    [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
+    """
+
+    def __init__(self, id_field: str, fields: str, *, capacity: int, error_rate: float) -> None:
+        if parse_fields(fields).get(id_field) is None:
+            raise TopologyError(f"DropRepeated: {fields!r} has no field {id_field}")
+        BloomFilter(capacity, error_rate)
+        self.id_field = id_field
+        self.capacity = capacity
+        self.error_rate = error_rate
+        self.outputs: Sequence[str | Stream] = [Stream(fields)]  # type: ignore[misc]
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """An empty filter for each attempt and task."""
+        self._collector = collector
+        self._seen = BloomFilter(self.capacity, self.error_rate)
+
+    def execute(self, tup: Tuple) -> None:
+        """Passes on what is new."""
+        if tup[self.id_field] is not None and not self._seen.add(tup[self.id_field]):
+            return
+        if self._seen.added > self.capacity:
+            raise FailedException(
+                f"more than {self.capacity} different ids in a batch: the error rate of {self.error_rate} does not hold; raise capacity"
+            )
+        self._collector.emit(tup.values)
+
+    def finish_batch(self) -> None:
+        """Nothing is left to do."""

@@ -1,0 +1,130 @@
+"""Run a RichBolt, which acks by hand, or an ArrowBolt, which gets record batches, over the tuples of one attempt."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from txtopo.core.values import Failure
+from txtopo.topology.streams import Tuple
+from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt
+from txtopo.tuples.buffering import Send
+from txtopo.tuples.collecting import ArrowCollector, RichCollector, anchored_roots, id_of, roots_of
+from txtopo.tuples.frames import user_frame
+from txtopo.tuples.plain_work import PlainWork
+from txtopo.tuples.setting import CAUGHT, Arrived, Setting, shown_tuple
+from txtopo.tuples.work import BoltWork
+
+
+class RichWork(BoltWork):
+    """RichBolt: anchors, acks and fails by hand."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.collector = RichCollector(self.buffers, self._fail, counting=self.setting.counting)
+
+    def begin(self, config: Mapping[str, Any], context: Any) -> None:
+        bolt: RichBolt = self.bolt
+        bolt.prepare(config, context, self.collector)
+
+    def take(self, arrived: Arrived) -> None:
+        origin = arrived.origin
+        if arrived.ids is not None and arrived.roots is not None:
+            origin.ids, origin.roots = arrived.ids.tolist(), arrived.roots.to_pylist()
+        execute = self.bolt.execute
+        rows = enumerate(arrived.rows())
+        while not self.stopped:
+            row = 0
+            try:
+                for row, values in rows:
+                    execute(Tuple(values, origin, row))
+                break
+            except CAUGHT as error:
+                self.failed_on(error, arrived, row)
+        self._settle()
+
+    def finish(self) -> None:
+        self.guard(self.bolt.finish_batch)
+        self._settle()
+
+    def flush(self) -> None:
+        self.guard(lambda: self.buffers.flush_all(anchored_roots))
+
+    def _settle(self) -> None:
+        """Tell the ackers what was acked, and send what was emitted where that must be known by batch."""
+        acked, self.collector.acked = self.collector.acked, []
+        fold = self.setting.fold
+        if fold is not None and acked:
+            pairs = [(root, id_of(tup)) for tup in acked for root in roots_of(tup)]
+            table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+            fold.add(table[:, 0], table[:, 1])
+        if not self.stopped and not self.setting.tracked:
+            self.guard(self.buffers.flush_full)
+
+    def _fail(self, tup: Tuple) -> None:
+        """Called by the bolt: the tuple failed, and the bolt goes on."""
+        roots = roots_of(tup)
+        if self.setting.fold is not None:
+            self.setting.fold.fail(np.array(roots, dtype=np.int64))
+        trace = "".join(traceback.format_stack())
+        where = user_frame(trace)
+        message = f"{type(self.bolt).__name__} failed the tuple {shown_tuple(tup)}"
+        self.setting.note(
+            Failure(
+                kind="data",
+                message=f"{where}: {message}" if where else message,
+                component=self.setting.node.name,
+                detail=trace,
+            ),
+            roots,
+        )
+
+
+class ArrowWork(BoltWork):
+    """ArrowBolt: whole record batches. Traced runs give it one row at a time, so that the row that fails is known."""
+
+    def __init__(self, setting: Setting, bolt: Any, config: Any, streams: Any, send: Send, direct: Any) -> None:
+        super().__init__(setting, bolt, config, streams, send, direct)
+        self.collector = ArrowCollector(self.buffers, send)
+
+    def begin(self, config: Mapping[str, Any], context: Any) -> None:
+        bolt: ArrowBolt = self.bolt
+        bolt.prepare(config, context)
+
+    def take(self, arrived: Arrived) -> None:
+        rows = arrived.batch.num_rows
+        step = 1 if self.setting.run.traced else rows
+        fold = self.setting.fold
+        if fold is not None and arrived.ids is not None:
+            fold.add_tuples(arrived.ids, arrived.roots)
+        for first in range(0, rows, step):
+            if self.stopped:
+                return
+            self._execute(arrived, first, step)
+
+    def _execute(self, arrived: Arrived, first: int, rows: int) -> None:
+        collector = self.collector
+        collector.rows = rows
+        collector.roots = arrived.roots.slice(first, rows) if arrived.roots is not None else None
+        try:
+            self.bolt.execute(arrived.batch.slice(first, rows), collector)
+        except CAUGHT as error:
+            if rows == 1:
+                self.failed_on(error, arrived, first)
+            else:
+                self.setting.fail(error)
+                self.stop()
+        collector.rows, collector.roots = 0, None
+
+    def finish(self) -> None:
+        self.guard(lambda: self.bolt.finish_batch(self.collector))
+
+
+def work_of(bolt: Any) -> type[BoltWork]:
+    """How a bolt runs."""
+    if isinstance(bolt, ArrowBolt):
+        return ArrowWork
+    return RichWork if isinstance(bolt, RichBolt) else PlainWork
