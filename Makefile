@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test check bench simulate clean
+.PHONY: setup demo test check bench bench-words simulate clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,10 @@ test: setup
 bench: setup
 	@$(BIN)/python benchmarks/daily_files.py
 	@$(BIN)/python benchmarks/rejected_rows.py
+
+# Words a second by every kind of bolt, with counting and acking on and off, beside bare PySpark.
+bench-words: setup
+	@$(BIN)/python benchmarks/words.py
 
 # A long search: SEEDS simulated histories with faults and deaths; each failure names its seed.
 SEEDS ?= 20000

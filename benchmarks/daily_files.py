@@ -1,4 +1,5 @@
-"""What a batch costs: the same daily files in bare PySpark, through the executor alone, and through the whole of txtopo, in one run.
+"""What a batch costs: the same daily files in bare PySpark, through the executor alone, and through the whole of txtopo,
+each with a Spark job a file and in waves, in one run.
 
     make bench                        # or: python benchmarks/daily_files.py [FILES]
 
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,13 @@ from txtopo.topology.components import SpoutContext
 
 FIELDS = "carrier string, origin string, distance int"
 IN_FLIGHT = 4
+ONE_BY_ONE = "whole txtopo, a job a file"
+IN_WAVES = "whole txtopo, in waves"
 
 
 def main() -> None:
     """Write the files, start everything once, measure each way twice and keep the better."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 180
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 365
     with (
         tempfile.TemporaryDirectory(prefix="txtopo_bench_") as folder,
         LocalServices(Path(folder) / "services") as services,
@@ -62,17 +66,22 @@ def measure(files: Sequence[Path], settings: Settings, folder: Path) -> dict[str
     migrate(str(settings.dsn))
     spark = start_session(SessionOptions(app_name="bench", log_folder=folder / "logs"))
     try:
-        topologies = [topology(files[0].parent, f"flights{turn}") for turn in (1, 2)]
+        topologies = [topology(files[0].parent, f"flights{turn}") for turn in (1, 2, 3, 4)]
         executor = SparkExecutor(topologies[0], b"bench", session=spark)
         executor.start()
         assignments = plan(topologies[0])
         cases: dict[str, Callable[[], object]] = {
             "bare PySpark, one after the other": lambda: [bare(spark, file) for file in files],
             "bare PySpark, four in flight": lambda: in_flight(lambda file: bare(spark, file), files),
-            "executor alone, four in flight": lambda: in_flight(lambda one: processed(executor, one), assignments),
+            "executor alone, four in flight": lambda: in_flight(lambda one: processed(executor, [one]), assignments),
+            "executor alone, in waves of 64": lambda: [
+                processed(executor, assignments[at : at + 64]) for at in range(0, len(assignments), 64)
+            ],
         }
         seconds = {name: min(timed(case), timed(case)) for name, case in cases.items()}
-        seconds["whole txtopo, committed in Postgres"] = min(whole(one, settings, spark) for one in topologies)
+        apart = replace(settings, wave_bytes_max=0)
+        seconds[ONE_BY_ONE] = min(whole(one, apart, spark) for one in topologies[:2])
+        seconds[IN_WAVES] = min(whole(one, settings, spark) for one in topologies[2:])
     finally:
         stop_session()
     return seconds
@@ -114,11 +123,11 @@ def bare(spark: Any, file: Path) -> int:
     return len(rows.groupBy("carrier", "origin").agg(F.count("*"), F.sum("distance")).collect())
 
 
-def processed(executor: Any, assignment: Assignment) -> None:
-    """One attempt, which must end well."""
-    (outcome,) = executor.process([assignment])
-    if not isinstance(outcome, Processed):
-        raise RuntimeError(str(outcome))
+def processed(executor: Any, wave: Sequence[Assignment]) -> None:
+    """Attempts that must end well."""
+    for outcome in executor.process(wave):
+        if not isinstance(outcome, Processed):
+            raise RuntimeError(str(outcome))
 
 
 def in_flight(work: Callable[[Any], object], items: Sequence[Any]) -> None:
@@ -166,6 +175,9 @@ def tell(seconds: Mapping[str, float], files: int) -> None:
     ]
     for row in rows:
         print(f"{row['case']:40} {row['ms_per_batch']:8.1f} ms a batch {row['ratio']:6.2f}")
+    print(
+        f"in waves {seconds[ONE_BY_ONE] / seconds[IN_WAVES]:.1f} times as fast as a job a file (at least 6 is the goal)"
+    )
     out = Path("build")
     out.mkdir(exist_ok=True)
     (out / "bench_daily_files.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -152,8 +152,7 @@ class MemoryLedger:
                 beyond = plan.txid > rows.fence.last_txid + 1
                 if plan.txid <= rows.fence.last_txid or (beyond and (rows.opaque or plan.txid - 1 not in plans)):
                     raise Halted(f"the ledger refuses: plan {plan.txid} is out of order", txid=plan.txid)
-                if plan.cut and not rows.opaque:
-                    raise Halted(f"the ledger refuses: plan {plan.txid} may not be cut again", txid=plan.txid)
+                invariant(rows.opaque or not plan.cut, f"plan {plan.txid} may not be cut again")
                 plans[plan.txid] = (plan.digest, plan.bytes)
                 for spout, inputs in entry.inputs.items():
                     for source in inputs:

@@ -11,6 +11,7 @@ import psycopg2
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from txtopo.committers.rules import describe_counts
+from txtopo.core.limits import STATEMENT_TIMEOUT_MS
 from txtopo.errors import (
     BatchDataError,
     ConfigurationError,
@@ -22,6 +23,7 @@ from txtopo.errors import (
 )
 
 LOCK_NOT_AVAILABLE = "55P03"
+QUERY_CANCELED = "57014"
 _UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
 # Data that does not fit (22), a constraint of the user's table (23), one row twice (21), a table changed or forbidden meanwhile (42), a
 # trigger of the user's (P0): trying again changes nothing, so it counts as a data failure and comes before a person.
@@ -98,6 +100,10 @@ def translate_own(error: Exception, committer: str, txid: int, *, ledger_held: b
     state = sqlstate(error)
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
+    if state == QUERY_CANCELED:
+        # The server's time for a statement was up while user code held the database transaction: it would be again.
+        what = f"{one_line(error)}; a statement may take {STATEMENT_TIMEOUT_MS // 1000} s"
+        return BatchDataError(f"committer {committer}: {what}", component=committer)
     is_store = state is None or _STORE.match(state) is not None
     if isinstance(error, psycopg2.Error) and is_store and not isinstance(error, psycopg2.ProgrammingError):
         return PostgresUnavailable(f"committer {committer} of batch {txid}: {one_line(error)}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from txtopo.committers.counting import CountCommitter
+from txtopo.core.fields import Fields
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Executor
@@ -17,6 +19,8 @@ from txtopo.testing.executor_contract import CODE_HASH, COMMITTER, HEADER, SPOUT
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
+from txtopo.topology.streams import Tuple
+from txtopo.topology.tuple_bolts import BasicBolt, BasicOutputCollector
 from txtopo.tuples import aggregating
 
 
@@ -146,3 +150,34 @@ class TestInProcessExecutor(ExecutorContract):
         planned = plan_batches(topology)
         assignments = [Assignment(attempt=TransactionAttempt(txid, 0), metadata=planned[txid - 1]) for txid in (1, 2)]
         return InProcessExecutor(topology, CODE_HASH, faults=faults), assignments
+
+
+class Pass(BasicBolt):
+    """Hands everything on."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.outputs = [field.ddl for field in fields.items]  # type: ignore[misc]
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        collector.emit(tup.values)
+
+
+class TestInProcessExecutorOfTuples(TestInProcessExecutor):
+    """The same contract where a tuple bolt stands before the committer."""
+
+    def topology(self, folder: Path, *arguments: Any, **options: Any) -> Topology:
+        plain = super().topology(folder, *arguments, **options)
+        (spout,), (committer,) = plain.spouts, plain.committers
+        builder = TopologyBuilder(plain.name)
+        builder.set_spout(SPOUT, spout.spout)
+        builder.set_bolt("passing", Pass(spout.spout.fields), parallelism_hint=2).shuffle_grouping(SPOUT)
+        fields = list(committer.bolt.required_fields())
+        builder.set_committer_bolt(COMMITTER, committer.bolt, parallelism_hint=2).fields_grouping("passing", fields)
+        return builder.build()
+
+    def test_edges_tell_what_the_spout_sent_and_the_committer_received(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text(f"{HEADER}\na,,1,1\nb,,1,1\n")
+
+        assert [(edge.edge, edge.sent, edge.received) for edge in self.one(tmp_path).edges] == [
+            (f"{SPOUT} -> passing", 2, 2), (f"passing -> {COMMITTER}", 2, 2),
+        ]  # fmt: skip

@@ -235,6 +235,16 @@ def test_many_rows_are_counted_in_pieces(world: World, monkeypatch: pytest.Monke
     ) == [(1, 7, 7)]
 
 
+def test_a_statement_that_the_server_ends_is_the_committers_fault(world: World) -> None:
+    """Promise: a server-side timeout while user code holds the database transaction is a data failure that names the committer."""
+    said = world.failure(
+        lambda transaction: transaction.execute("select pg_cancel_backend(pg_backend_pid()), pg_sleep(5)")
+    )
+
+    assert "committer words: canceling statement" in said
+    assert "a statement may take 60 s" in said
+
+
 def test_a_deadlock_is_not_the_batchs_fault(world: World) -> None:
     """P10: what says nothing about the statement is tried again: infrastructure."""
     world.query(

@@ -20,7 +20,7 @@ from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedS
 from txtopo.topology.components import Topology
 
 COUNT = 30
-SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "40"))
+SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "20"))
 RULES = Rules(workers=3, attempts_max=1000, spout_pending_max=6)
 
 

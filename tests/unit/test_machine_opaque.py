@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.machines import Hand, plan, started
+from tests.kit.machines import Hand, chain, plan, started
 from txtopo.core.events import (
     Answer,
     AttemptNotBegun,
@@ -359,6 +359,16 @@ class TestMirror:
 
         assert hand.state.batches[1].attempt == 3
 
+    def test_a_failure_discards_nothing_that_is_pinned(self) -> None:
+        """P7: where Postgres lost several commits, all their plans are pinned."""
+        hand = OpaqueHand(plans=chain(1, 2), next_attempts={1: 1, 2: 1}, workers=2)
+        hand.cut(1)
+
+        hand.fail(1, 1, "data")
+
+        assert sorted(hand.state.batches) == [1, 2]
+        assert [str(end.attempt) for end in hand.of(RecordEnd)] == ["1:1"]
+
 
 class TestTakeover:
     def test_what_was_running_unmirrored_is_a_suspect_when_it_is_cut_again(self) -> None:
@@ -535,5 +545,7 @@ class TestOrders:
         hand.state = replace(hand.state, batches={}, next_attempts={1: 1, 2: 1}, cut_dry=True)
 
         hand.order("redrive", 9, request_id=7)
+        hand.tick(100)
 
-        assert hand.of(CutRedo) == []
+        assert [action for action in hand.everything if isinstance(action, CutRedo)][1:] == []
+        assert hand.last_cut == (1, {1: 1, 2: 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from txtopo.planner import Planner
 from txtopo.ports import Assignment, AttemptStart, Executor, MirrorEntry
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedClock, SimulatedDriver, SimulatedStores
-from txtopo.topology.components import Topology
+from txtopo.topology.components import SpoutContext, SpoutCoordinator, Topology
 
 CODE = b"code"
 
@@ -45,6 +46,7 @@ class Leader:
 
     def __init__(self, stores: SimulatedStores, chance: random.Random, count: int = 20) -> None:
         self.stores = stores
+        self.chance: Any = chance
         self.topology = numbers_topology(count, chance)
         self.session = MemorySession(stores.zookeeper)
         self.coordinator = TopologyCoordinator(self.session, TOPOLOGY, opaque=True)
@@ -182,8 +184,7 @@ class TestCuttingAgain:
     def test_it_goes_on_from_the_batch_before_the_one_that_failed(self) -> None:
         it = leader()
         old = it.planner.cut(1, 4).plans
-        chance = it.topology.spouts[0].spout.chance
-        chance.size = 3
+        it.chance.size = 3
 
         new = it.planner.cut(3, 2, attempts={3: 1, 4: 1}).plans
 
@@ -228,7 +229,7 @@ class TestCuttingAgain:
         it.stores.zookeeper.lose_next_reply(applied=True)
         with pytest.raises(ZooKeeperUnavailable):
             it.planner.cut(2, 2)
-        it.topology.spouts[0].spout.chance.size = 3
+        it.chance.size = 3
 
         again = it.planner.cut(1, 3, attempts={1: 1}).plans
 
@@ -241,7 +242,7 @@ class TestCuttingAgain:
         it.stores.zookeeper.lose_next_reply(applied=True)
         with pytest.raises(ZooKeeperUnavailable):
             it.planner.cut(1, 2)
-        it.topology.spouts[0].spout.chance.size = 3
+        it.chance.size = 3
 
         assert ranges(it.planner.cut(1, 2).plans) == [(0, 2), (2, 4)]
         assert it.cuts == {1: [0], 2: [0]}
@@ -275,13 +276,26 @@ class TestCuttingAgain:
         spout = it.topology.spouts[0].spout
         assert isinstance(spout, OpaqueNumbers)
         before = spout.open_coordinator
-        object.__setattr__(
-            spout, "open_coordinator", lambda context: (seen.append(set(context.consumed)), before(context))[1]
-        )
+
+        def noting(context: SpoutContext) -> SpoutCoordinator:
+            seen.append(set(context.consumed))
+            return before(context)
+
+        object.__setattr__(spout, "open_coordinator", noting)
 
         it.planner.cut(2, 1, attempts={2: 1, 3: 1})
 
         assert seen == [{"/0", "/1"}]
+
+
+def failing(chance: random.Random) -> Callable[[Topology, bytes], Executor]:
+    """Three attempts of ten find the source away."""
+
+    def fail(attempt: TransactionAttempt) -> None:
+        if chance.random() < 0.3:
+            raise OSError("away")
+
+    return lambda topology, code: InProcessExecutor(topology, code, faults=fail)
 
 
 class TestRunning:
@@ -359,13 +373,9 @@ class TestRunning:
         for seed in range(12):
             stores, chance = SimulatedStores(), random.Random(seed)
 
-            def fail(attempt: TransactionAttempt, chance: random.Random = chance) -> None:
-                if chance.random() < 0.3:
-                    raise OSError("away")
-
             driver = SimulatedDriver(
                 topology=numbers_topology(30, chance, most=2), stores=stores, seed=seed, rules=Rules(workers=6, wave_bytes_max=0),
-                make_executor=lambda topology, code, fail=fail: InProcessExecutor(topology, code, faults=fail),
+                make_executor=failing(chance),
             )  # fmt: skip
             assert driver.run().kind == "finished"
             check_numbers(stores, 30)

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from txtopo.cli.verbs import VERBS
 from txtopo.config import load_settings
+from txtopo.testing import TopologyHarness
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def code_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
 def test_the_topology_shown_is_the_example() -> None:
     """The code block is the file, to the letter."""
-    shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code_blocks()[0] == (ROOT / "examples" / "flights.py").read_text(encoding="utf-8")
 
-    assert shown == [(ROOT / "examples" / "flights.py").read_text(encoding="utf-8")]
+
+def test_the_tuple_bolt_shown_counts_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second block runs as it stands there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.csv").write_text("line\nTo be or\nnot to be\n")
+    _, shown = code_blocks()
+    names: dict[str, Any] = {"__name__": "words"}
+    exec(compile(shown, "words.py", "exec"), names)
+
+    with TopologyHarness(names["topology"]) as harness:
+        harness.run()
+
+    assert harness.table("words") == {("to",): (2,), ("be",): (2,), ("or",): (1,), ("not",): (1,)}
 
 
 def test_the_settings_shown_are_read(tmp_path: Path) -> None:

@@ -222,6 +222,30 @@ def test_batch_and_arrow_bolts_ack_on_execute() -> None:
     assert seen.acks == acking.AckOutcome(roots=7)
 
 
+class Choosy(RichBolt):
+    """Acks all but one word."""
+
+    outputs = ["word string"]
+
+    def __init__(self, never: str) -> None:
+        self.never = never
+
+    def prepare(self, config: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        if tup[0] != self.never:
+            self.collector.ack(tup)
+
+
+@pytest.mark.parametrize("word", ["prepared", "finished"])
+def test_what_a_batch_bolt_emits_outside_of_execute_belongs_to_no_tree(word: str) -> None:
+    """Nobody acks it, and no spout tuple waits for it."""
+    seen = run_tuples(topology_of(Summing(), Choosy(word)), WORDS)
+
+    assert seen.acks == acking.AckOutcome(roots=7)
+
+
 def test_all_grouping_several_readers_and_committers_ack_each_copy() -> None:
     """Each delivered copy of a tuple has an id of its own: two equal ones would cancel each other."""
     builder = TopologyBuilder("copies", acking="tuple")

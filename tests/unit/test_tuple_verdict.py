@@ -11,8 +11,8 @@ import pytest
 from tests.kit.tuple_topologies import diamond
 from txtopo.core.values import Failure, RejectedRow, TransactionAttempt
 from txtopo.spark.reports import Reports, TupleReport
+from txtopo.spark.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder, parse_order
-from txtopo.spark.tuple_plan import MAIN, Graphs
 from txtopo.spark.tuple_verdict import Verdict
 from txtopo.spark.tuple_work import Seen
 from txtopo.topology.components import Topology

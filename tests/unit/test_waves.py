@@ -332,6 +332,7 @@ def test_trouble_while_a_failure_is_explained_leaves_the_failure(proven: Kit, mo
 COUNTED = Counted(
     name="c",
     frame=None,  # type: ignore[arg-type]
+    stream=None,  # type: ignore[arg-type]
     schema=pa.schema([("name", pa.string()), ("n", pa.int64())]),
     key_count=1,
     by_run=True,
@@ -348,9 +349,9 @@ def counted_rows(*rows: tuple[int, bool, str | None, int]) -> list[pa.RecordBatc
 
 
 def test_rows_of_a_wave_are_split_by_run_each_with_its_own_total() -> None:
-    """`arrived` of a txid comes from its own total row, never from adding up its groups; a run without rows has an empty result."""
+    """`arrived` of a txid comes from its own totals, one a partition, never from adding up its groups; a run without rows has an empty result."""
     batches = counted_rows(
-        (2, False, "b", 1), (0, False, "b", 5), (2, True, None, 8), (0, True, None, 7), (0, False, "a", 2), (2, False, None, 9)
+        (2, False, "b", 1), (0, False, "b", 5), (2, True, None, 8), (0, True, None, 3), (0, True, None, 4), (0, False, "a", 2), (2, False, None, 9)
     )  # fmt: skip
 
     found = results_of(COUNTED, batches, 3)

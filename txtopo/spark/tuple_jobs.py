@@ -14,8 +14,9 @@ from txtopo.spark.failures import building_error
 from txtopo.spark.frame_jobs import TOGETHER_BYTES_MAX
 from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
 from txtopo.spark.shipping import package_version
+from txtopo.spark.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuple_order import Again, Ordered, TupleOrder
-from txtopo.spark.tuple_plan import MAIN, Graphs, TupleCompiler
+from txtopo.spark.tuple_plan import TupleCompiler
 from txtopo.spark.tuple_tracing import Tracing
 from txtopo.spark.tuple_verdict import Verdict
 from txtopo.spark.tuple_work import Seen, TupleWork, seen_of

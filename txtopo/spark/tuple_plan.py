@@ -7,7 +7,6 @@ exchange: their whole graph runs in one task, by a plan that is made once.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -19,65 +18,16 @@ from txtopo.errors import broken, invariant
 from txtopo.spark.aggregate import spark_schema
 from txtopo.spark.jobs import JobContext
 from txtopo.spark.plan import call_bolt, compare_fields
+from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
 from txtopo.spark.tuple_tasks import FrameTask, GraphTask, LeafTask, LevelTask, PartsTask, ReceivingTask, Wiring
-from txtopo.topology.components import BoltComponent, Topology
+from txtopo.topology.components import BoltComponent
 from txtopo.tuples.engine import Engine
-from txtopo.tuples.graph import Node, TaskGraph, build_graph, root_place
+from txtopo.tuples.graph import Node, TaskGraph
 from txtopo.tuples.message import RunSpec
 from txtopo.tuples.wire import DDL, KEY
 
-MAIN = "committers"
-"""Name of the graph whose sinks are the committers. The others are named after the DataFrame bolt that they feed."""
-LEAVES = "leaves"
-"""What spouts that only DataFrame bolts read report under."""
 PARTITIONS_PER_CORE = 4
-
-
-class Graphs:
-    """The graphs of a topology: a pure function of it."""
-
-    def __init__(self, topology: Topology, ackers: int) -> None:
-        self.topology = topology
-        # Functions over DataFrames stay in the driver: they may hold a session, which no task can have.
-        bare = replace(
-            topology,
-            bolts=tuple(replace(bolt, function=_not_here) if isinstance(bolt, BoltComponent) else bolt for bolt in topology.bolts),
-        )  # fmt: skip
-        self._on_leaves = _on_leaves(topology)
-        read = {item.source for bolt in (*topology.bolts, *topology.committers) for item in _inputs(bolt)}
-        sinks = [item.name for item in topology.committers]
-        # A bolt that nothing reads works for its effects, outside of every guarantee, but it runs.
-        sinks += [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
-        self.by_name: dict[str, TaskGraph] = {
-            bolt.name: build_graph(bare, [bolt.name], ackers=0)
-            for bolt in topology.frame_bolts
-            if bolt.name not in self._on_leaves
-        }
-        """In an order in which those that feed a DataFrame come before the graph that reads it."""
-        self.by_name[MAIN] = build_graph(bare, sinks, ackers=ackers)
-
-    @property
-    def main(self) -> TaskGraph:
-        """The one that ends in the committers."""
-        return self.by_name[MAIN]
-
-    def place(self, root: int) -> tuple[str, int, int]:
-        """(source, part, number) of a root id, whichever graph it comes from."""
-        for graph in self.by_name.values():
-            with contextlib.suppress(StopIteration):
-                return root_place(graph, root)
-        return broken("a root of no source")
-
-    def is_on_leaves(self, bolt: str) -> bool:
-        """Are there only spouts and DataFrame bolts before this DataFrame bolt?"""
-        return bolt in self._on_leaves
-
-    @cached_property
-    def frames(self) -> tuple[str, ...]:
-        """Everything that is a DataFrame at some place: DataFrame bolts, and spouts that give one."""
-        spouts = tuple(item.name for item in self.topology.spouts if item.spout.emits_frame)
-        return (*spouts, *(bolt.name for bolt in self.topology.frame_bolts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,21 +229,3 @@ def _partitions(frame: DataFrame) -> int:
 
 def _emitted_fields(node: Node) -> Any:
     return node.outputs[0].fields
-
-
-def _inputs(component: Any) -> Sequence[Any]:
-    return component.inputs or (component.input,)
-
-
-def _on_leaves(topology: Topology) -> frozenset[str]:
-    """DataFrame bolts with nothing but spouts that emit parts, and bolts of their kind, before them."""
-    known = {item.name for item in topology.spouts if not item.spout.emits_frame}
-    spouts = set(known)
-    for bolt in topology.frame_bolts:
-        if all(item.source in known for item in bolt.inputs):
-            known.add(bolt.name)
-    return frozenset(known - spouts)
-
-
-def _not_here(*frames: Any) -> Any:
-    broken("a function over DataFrames was called in a task")

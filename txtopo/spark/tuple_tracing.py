@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 from txtopo.core.values import CommitterResult, DeadLetter, Failed, Failure, Outcome, Processed
 from txtopo.spark.emitting import restrict
 from txtopo.spark.jobs import JobContext, Run, RunReports, Work
+from txtopo.spark.tuple_graphs import Graphs
 from txtopo.spark.tuple_order import Again, Excluded
-from txtopo.spark.tuple_plan import Graphs
 from txtopo.spark.tuple_verdict import Verdict
 from txtopo.spark.tuple_work import seen_of
 from txtopo.topology.components import Tally

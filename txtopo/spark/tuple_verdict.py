@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from txtopo.core.values import EdgeCount, Failure, RejectedRow
 from txtopo.spark.jobs import RunReports
 from txtopo.spark.reports import TupleReport
-from txtopo.spark.tuple_plan import LEAVES, MAIN, Graphs
+from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
 from txtopo.spark.tuple_work import Seen
 from txtopo.spouts.rejecting import too_many_rejected
 from txtopo.tuples.acking import ack_failure

@@ -24,9 +24,12 @@ class Idle(BaseException):
 class HandLanes:
     """All lanes in one thread. Events that end a held phase wait until they are let through."""
 
-    def __init__(self, clock: SimulatedClock, retries_due: Callable[[], bool]) -> None:
-        """`retries_due` tells whether something will be tried again by itself."""
+    def __init__(self, clock: SimulatedClock, retries_due: Callable[[], bool], works_max: int) -> None:
+        """`retries_due` tells whether something will be tried again by itself; after `works_max` pieces of work there is no end to it."""
         self.clock = clock
+        self.works = 0
+        """Pieces of work done since the test last looked."""
+        self._works_max = works_max
         self.inbox = _HandInbox(self, retries_due)
         self._waiting: deque[tuple[Lane, Work]] = deque()
 
@@ -41,6 +44,11 @@ class HandLanes:
         """Do one piece of work; returns its lane, None when there is none."""
         if not self._waiting:
             return None
+        self.works += 1
+        if self.works > self._works_max:
+            raise RuntimeError(
+                f"no end after {self._works_max} pieces of work: hold the phases of an endless input (by_hand=True), or allow more (works_max=)"
+            )
         lane, work = self._waiting.popleft()
         work()
         return lane

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.core.fields import Fields
-from txtopo.core.values import TransactionAttempt
+from txtopo.core.values import EdgeCount, Outcome, Processed, TransactionAttempt
+from txtopo.ports import Assignment, Executor
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
 from txtopo.topology.components import BoltComponent, CommitterComponent, Subscription, Topology
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
@@ -63,9 +64,7 @@ def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str
 
     What committers emit is kept under `{token}/{name of the capture}`.
     """
-    streams: list[tuple[str, str, Any]] = [
-        (item.name, DEFAULT_STREAM, item.spout.fields) for item in topology.spouts
-    ]
+    streams: list[tuple[str, str, Any]] = [(item.name, DEFAULT_STREAM, item.spout.fields) for item in topology.spouts]
     for bolt in topology.bolts:
         if isinstance(bolt, BoltComponent):
             streams += [(bolt.name, DEFAULT_STREAM, bolt.fields)] if bolt.fields is not None else []
@@ -85,3 +84,36 @@ def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str
         )
         reads[name] = (source, stream)
     return replace(topology, committers=(*topology.committers, *captures)), reads
+
+
+class Watched:
+    """An executor that keeps what captures saw."""
+
+    def __init__(self, executor: Executor, reads: Mapping[str, tuple[str, str]]) -> None:
+        self._executor = executor
+        self._reads = reads
+        self.emissions: list[Emission] = []
+        self.edges: dict[int, tuple[EdgeCount, ...]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+        outcomes = self._executor.process(wave)
+        for outcome in outcomes:
+            if isinstance(outcome, Processed):
+                self._keep(outcome)
+        return outcomes
+
+    def _keep(self, outcome: Processed) -> None:
+        self.edges[outcome.attempt.txid] = outcome.edges
+        for result in outcome.results:
+            if result.committer in self._reads:
+                component, stream = self._reads[result.committer]
+                for row in result.rows.to_pylist():
+                    *values, task = row.values()
+                    self.emissions.append(
+                        Emission(
+                            attempt=outcome.attempt, component=component, stream=stream, task=task, values=tuple(values)
+                        )
+                    )

@@ -23,14 +23,14 @@ from txtopo.coordinators.memory import MemorySession
 from txtopo.core.events import End
 from txtopo.core.health import health_of
 from txtopo.core.state import Phase, Rules, State, first_state
-from txtopo.core.values import EdgeCount, Failure, Processed
+from txtopo.core.values import DeadLetter, EdgeCount, Failure, RejectedRow
 from txtopo.errors import Halted, TopologyError, broken
 from txtopo.leading import Identity, is_opaque, take_lead
 from txtopo.planner import Planner
-from txtopo.ports import Assignment, Executor
+from txtopo.ports import Executor
 from txtopo.runner import Runner, World
 from txtopo.testing.by_hand import HandLanes, Idle
-from txtopo.testing.capturing import Emission, committed_emissions, with_captures
+from txtopo.testing.capturing import Emission, Watched, committed_emissions, with_captures
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedStores
 from txtopo.topology.components import Topology
@@ -61,6 +61,10 @@ class TopologyHarness:
     `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held when it is done, until the
     test releases or fails it. Give a `session` to run the processing phase on Spark: results are the same. Batches run one by one unless
     `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in `Rules`.
+
+    What components emit is seen by hidden committers, which make any topology one of tuples. `capture=False` runs it just as it is: then DataFrame bolts
+    alone share jobs as they do in production, and `emitted` knows nothing. An input without end is no endless test: after `works_max` pieces of work
+    (reading, processing, committing a batch are one each) `run` raises RuntimeError.
     """
 
     def __init__(
@@ -71,7 +75,9 @@ class TopologyHarness:
         by_hand: bool = False,
         waves: bool = False,
         once: bool = True,
+        capture: bool = True,
         dead_letter_max: int = 100,
+        works_max: int = 50_000,
         **rules: Any,
     ) -> None:
         if topology.frame_bolts and session is None:
@@ -83,15 +89,16 @@ class TopologyHarness:
         """How the topology ended; None while it waits for input or for a release."""
         self.stores = SimulatedStores()
         self._token = uuid.uuid4().hex
-        self._topology, self._reads = with_captures(topology, self._token)
-        self._watched = _Watched(_executor(self._topology, session), self._reads)
+        self._topology, self._reads = with_captures(topology, self._token) if capture else (topology, {})
+        self._watched = Watched(_executor(self._topology, session), self._reads)
         self._dead_letter_max = dead_letter_max
         self._rules = Rules(**{"workers": 2, **({} if waves else {"wave_bytes_max": 0}), **rules})
         self._once = once
-        self._lanes = HandLanes(self.stores.clock, self._retries_due)
+        self._lanes = HandLanes(self.stores.clock, self._retries_due, works_max)
         self._lanes.inbox.holds = by_hand
         self._state: State | None = None
         self._runner: Runner | None = None
+        self._planner: Planner | None = None
 
     def __enter__(self) -> TopologyHarness:
         self._watched.start()
@@ -101,15 +108,19 @@ class TopologyHarness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watched.close()
+        if self._planner is not None:
+            self._planner.close()
 
     # ------------------------------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> End | None:
         """Go on until the input is at its end, the topology ended, or only held phases are left. Returns how it ended, None if it did not.
 
-        Raises Halted where the topology halts, with what an operator would read.
+        Raises Halted where the topology halts, with what an operator would read; whatever a component raises outside of any batch; and RuntimeError
+        where there is no end to it.
         """
         if self.end is None:
+            self._lanes.works = 0
             runner, state = self._led()
             try:
                 self.end = runner.run(state)
@@ -153,7 +164,17 @@ class TopologyHarness:
     # ------------------------------------------------------------------------------------------------------------------------------- looking
 
     def emitted(self, component: str, stream: str = DEFAULT_STREAM, txid: int | None = None) -> list[Emission]:
-        """What a component emitted, of every attempt that got through its processing, in the order of the attempts' ends."""
+        """What a component emitted, of every attempt that got through its processing, in the order of the attempts' ends; of a committer, as it committed.
+
+        Raises ValueError for a stream that is not declared, so that no misspelt name is taken for silence.
+        """
+        if (component, stream) not in self._reads.values():
+            known = sorted(
+                {source if name == DEFAULT_STREAM else f"{source}:{name}" for source, name in self._reads.values()}
+            )
+            raise ValueError(
+                f"no emissions of {component!r} on stream {stream!r} are captured; there are {', '.join(known) or 'none'}"
+            )
         return [
             emission
             for emission in [*self._watched.emissions, *self._committed()]
@@ -171,6 +192,8 @@ class TopologyHarness:
     @property
     def batches(self) -> list[BatchSeen]:
         """Every batch with its final row in the ledger, in order."""
+        if self._runner is None:
+            return []
         rows = self.stores.postgres.topologies[self._topology.name].ledger
         return [
             BatchSeen(
@@ -181,8 +204,18 @@ class TopologyHarness:
             if txid
         ]  # fmt: skip
 
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Records that were taken out of their batches because a bolt failed on them, as committed."""
+        return [kept.row for kept in self.stores.postgres.dead_letters]
+
+    @property
+    def rejects(self) -> list[RejectedRow]:
+        """Records that do not parse under the spout's declared fields, as committed."""
+        return [kept.row for kept in self.stores.postgres.rejected]
+
     def table(self, name: str) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
-        """Rows of a CountCommitter's table: (count, sum, …) by key."""
+        """Rows of a CountCommitter's table: (count, sum, …) by key. Raises KeyError for a table that no committer of this topology counts into."""
         schema = name if "." in name else f"public.{name}"
         return dict(self.stores.postgres.tables[schema])
 
@@ -221,6 +254,7 @@ class TopologyHarness:
             last_digest=lead.last_digest, last_metadata=lead.last_metadata, committers=topology.committers, config=topology.config,
             last_txid=lead.last_txid, opaque=identity.opaque,
         )  # fmt: skip
+        self._planner = planner
         planner.open(lead.reconciled.plans)
         world = World(
             topology=topology, lead=lead.lead, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=self._watched,
@@ -249,39 +283,6 @@ class TopologyHarness:
             if batch.phase is Phase.PLANNED and batch.last_failure is not None and txid not in held
         )
         return self._state.commit_failures > 0 or any(batch.not_before != float("inf") for batch in again)
-
-
-class _Watched:
-    """An executor that keeps what captures saw."""
-
-    def __init__(self, executor: Executor, reads: Mapping[str, tuple[str, str]]) -> None:
-        self._executor = executor
-        self._reads = reads
-        self.emissions: list[Emission] = []
-        self.edges: dict[int, tuple[EdgeCount, ...]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._executor, name)
-
-    def process(self, wave: Sequence[Assignment]) -> Sequence[Any]:
-        outcomes = self._executor.process(wave)
-        for outcome in outcomes:
-            if isinstance(outcome, Processed):
-                self._keep(outcome)
-        return outcomes
-
-    def _keep(self, outcome: Processed) -> None:
-        self.edges[outcome.attempt.txid] = outcome.edges
-        for result in outcome.results:
-            if result.committer in self._reads:
-                component, stream = self._reads[result.committer]
-                for row in result.rows.to_pylist():
-                    *values, task = row.values()
-                    self.emissions.append(
-                        Emission(
-                            attempt=outcome.attempt, component=component, stream=stream, task=task, values=tuple(values)
-                        )
-                    )
 
 
 def _executor(topology: Topology, session: SparkSession | None) -> Executor:

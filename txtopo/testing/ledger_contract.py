@@ -224,7 +224,7 @@ class MirrorContract:
         """A failed attempt of an immutable plan never brings another plan."""
         driver = lead_on(world)
 
-        with pytest.raises(Halted, match="may not be cut again"):
+        with pytest.raises(InvariantBroken, match="may not be cut again"):
             driver.mirror(driver.plan(1, cut=1))
 
     def test_file_is_input_once(self, world: LedgerWorld) -> None:

@@ -1,0 +1,121 @@
+"""The examples on real Spark, Postgres and ZooKeeper, in one Spark session: their tables are what the tests count in another way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg2
+import pytest
+
+from tests.kit.examples import WORDS, example, initials, lengths, words, write_log, write_message
+from tests.kit.pages import run_page
+from txtopo.app import drive, spark_executor
+from txtopo.cli import main
+from txtopo.config import load_settings
+from txtopo.topology.components import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+Run = Callable[[Topology], None]
+Query = Callable[[str], Sequence[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def run(
+    spark_session: SparkSession, database: str, zookeeper_root: str, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """Runs a topology to the end of its input, as `txtopo run --once` does, in the session that is there."""
+    folder = tmp_path_factory.mktemp("logs")
+    flags = {"dsn": database, "zookeeper": zookeeper_root, "once": True, "quiet": True, "log_folder": folder}
+
+    def to_the_end(topology: Topology) -> None:
+        settings = load_settings(flags, cwd=folder, environment={}, target=None)
+        assert drive(topology, f"{topology.name}.py:topology", settings, spark_executor) == 0
+
+    return to_the_end
+
+
+@pytest.fixture
+def query(database: str) -> Query:
+    """Rows of a statement, seen from outside."""
+
+    def rows(statement: str) -> Sequence[tuple[Any, ...]]:
+        with contextlib.closing(psycopg2.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    return rows
+
+
+def test_word_count_and_its_audit(
+    run: Run, query: Query, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Word count with tuple bolts over real text: the table, and the ledger as the audit sees it."""
+    run(example(monkeypatch, "word_count"))
+
+    assert dict(query("SELECT word, n FROM words")) == words()
+    assert query("SELECT txid, state, attempt FROM txtopo.ledger WHERE txid > 0 ORDER BY txid") == [
+        (txid, "applied", 0) for txid in (1, 2, 3)
+    ]
+    monkeypatch.setenv("TXTOPO_DSN", database)
+    assert main(["audit", "word_count", "--json"]) in (0, 3), capsys.readouterr().out
+
+
+def test_global_count(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TT-09 (ii): global count 19, written by code of one's own; words by a second committer."""
+    run(example(monkeypatch, "global_count"))
+
+    assert query("SELECT id, n FROM global_count") == [(1, 19)]
+    assert dict(query("SELECT word, n FROM global_words")) == WORDS
+
+
+def test_diamond(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways that meet, a named stream and two committers."""
+    run(example(monkeypatch, "diamond"))
+
+    assert {(seen, length): n for seen, length, n in query("SELECT seen, length, words FROM word_lengths")} == lengths()
+    assert dict(query("SELECT initial, words FROM word_initials")) == initials()
+
+
+def test_partitioned(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Logs that have grown and a log that is new between two runs: only what is new is counted."""
+    write_log(tmp_path, 0, "INFO started", "WARN disk is full")
+    run(example(monkeypatch, "partitioned", LOGS_FOLDER=tmp_path))
+    write_log(tmp_path, 0, "INFO still here")
+    write_log(tmp_path, 1, *["INFO new"] * 1001)
+
+    run(example(monkeypatch, "partitioned", LOGS_FOLDER=tmp_path))
+
+    assert sorted(query("SELECT service, level, lines FROM log_levels")) == [
+        ("service 0", "INFO", 2),
+        ("service 0", "WARN", 1),
+        ("service 1", "INFO", 1001),
+    ]
+    assert query("SELECT read FROM txtopo.ledger WHERE txid > 0 ORDER BY txid") == [(2,), (1001,), (1,)]
+
+
+def test_reliable(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Messages are acked once committed; one that comes again under its id counts once, by the user's own table in the batch's database transaction."""
+    for name, text in [("1", "hello"), ("2", "bye"), ("3", "hello")]:
+        write_message(tmp_path, name, text)
+    run(example(monkeypatch, "reliable", QUEUE_FOLDER=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    write_message(tmp_path, "3", "hello")
+    write_message(tmp_path, "4", "hello")
+
+    run(example(monkeypatch, "reliable", QUEUE_FOLDER=tmp_path))
+
+    assert dict(query("SELECT text, n FROM message_texts")) == {"hello": 3, "bye": 1}
+    assert sorted(query("SELECT id FROM message_seen")) == [("1.msg",), ("2.msg",), ("3.msg",), ("4.msg",)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_blocks_of_the_page_of_bolts_that_need_spark(spark_session: SparkSession) -> None:
+    """docs/bolts.md: every block runs and prints what stands below it, also where it needs a session."""
+    for block, printed in run_page("bolts.md", spark=spark_session):
+        assert printed == (block.shown or ""), f"docs/bolts.md:{block.line}"
