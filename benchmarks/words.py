@@ -181,7 +181,7 @@ def measured(spark: Any, case: Case, files: Sequence[str], words: int) -> dict[s
     """Best of some runs, each beside a run of the bare program."""
     from txtopo.spark.executor import SparkExecutor
 
-    executor = SparkExecutor(topology_of(case, files), b"bench", session=spark)
+    executor = SparkExecutor(topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),))
     executor.start()
     best = {"txtopo": float("inf"), "bare": float("inf")}
     for attempt in range(RUNS):

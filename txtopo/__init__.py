@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txtopo.committers.counting import CountCommitter
+    from txtopo.committers.seen import NewIds
     from txtopo.core.values import TransactionAttempt
     from txtopo.errors import Fenced, Halted, TxtopoError
     from txtopo.spouts.files import FileSpout
@@ -24,6 +25,7 @@ _HOMES = {
     "FileSpout": "txtopo.spouts.files",
     "Grouping": "txtopo.topology.specs",
     "Halted": "txtopo.errors",
+    "NewIds": "txtopo.committers.seen",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
     "TransactionAttempt": "txtopo.core.values",
@@ -38,6 +40,7 @@ __all__ = [
     "FileSpout",
     "Grouping",
     "Halted",
+    "NewIds",
     "Topology",
     "TopologyBuilder",
     "TransactionAttempt",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
 from txtopo.topology.batching_bolt import BatchingBolt, is_tick
+from txtopo.topology.bloom import BloomFilter, DropRepeated
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import (
     ArrowBolt,
@@ -31,9 +32,11 @@ __all__ = [
     "BatchCommitter",
     "BatchOutputCollector",
     "BatchingBolt",
+    "BloomFilter",
     "CommitCollector",
     "CommitTransaction",
     "CustomStreamGrouping",
+    "DropRepeated",
     "FailedException",
     "OutputCollector",
     "ReportedFailedException",

@@ -115,7 +115,37 @@ def test_reliable(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_of_the_page_of_bolts_that_need_spark(spark_session: SparkSession) -> None:
-    """docs/bolts.md: every block runs and prints what stands below it, also where it needs a session."""
-    for block, printed in run_page("bolts.md", spark=spark_session):
+def test_blocks_of_the_page_of_bolts_that_need_spark_or_postgres(
+    spark_session: SparkSession, run: Run, query: Query, database: str
+) -> None:
+    """docs/bolts.md: every block runs and prints what stands below it, also where it needs a session; its committers write to real tables."""
+    names: dict[str, Any] = {"spark": spark_session}
+    for block, printed in run_page("bolts.md", names):
         assert printed == (block.shown or ""), f"docs/bolts.md:{block.line}"
+    with contextlib.closing(psycopg2.connect(database)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE word_counts (word text PRIMARY KEY, n bigint NOT NULL)")
+        cursor.execute("CREATE TABLE milestones (word text, n bigint, txid bigint)")
+        cursor.execute("INSERT INTO word_counts VALUES ('what', 9), ('tyger', 7)")
+
+    run(names["milestones"])
+
+    assert query("SELECT word, n, txid FROM milestones") == [("what", 11, 1)]
+    assert query("SELECT word, n FROM word_counts WHERE word IN ('what', 'tyger') ORDER BY n") == [
+        ("tyger", 9),
+        ("what", 12),
+    ]
+
+
+def test_new_ids_of_the_page_of_spouts(run: Run, query: Query, database: str) -> None:
+    """docs/spouts.md: a message that comes again, in its batch or in another one, is kept once, by the user's own table."""
+    names: dict[str, Any] = {}
+    for _ in run_page("spouts.md", names):
+        pass
+    with contextlib.closing(psycopg2.connect(database)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE seen (id bigint PRIMARY KEY)")
+        cursor.execute("CREATE TABLE messages (id bigint, text text)")
+
+    run(names["once"])
+
+    assert query("SELECT id, text FROM messages ORDER BY id") == [(1, "a"), (2, "b"), (3, "c")]
+    assert query("SELECT read FROM txtopo.ledger WHERE txid > 0 ORDER BY txid") == [(3,), (2,)]

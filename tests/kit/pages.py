@@ -46,11 +46,12 @@ def blocks_of(page: str) -> list[Block]:
     return blocks
 
 
-def run_page(page: str, **names: Any) -> Iterator[tuple[Block, str]]:
+def run_page(page: str, namespace: dict[str, Any] | None = None) -> Iterator[tuple[Block, str]]:
     """Run the blocks one after the other in one namespace, and give each with what it printed; those that need Spark only if there is a `spark`."""
-    namespace: dict[str, Any] = {"__name__": "poems", **names}
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = "poems"
     for block in blocks_of(page):
-        if block.needs_spark and "spark" not in names:
+        if block.needs_spark and "spark" not in namespace:
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

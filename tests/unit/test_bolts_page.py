@@ -6,10 +6,13 @@ import ast
 import importlib
 import inspect
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.kit.pages import DOCS, blocks_of, run_page
+from txtopo.cli import main
 from txtopo.core import limits
 from txtopo.topology.bolts import COUNTING_GROUPINGS, REFUSED_GROUPINGS
 from txtopo.topology.components import SpoutKind
@@ -38,6 +41,23 @@ def test_every_block_runs_and_prints_what_the_page_says(page: str) -> None:
         seen += 1
 
     assert seen == sum(not block.needs_spark for block in blocks_of(page)) >= 7
+
+
+def test_the_word_count_of_the_page_is_an_application(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put the blocks above into a file `poems.py`, without the harness: then `txtopo explain poems.py:topology` knows it."""
+    codes = [block.code for block in blocks_of("bolts.md")]
+    steps = codes[: 1 + next(at for at, code in enumerate(codes) if "topology = builder.build()" in code)]
+    (tmp_path / "poems.py").write_text("\n\n".join(steps), encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "poems", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    assert main(["explain", f"{tmp_path}/poems.py:topology"]) == 0
+
+    monkeypatch.delitem(sys.modules, "poems")
+    assert "waves      yes" in capsys.readouterr().out
+    assert len(steps) == 4
 
 
 def test_one_block_needs_spark_and_is_run_by_the_integration_test() -> None:

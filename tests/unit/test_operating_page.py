@@ -137,7 +137,8 @@ SAYINGS = [
     "the chroot is gone; was ZooKeeper wiped?", "Postgres was restored to an earlier time, or this is another database",
     "ZooKeeper belongs to the Postgres cluster", "but Postgres does not", "is not a batch", "removed by hand or restored in part",
     "planned differently in ZooKeeper and in Postgres", "Spark lost a part of the job", "the Spark driver JVM is gone", "not compared, by design",
-    "keeps no contributions",
+    "keeps no contributions", "were never acked to the end", "did not report how many tuples it sent", "tuples were sent and",
+    "ran twice with different outcomes",
 ]  # fmt: skip
 CODE = "\n".join(
     path.read_text(encoding="utf-8")

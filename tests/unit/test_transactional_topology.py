@@ -1,9 +1,10 @@
-"""STORM.md's integration run of a transactional topology (TT-01 to TT-07), phase by phase, on the harness; and opaque spouts and counts to the end (TT-09)."""
+"""STORM.md's integration run of a transactional topology (TT-01 to TT-07), phase by phase, on the harness; and of one with an opaque spout (TT-09 (i))."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from txtopo.bolts import (
     Tuple,
 )
 from txtopo.core.values import TransactionAttempt
+from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
 from txtopo.testing.harness import TopologyHarness
 from txtopo.topology.components import Topology
@@ -42,10 +44,11 @@ class Partitions(PartitionedTransactionalSpout):
     def next_range(self, partition: int, last: Any) -> Any:
         start = last["end"] if last else 0
         end = min(start + 2, len(SOURCE[partition]))
-        return {"start": start, "end": end} if end > start else NOTHING
+        # The tuples are in the metadata, so that tasks in other processes emit what is in this test's hands.
+        return {"end": end, "tuples": SOURCE[partition][start:end]} if end > start else NOTHING
 
     def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterator[Any]:
-        yield from SOURCE[partition][metadata["start"] : metadata["end"]]
+        yield from metadata["tuples"]
 
 
 class Identity(BasicBolt):
@@ -114,6 +117,13 @@ class CommittedGlobalCount(BatchCommitter):
         collector.emit((len(rows),))
 
 
+class CommittedSink(BatchCommitter):
+    """Reads what was told, and keeps nothing."""
+
+    def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
+        pass
+
+
 class CommittedKeyedCount(BatchCommitter):
     """Tuples of a key in a batch, told in the commit phase."""
 
@@ -144,16 +154,23 @@ def topology() -> Topology:
     return builder.build()
 
 
-@pytest.fixture
-def run() -> Iterator[TopologyHarness]:
+@contextmanager
+def started(**settings: Any) -> Iterator[TopologyHarness]:
     """The run at its start, two batches at a time, every phase held."""
     SOURCE[:] = [
         [("dog", 3), ("cat", 4), ("apple", 1), ("dog", 3)],
         [("cat", 1), ("mango", 4)],
         [("happy", 11), ("mango", 2), ("zebra", 1)],
     ]
-    with TopologyHarness(topology(), by_hand=True, once=False, spout_pending_max=2) as harness:
+    with TopologyHarness(topology(), by_hand=True, once=False, spout_pending_max=2, **settings) as harness:
         harness.run()
+        yield harness
+
+
+@pytest.fixture
+def run() -> Iterator[TopologyHarness]:
+    """See `started`."""
+    with started() as harness:
         yield harness
 
 
@@ -163,6 +180,11 @@ def words(harness: TopologyHarness, component: str, txid: int) -> dict[str, int]
 
 def test_the_run_of_storms_transactional_topology(run: TopologyHarness) -> None:
     """TT-01 to TT-07: one continuing run; commits go strictly in order, processing does not wait for them, empty batches run and commit."""
+    play(run)
+
+
+def play(run: TopologyHarness) -> None:
+    """The run, step by step."""
     # TT-01: both batches process; no committer has told anything.
     assert words(run, "sum", 1) == {"dog": 3, "cat": 5, "mango": 6, "happy": 11}
     assert words(run, "sum", 2) == {"apple": 1, "dog": 3, "zebra": 1}
@@ -230,3 +252,66 @@ def test_a_refused_commit_is_done_again_with_the_same_results(run: TopologyHarne
 
     assert [(batch.txid, batch.attempt) for batch in run.batches] == [(1, 0)]
     assert run.values("gcommit", txid=1) == [(6,)]
+
+class OpaqueWords(OpaquePartitionedTransactionalSpout, Partitions):
+    """Partitions that are cut anew for each attempt."""
+
+    outputs = ["word string"]
+    empty_batches = False
+
+    def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterator[Any]:
+        for word, _ in super().emit_partition_batch(attempt, partition, metadata):
+            yield (word,)
+
+
+def opaque_topology() -> Topology:
+    """The topology of Storm's test-opaque-transactional-topology."""
+    builder = TopologyBuilder("opaque")
+    builder.set_spout("spout", OpaqueWords())
+    builder.set_committer_bolt("count", CommittedKeyedCount(), parallelism_hint=2).fields_grouping("spout", ["word"])
+    builder.set_committer_bolt("sink", CommittedSink()).global_grouping("count")
+    return builder.build()
+
+
+@pytest.fixture
+def opaque_run() -> Iterator[TopologyHarness]:
+    """An opaque run at its start, two batches at a time, every phase held."""
+    SOURCE[:] = [[(word, 1) for word in ("dog", "cat", "apple", "dog")]]
+    with TopologyHarness(opaque_topology(), by_hand=True, spout_pending_max=2) as harness:
+        harness.run()
+        yield harness
+
+
+def test_the_run_of_storms_opaque_topology(opaque_run: TopologyHarness) -> None:
+    """TT-09 (i): p0 dog cat apple dog, take 2: nothing before commit; {1: dog 1, cat 1}, then {2: apple 1, dog 1}."""
+    run = opaque_run
+    assert run.values("spout") == [("dog",), ("cat",), ("apple",), ("dog",)]
+    assert run.values("count") == []
+
+    run.release_processing(2)
+    assert run.values("count") == [], "only the lowest txid may commit"
+    run.release_processing(1)
+    assert (words(run, "count", 1), run.held_commits) == ({"dog": 1, "cat": 1}, [1])
+    assert run.values("count", txid=2) == []
+
+    run.release_commit(1)
+    assert words(run, "count", 2) == {"apple": 1, "dog": 1}
+    run.release_commit(2)
+    assert [(batch.txid, batch.attempt) for batch in run.batches] == [(1, 0), (2, 0)]
+
+
+def test_an_opaque_batch_that_fails_by_hand_is_cut_again_with_all_behind_it(opaque_run: TopologyHarness) -> None:
+    """CO-03, TT-09: the failed batch and the later one have new attempts of new content: no word is skipped, none is in two."""
+    run = opaque_run
+    SOURCE[0][1:2] = []  # what the broker keeps has changed: one word is gone
+
+    run.fail_processing(1)
+    assert run.held_processing[1] == 1
+    assert run.values("spout", txid=1)[2:] == [("dog",), ("apple",)]
+
+    while run.end is None:
+        run.release_processing(*run.held_processing)
+        run.release_commit(*run.held_commits)
+    assert [(word, n) for word, n in run.values("count")] == [("apple", 1), ("dog", 1), ("dog", 1)]
+    assert [batch.read for batch in run.batches] == [2, 1]
+    assert run.batches[1].attempt > 0, "the finished processing of the later batch was discarded"

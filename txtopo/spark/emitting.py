@@ -17,6 +17,7 @@ from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
 from txtopo.topology.components import Spout, Tally
 from txtopo.tuples.frames import user_frame
+from txtopo.tuples.tracing import restrict
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,18 +161,6 @@ def emitter_order(
         runs.append({"run": name, "spouts": spouts})
     return json.dumps({"together": together, "needed": needed, "runs": runs}, separators=(",", ":"))
 
-
-def restrict(batches: Iterator[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The tuples numbered [start, end) of a part, counted from 0; the part is read no further than to `end`."""
-    number = 0
-    while number < end:
-        batch = next(batches, None)
-        if batch is None:
-            return
-        first, last = max(start - number, 0), min(end - number, batch.num_rows)
-        number += batch.num_rows
-        if first < last:
-            yield batch.slice(first, last - first)
 
 
 def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:

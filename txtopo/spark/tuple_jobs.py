@@ -15,13 +15,14 @@ from txtopo.spark.frame_jobs import TOGETHER_BYTES_MAX
 from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
 from txtopo.spark.shipping import package_version
 from txtopo.spark.tuple_graphs import MAIN, Graphs
-from txtopo.spark.tuple_order import Again, Ordered, TupleOrder
+from txtopo.spark.tuple_order import Ordered, TupleOrder
 from txtopo.spark.tuple_plan import TupleCompiler
-from txtopo.spark.tuple_tracing import Tracing
+from txtopo.spark.tuple_tracing import explained
 from txtopo.spark.tuple_verdict import Verdict
 from txtopo.spark.tuple_work import Seen, TupleWork, seen_of
 from txtopo.tuples.message import Message, RunSpec
 from txtopo.tuples.results import merge
+from txtopo.tuples.tracing import Again
 from txtopo.tuples.wire import decode
 
 
@@ -133,7 +134,7 @@ class TupleJobs:
         if error is not None or failure.kind != "data" or failure.position is not None:
             return Failed(attempt=run.attempt, failure=failure)
         causes = Verdict(self._graphs, seen_of(work), self._context.reports.so_far(run.name)).causes()
-        return Tracing(self, self._context, self._graphs, run, work).explained(failure, causes)
+        return explained(self, self._context, self._graphs, run, work, failure, causes)
 
     def _ordered(self, name: str, work: Work | None, again: Again) -> Ordered:
         spouts = [item.name for item in self._topology.spouts]

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.tuples.message import RunSpec
-
-Excluded = Mapping[str, Mapping[int, frozenset[int]]]
-"""By spout and part: numbers of tuples that are left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """How a run differs from an ordinary one that it follows, inside one call of `process`."""
-
-    traced: bool = False
-    excluded: Excluded = field(default_factory=dict)
-    failures_max: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

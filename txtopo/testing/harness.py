@@ -59,7 +59,7 @@ class TopologyHarness:
     """A leader of `topology` on memory stores, in simulated time: the real planner, machine, counting and commit (Storm's testing harness).
 
     `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held when it is done, until the
-    test releases or fails it. Give a `session` to run the processing phase on Spark: results are the same. Batches run one by one unless
+    test releases or fails it; `spout_pending_max=` says how many batches at once. Give a `session` to run the processing phase on Spark: results are the same. Batches run one by one unless
     `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in `Rules`.
 
     What components emit is seen by hidden committers, which make any topology one of tuples. `capture=False` runs it just as it is: then DataFrame bolts
@@ -92,7 +92,9 @@ class TopologyHarness:
         self._topology, self._reads = with_captures(topology, self._token) if capture else (topology, {})
         self._watched = Watched(_executor(self._topology, session), self._reads)
         self._dead_letter_max = dead_letter_max
-        self._rules = Rules(**{"workers": 2, **({} if waves else {"wave_bytes_max": 0}), **rules})
+        # Whatever may be pending can be held at once.
+        workers = max(2, rules.get("spout_pending_max", 2)) if by_hand else 2
+        self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **rules})
         self._once = once
         self._lanes = HandLanes(self.stores.clock, self._retries_due, works_max)
         self._lanes.inbox.holds = by_hand

@@ -190,6 +190,7 @@ class InProcessExecutor:
             self._check(run)
             run.progress += 1
             yield batch
+        run.progress += 1
 
     def _check(self, run: _Run) -> None:
         if run.cancelled.is_set():

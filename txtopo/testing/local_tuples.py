@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import Tally, Topology
 from txtopo.tuples.acking import AckOutcome, ack_failure
 from txtopo.tuples.engine import Engine
-from txtopo.tuples.graph import build_graph
+from txtopo.tuples.graph import build_graph, root_place
 from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
 from txtopo.tuples.results import merge
 from txtopo.tuples.tracing import Again, Tracing
@@ -65,7 +66,8 @@ class LocalTuples:
 
         outcome, causes = run(Again())
         if isinstance(outcome, Failed) and outcome.failure.kind == "data":
-            outcome = Tracing(self._graph, assignment, parts, run).explained(outcome.failure, causes)
+            place_of = partial(root_place, self._graph)
+            outcome = Tracing(self._topology, place_of, assignment, parts, run).explained(outcome.failure, causes)
         if isinstance(outcome, Processed):
             return replace(outcome, spans={"processing": time.monotonic() - began})
         return outcome
@@ -92,6 +94,7 @@ class LocalTuples:
             return emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))
 
         engine = Engine(self._graph, failures_max=again.failures_max)
+
         def report(task: TaskReport) -> None:
             rejects = tuple(replace(row, spout=task.component) for row in task.rejects)
             ran.reports.append(replace(task, rejects=rejects))

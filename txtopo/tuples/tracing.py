@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo.core.values import DeadLetter, Failed, Failure, Outcome, Processed
 from txtopo.ports import Assignment
-from txtopo.topology.components import Tally
+from txtopo.topology.components import Tally, Topology
 from txtopo.tuples.frames import one_line
-from txtopo.tuples.graph import TaskGraph, root_place
 from txtopo.tuples.message import TupleFailure
 
 if TYPE_CHECKING:
@@ -46,14 +45,19 @@ class Tracing:
     """Looks into one failed run, by running the batch again."""
 
     def __init__(
-        self, graph: TaskGraph, assignment: Assignment, parts: Mapping[str, Sequence[Mapping[str, Any]]], rerun: Rerun
+        self,
+        topology: Topology,
+        place_of: Callable[[int], tuple[str, int, int]],
+        assignment: Assignment,
+        parts: Mapping[str, Sequence[Mapping[str, Any]]],
+        rerun: Rerun,
     ) -> None:
-        """`parts` are those of each spout, in their order."""
-        self._graph = graph
+        """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order."""
+        self._place_of = place_of
         self._assignment = assignment
         self._parts = parts
         self._rerun = rerun
-        self._spouts = {item.name: item.spout for item in graph.topology.spouts}
+        self._spouts = {item.name: item.spout for item in topology.spouts}
 
     def explained(self, failure: Failure, causes: Sequence[TupleFailure]) -> Outcome:
         """The failure with the tuple behind it, or the batch without its dead letters. `causes` are the failures that the run told of.
@@ -72,7 +76,8 @@ class Tracing:
 
     def _named(self, told: TupleFailure) -> Failure:
         """The failure with its place in the source, having traced every tuple where the first run does not tell."""
-        if not told.roots:
+        # A failure without a traceback is none of user code: tuples that got lost, say. Another run would only tell of itself.
+        if not told.roots and told.failure.detail is not None:
             _, causes = self._rerun(Again(traced=True))
             told = next((cause for cause in causes if cause.roots), told)
         if not told.roots:
@@ -91,6 +96,8 @@ class Tracing:
             if any(cause.failure.kind != "data" for cause in causes):
                 return self._failed(failure)
             found = {self._place(root): cause.failure for cause in causes for root in cause.roots}
+            if any(not self._parts.get(place.spout) for place in found):
+                return self._failed(failure)  # rows of a DataFrame are no records of a source
             known = not causes or all(cause.roots for cause in causes)
             out |= {place: why for place, why in found.items() if place not in out}
             if len(out) > most:
@@ -99,9 +106,12 @@ class Tracing:
                 return self._failed(failure)
             # One run with every tuple traced tells of all that it fails on; then one without them.
             traced = not known
-            again = Again(traced=traced, excluded=_excluded(out), failures_max=most - len(out) + 2)
+            again = Again(traced=traced, excluded=_excluded(out), failures_max=most + 1)
             outcome, causes = self._rerun(again)
             if isinstance(outcome, Processed):
+                if not out:
+                    # What went away by itself is no dead letter: the attempt fails, and the next one has its say.
+                    return self._failed(failure)
                 letters = tuple(self._dead_letter(place, out[place]) for place in sorted(out))
                 return replace(outcome, dead_letters=letters)
             failure = outcome.failure
@@ -109,7 +119,7 @@ class Tracing:
                 return outcome
 
     def _place(self, root: int) -> Place:
-        return Place(*root_place(self._graph, root))
+        return Place(*self._place_of(root))
 
     def _located(self, place: Place) -> tuple[str, str]:
         """Where a source tuple stands, and what stands there: the record, or its values as JSON."""
