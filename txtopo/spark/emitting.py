@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
-from txtopo.core.values import Failure
+from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
@@ -74,7 +74,7 @@ class Emitter:
         self, order: Mapping[str, Any], run: int, part: int, given: Iterator[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """One part of one run: what its spout reads, or what is `given`."""
-        tally = Tally()
+        tally = Tally(attempt=TransactionAttempt(*order["runs"][run]["attempt"]))
         failure: Failure | None = None
         found = order["runs"][run]["spouts"][self.name]
         needed, only = order["needed"].get(self.name), found.get("only")
@@ -158,9 +158,9 @@ def emitter_order(
         }
         for spout, ranges in (only or {}).items():
             spouts[spout]["only"] = ranges
-        runs.append({"run": name, "spouts": spouts})
+        attempt = work.assignment.attempt
+        runs.append({"run": name, "attempt": [attempt.txid, attempt.attempt], "spouts": spouts})
     return json.dumps({"together": together, "needed": needed, "runs": runs}, separators=(",", ":"))
-
 
 
 def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
