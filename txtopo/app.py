@@ -292,7 +292,7 @@ class Driver:
             )  # fmt: skip
             state = first_state(
                 replace(rules_of(self.settings, session.session_s), opaque=is_opaque(self.topology)), self.topology.name, leadership.last_txid, now=clock.monotonic(), plans=reconciled.plans,
-                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, cut=self.cut,
+                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, cut=self.cut,
                 one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
                 last_digest=leadership.last_digest,
             )  # fmt: skip

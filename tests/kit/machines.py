@@ -63,13 +63,15 @@ class Hand:
         suspects: dict[int, int] | None = None,
         next_attempts: dict[int, int] | None = None,
         cut: bool = True,
+        suspects_once: frozenset[int] = frozenset(),
         **rules: Any,
     ) -> None:
         self.now = 1000.0
         settings = Rules(**{"wave_bytes_max": 0, **rules})  # one batch a worker, unless a test is about waves
         self.state: State = first_state(
-            settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut
-        )
+            settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut,
+            suspects_once=suspects_once,
+        )  # fmt: skip
         self.actions: list[Action] = []
         self.everything: list[Action] = []
 

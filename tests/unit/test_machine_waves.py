@@ -173,6 +173,40 @@ class TestSharing:
 
         assert waves(hand) == [[1]]
 
+    def test_suspects_of_one_death_run_in_a_wave_of_their_like_with_nothing_beside_it(self) -> None:
+        """What a driver's death leaves behind by the hundred need not run one by one."""
+        hand = Hand(
+            plans=chain(1, 6), suspects={1: 0, 2: 0, 3: 1, 4: 0}, suspects_once=frozenset({1, 2, 4}), workers=3, wave_bytes_max=LARGE,
+        )  # fmt: skip
+        hand.tick()
+
+        (process,) = hand.of(Process)
+
+        assert (waves(hand), process.alone) == ([[1, 2, 4]], False)
+        assert [hand.state.batches[txid].runs_alone for txid in (1, 2, 4)] == [0, 0, 0]
+
+    def test_a_suspect_whose_wave_ends_without_a_verdict_too_runs_alone(self) -> None:
+        """So that the one that ends its process is found, after one wave more."""
+        hand = Hand(
+            plans=chain(1, 2), suspects={1: 0, 2: 0}, suspects_once=frozenset({1, 2}), workers=3, wave_bytes_max=LARGE
+        )
+        hand.tick()
+        for txid in (1, 2):
+            hand.fail(txid, 0, "suspect")
+        hand.tick(60)
+
+        (process,) = hand.of(Process)
+
+        assert (waves(hand), process.alone) == ([[1]], True)
+
+    def test_a_suspect_of_one_death_that_has_no_like_runs_alone_and_counts_it(self) -> None:
+        hand = Hand(plans=chain(1, 3), suspects={1: 0}, suspects_once=frozenset({1}), workers=3, wave_bytes_max=LARGE)
+
+        hand.tick()
+
+        (process,) = hand.of(Process)
+        assert (waves(hand), process.alone, hand.state.batches[1].runs_alone) == ([[1]], True, 1)
+
     def test_a_suspect_runs_alone_with_nothing_beside_it(self) -> None:
         hand = planned(3, workers=2, wave_txids_max=3)
         for txid in (1, 2, 3):

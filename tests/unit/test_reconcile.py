@@ -95,6 +95,15 @@ def test_attempts_without_an_end_make_suspects_and_count_their_runs_alone() -> N
     assert reconcile(stores(attempts=attempts)).suspects == {3: 1}
 
 
+def test_suspects_of_one_end_that_they_shared_are_told_apart() -> None:
+    """One attempt without an end beside others is what a driver's death leaves; two of them, or one alone, say more."""
+    once = [record(3, 0)]
+
+    assert reconcile(stores(attempts=once)).suspects_once == {3}
+    assert reconcile(stores(attempts=[*once, record(3, 1)])).suspects_once == frozenset()
+    assert reconcile(stores(attempts=[record(3, 0, alone=True)])).suspects_once == frozenset()
+
+
 @pytest.mark.parametrize(
     "data",
     [

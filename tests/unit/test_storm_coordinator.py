@@ -137,6 +137,23 @@ def test_the_store_keeps_the_counter_and_the_metadata_of_what_is_not_committed(o
 
     assert co_01(opaque).committed_txids[0] == 0  # Storm's null
     assert co_05(opaque).committed_txids[-1] == 1
+    assert co_08(opaque).committed_txids[-1] == 2
+
+
+@both
+def test_after_the_whole_run_the_store_is_at_the_third_batch(opaque: bool) -> None:
+    """CO-10, CO-11: after CO-10 currtx is 4 (here the mark of what is committed is 3) and metadata is there up to 7; attempts of 4 to 7 alone."""
+    storm, _ = co_09(opaque)
+    storm.ack(3)
+    if opaque:
+        storm.ack(4)
+    assert storm.ack_commit(3)[-1] == "batch 7:0 12"
+
+    store = storm.store
+    assert store.mark == 3
+    assert set(store.attempts) == {4, 5, 6, 7}
+    assert set(store.cuts if opaque else store.plans) == set(range(1, 8))
+    assert storm.active[-1] == "7:0"
 
 
 @both

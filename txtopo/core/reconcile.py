@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,8 @@ class Reconciled:
     """First attempt id that was never used, by txid; also of txids whose plan is gone and that will be planned anew."""
     suspects: Mapping[int, int]
     """Txids with an attempt that ended without a verdict -> how often they ran alone."""
+    suspects_once: frozenset[int] = frozenset()
+    """Those of them of which that is known once, beside others: what a driver's death leaves behind by the hundred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +56,14 @@ def reconcile(stores: Stores) -> Reconciled:
     }
     plans, restore = _pinned(stores, mirrored) if stores.opaque else _uncommitted(stores, mirrored)
     _check_chain(stores, plans)
+    planned = None if stores.opaque else {plan.txid for plan in plans}
     return Reconciled(
         plans=tuple(plans),
         restore=tuple(restore),
         mirrored_txid=max(mirrored, default=stores.last_txid),
         next_attempts=_next_attempts(plans, stores),
-        suspects=_suspects(stores.attempts, None if stores.opaque else {plan.txid for plan in plans}),
+        suspects=_suspects(stores.attempts, planned),
+        suspects_once=_suspects_once(stores.attempts, planned),
     )
 
 
@@ -174,10 +179,17 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
     return {**fresh, **{txid: attempt + 1 for txid, attempt in highest.items() if txid > stores.last_txid}}
 
 
-def _suspects(attempts: Iterable[AttemptRecord], planned: set[int] | None) -> dict[int, int]:
+def _suspects(attempts: Sequence[AttemptRecord], planned: set[int] | None) -> dict[int, int]:
     """Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was running when its driver died. Alone runs count, so that a bolt that ends its process is found."""
     suspects: dict[int, int] = {}
     for record in attempts:
         if record.state == "begun" and (planned is None or record.attempt.txid in planned):
             suspects[record.attempt.txid] = suspects.get(record.attempt.txid, 0) + record.alone
     return suspects
+
+
+def _suspects_once(attempts: Sequence[AttemptRecord], planned: set[int] | None) -> frozenset[int]:
+    """Suspects with one attempt without an end, which did not run alone."""
+    suspects = _suspects(attempts, planned)
+    begun = Counter(record.attempt.txid for record in attempts if record.state == "begun")
+    return frozenset(txid for txid, alone in suspects.items() if alone == 0 and begun[txid] == 1)

@@ -162,7 +162,7 @@ def _mirror_lowest(state: State) -> Step:
 
 
 def _process(state: State, now: float) -> Step:
-    """Fill idle workers with waves of planned batches, lowest txid first. A suspect runs with nothing beside it."""
+    """Fill idle workers with waves of planned batches, lowest txid first. Suspects run with nothing beside them: alone, or the first time with their like."""
     actions: list[Action] = []
     while (txid := _next_to_process(state, now)) is not None:
         first = state.batches[txid]
@@ -170,14 +170,16 @@ def _process(state: State, now: float) -> Step:
         attempts = []
         for batch in wave:
             attempt = batch.transaction_attempt
-            runs_alone = batch.runs_alone + batch.suspect
+            runs_alone = batch.runs_alone + (batch.suspect and len(wave) == 1)
             started = replace(
-                batch, phase=Phase.PROCESSING, progress=0, progress_at=now, runs_alone=runs_alone,
+                batch, phase=Phase.PROCESSING, progress=0, progress_at=now, runs_alone=runs_alone, once=False,
                 wave=first.transaction_attempt, in_wave=len(wave) > 1,
             )  # fmt: skip
             state = replace(state.with_batch(started), running=state.running | {attempt})
             attempts.append((attempt, batch.plan))
-        actions.append(Process(attempts=tuple(attempts), alone=first.suspect, dead_letter=first.dead_letter))
+        actions.append(
+            Process(attempts=tuple(attempts), alone=first.suspect and len(wave) == 1, dead_letter=first.dead_letter)
+        )
     return state, actions
 
 
@@ -185,15 +187,17 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
     """The batches that one worker takes at once: no more than leaves work for the other idle workers, and nothing waits to fill a wave."""
     first = state.batches[first_txid]
     rules = state.rules
-    if state.one_by_one is not None or not rules.wave_bytes_max or not first.may_share:
+    if state.one_by_one is not None or not rules.wave_bytes_max or not (first.may_share or first.once):
         return [first]
     upto = state.next_txid if state.halting is None else state.halting.txid
     ready = [
         batch
         for txid in range(first_txid, upto)
-        if (batch := state.batches[txid]).phase is Phase.PLANNED and batch.may_share and now >= batch.not_before
+        if (batch := state.batches[txid]).phase is Phase.PLANNED
+        and now >= batch.not_before
+        and (batch.once if first.once else batch.may_share)
     ]
-    idle = rules.workers - _waves(state)
+    idle = 1 if first.once else rules.workers - _waves(state)
     count = min(-(-len(ready) // idle), _wave_txids_max(state))
     wave, size = [first], first.source_bytes
     for batch in ready[1:count]:

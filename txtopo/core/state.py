@@ -56,6 +56,7 @@ class Carried:
     data_failures: int = 0
     other_failures: int = 0
     suspect: bool = False
+    once: bool = False
     runs_alone: int = 0
     dead_letter: bool = False
     not_before: float = 0.0
@@ -77,6 +78,9 @@ class Batch:
     """Infrastructure failures and stores away; they only lengthen the backoff."""
     suspect: bool = False
     """An earlier attempt ended without a verdict: the next one runs alone."""
+    once: bool = False
+    """Of a suspect: it shared that end, the driver's, with others, and only once. Its next attempt may share a wave with its like, with nothing beside
+    it; whatever ends that one without a verdict, the one after it runs alone."""
     runs_alone: int = 0
     dead_letter: bool = False
     """Its attempts are used up: from now on records that a bolt fails on are taken out."""
@@ -248,11 +252,12 @@ def first_state(
     rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
     next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
     one_by_one: str | None = None, sizes: Mapping[int, int] | None = None, last_digest: bytes | None = None,
+    suspects_once: frozenset[int] = frozenset(),
 ) -> State:  # fmt: skip
     """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
 
     `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt ended without a
-    verdict to the number of times they ran alone. In an opaque topology the plans are those that are pinned; what else was planned once is cut
+    verdict to the number of times they ran alone; `suspects_once` are those that shared such an end, once. In an opaque topology the plans are those that are pinned; what else was planned once is cut
     again, also without `cut`.
     """
     attempts = next_attempts or {}
@@ -263,6 +268,7 @@ def first_state(
             plan=plan,
             attempt=attempts.get(plan.txid, 0),
             suspect=plan.txid in alone,
+            once=plan.txid in suspects_once,
             runs_alone=alone.get(plan.txid, 0),
             source_bytes=(sizes or {}).get(plan.txid, 0),
             pinned=rules.opaque,
@@ -270,7 +276,11 @@ def first_state(
         for plan in plans
     }
     unplanned = {txid: attempt for txid, attempt in attempts.items() if txid not in planned}
-    carried = {txid: Carried(suspect=True, runs_alone=runs) for txid, runs in alone.items() if txid not in planned}
+    carried = {
+        txid: Carried(suspect=True, once=txid in suspects_once, runs_alone=runs)
+        for txid, runs in alone.items()
+        if txid not in planned
+    }
     cut_upto = max([last_txid + len(plans), *unplanned]) if rules.opaque and not cut else None
     return State(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),

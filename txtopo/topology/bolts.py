@@ -19,6 +19,8 @@ TASKS_MAX = 4096
 """Tasks of one component: every task reports to every task behind it."""
 COUNTING_GROUPINGS = ("fields", "shuffle", "none", "local_or_shuffle", "local_first", "load_aware", "global")
 """What a committer that counts takes; global only where it gets tuples."""
+CALLED = ("prepare", "execute", "process_batch", "finish_batch", "commit", "cleanup")
+"""Methods of a user's bolts whose return value is not looked at, or is a number."""
 REFUSED_GROUPINGS = {
     "global": "its rows are counted in parallel and meet at the commit, so one task for all would only be slower; use shuffle_grouping",
     "all": "every task would get every row and count it again; use shuffle_grouping",
@@ -58,6 +60,7 @@ def check_committer(name: str, bolt: object) -> CommitterBolt:
         raise TopologyError(f"committer bolt {name!r}: effects={bolt.effects!r} is none of {', '.join(EFFECTS)}")
     if isinstance(bolt, BatchCommitter):
         check_config(f"committer bolt {name!r}", bolt.config)
+        _check_code_runs(f"committer bolt {name!r}", bolt)
     return bolt
 
 
@@ -68,7 +71,23 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
             f"bolt {name!r}: {type(bolt).__name__} is a TupleBolt of no kind: derive it from BasicBolt, RichBolt, BatchBolt or ArrowBolt"
         )
     check_config(f"bolt {name!r}", bolt.config)
+    _check_code_runs(f"bolt {name!r}", bolt)
     return bolt
+
+
+def _check_code_runs(who: str, bolt: object) -> None:
+    """Calling a generator or a coroutine runs none of its code: every tuple would be gone without a word."""
+    for name in CALLED:
+        method = getattr(bolt, name, None)
+        if inspect.isgeneratorfunction(method):
+            what = "a generator, since it has a `yield`"
+        elif inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            what = "a coroutine, which nobody awaits"
+        else:
+            continue
+        raise TopologyTypeError(
+            f"{who}: {type(bolt).__name__}.{name} is {what}: its code would never run; write a plain function that emits with the collector"
+        )
 
 
 def check_function(name: str, function: object, rows: str) -> Callable[..., Any]:

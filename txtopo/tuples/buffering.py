@@ -115,6 +115,11 @@ class Buffers:
         for buffer in self.by_stream.values():
             self.flush(buffer, roots)
 
+    @property
+    def rows(self) -> int:
+        """How many rows were emitted and not sent."""
+        return sum(len(buffer.first) for buffer in self.by_stream.values())
+
     def drop(self) -> None:
         """Forget everything: the attempt failed."""
         for buffer in self.by_stream.values():

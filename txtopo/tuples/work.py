@@ -73,10 +73,17 @@ class BoltWork(Work):
         """After errors too; an error of its own is a failure like any other."""
         bolt, self.bolt = self.bolt, None
         if isinstance(bolt, TupleBolt):
+            unsent = self.buffers.rows
             try:
                 bolt.cleanup()
             except CAUGHT as error:
                 self.setting.fail(error)
+                self.stop()
+            if not self.stopped and self.buffers.rows > unsent:
+                # Everything was sent before: these would be gone, counted by nobody.
+                self.setting.problem(
+                    f"{type(bolt).__name__} emitted in cleanup, when its batch was over: emit in finish_batch"
+                )
                 self.stop()
 
     def flush(self) -> None:
