@@ -20,7 +20,7 @@ from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
 from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples.aggregating import Aggregator, Overflow
-from txtopo.tuples.graph import task_ids
+from txtopo.tuples.graph import edge_name, task_ids
 
 
 def in_turn(committers: Sequence[CommitterComponent]) -> tuple[CommitterComponent, ...]:
@@ -29,17 +29,12 @@ def in_turn(committers: Sequence[CommitterComponent]) -> tuple[CommitterComponen
     left = list(committers)
     while left:
         waiting = {one.name for one in left}
-        ready = next((one for one in left if not any(item.source in waiting for item in inputs_of(one))), None)
+        ready = next((one for one in left if not any(item.source in waiting for item in one.inputs)), None)
         if ready is None:
             broken(f"committers {', '.join(sorted(waiting))} read each other")
         left.remove(ready)
         ordered.append(ready)
     return tuple(ordered)
-
-
-def inputs_of(component: CommitterComponent) -> tuple[Subscription, ...]:
-    """All its inputs."""
-    return component.inputs or (component.input,)
 
 
 class Emitted:
@@ -96,7 +91,7 @@ class Feeding:
 
     def result(self, component: CommitterComponent, handed: CommitterResult) -> CommitterResult:
         """What its driver half gets: as handed over, or, where it reads a committer, what its executor half makes of all its tuples, here and now."""
-        read = [item for item in inputs_of(component) if item.source in self._applied]
+        read = [item for item in component.inputs if item.source in self._applied]
         if not read:
             return handed
         deferred = sum(table.num_rows for _, _, table in handed.deferred)
@@ -150,12 +145,6 @@ class Feeding:
         except (Exception, SystemExit) as error:
             raise own_failure(name, error) from error
         return rows.table(), received
-
-
-def edge_name(item: Subscription, target: str) -> str:
-    """As `tuples.graph` names edges: `source -> target`, with the stream where it is not the default one."""
-    stream = "" if item.stream == DEFAULT_STREAM else f":{item.stream}"
-    return f"{item.source}{stream} -> {target}"
 
 
 class _Rows:

@@ -154,7 +154,7 @@ def _differences(
     later = []
     for component in topology.committers:
         name, result = component.name, results[component.name]
-        if any(item.source in recorded for item in component.inputs or (component.input,)):
+        if any(item.source in recorded for item in component.inputs):
             later.append(name)
         elif isinstance(component.bolt, BatchCommitter):
             yield from _of_own(connection, component, result, recorded[name])

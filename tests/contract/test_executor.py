@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,25 @@ class TestInProcessExecutorOfTuples(TestInProcessExecutor):
         assert [(edge.edge, edge.sent, edge.received) for edge in self.one(tmp_path).edges] == [
             (f"{SPOUT} -> passing", 2, 2), (f"passing -> {COMMITTER}", 2, 2),
         ]  # fmt: skip
+
+
+def test_each_committer_counts_what_its_own_spout_emits(tmp_path: Path) -> None:
+    """Several spouts in one topology share the txid; each committer gets the tuples of the component that it reads."""
+    builder = TopologyBuilder("contract")
+    for name, rows in (("sales", "a\nb\n"), ("returns", "a\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.csv").write_text(f"shop\n{rows}")
+        builder.set_spout(name, FileSpout(tmp_path / name, "shop string"))
+        builder.set_committer_bolt(f"of_{name}", CountCommitter(name, ["shop"]), inputs=name)
+    topology = builder.build()
+    metadata = {}
+    for item in topology.spouts:
+        metadata |= plan_batches(replace(topology, spouts=(item,)))[0]
+
+    (outcome,) = InProcessExecutor(topology, CODE_HASH).process(
+        [Assignment(attempt=TransactionAttempt(1, 0), metadata=metadata)]
+    )
+
+    assert isinstance(outcome, Processed)
+    assert {found.committer: found.arrived for found in outcome.results} == {"of_sales": 2, "of_returns": 1}
+    assert outcome.read == 3

@@ -183,7 +183,16 @@ def zoo(*partitions: Sequence[tuple[str | None, int | None]], **settings: Any) -
 
 def streams() -> Sequence[tuple[str, str]]:
     """Everything that is emitted in it."""
-    bolts = ["texts", "split", *(f"by_{name}" for name in (*PLAIN, "fields", "key", "custom")), "direct", "pairs", "doubled", "counted", "told"]
+    bolts = [
+        "texts",
+        "split",
+        *(f"by_{name}" for name in (*PLAIN, "fields", "key", "custom")),
+        "direct",
+        "pairs",
+        "doubled",
+        "counted",
+        "told",
+    ]
     return [*((name, "default") for name in bolts), ("split", "long"), ("split", "named")]
 
 

@@ -76,7 +76,7 @@ def test_a_report_that_is_repeated_is_one_and_one_that_differs_is_a_failure() ->
     assert batch.finish()
 
     batch.report(0, A, 0)
-    assert batch.problem == "split -> count: task 7 reported 1 tuples sent, and then 0: two runs of one task differ"
+    assert batch.shortfall() == "split -> count: task 7 reported 1 tuples sent, and then 0: two runs of one task differ"
 
 
 def test_a_missing_report_is_named() -> None:

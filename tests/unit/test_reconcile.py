@@ -95,13 +95,21 @@ def test_attempts_without_an_end_make_suspects_and_count_their_runs_alone() -> N
     assert reconcile(stores(attempts=attempts)).suspects == {3: 1}
 
 
+def test_a_batch_that_is_mirrored_was_processed_once() -> None:
+    """Only what is processed is mirrored: of such a batch one attempt without an end only waited for its turn, and no more than one."""
+    twice = reconcile(stores(attempts=[record(3, 0), record(3, 1)]))
+
+    assert reconcile(stores(attempts=[record(3, 0)])).suspects == {}
+    assert (twice.suspects, twice.suspects_once) == ({3: 0}, {3})
+
+
 def test_suspects_of_one_end_that_they_shared_are_told_apart() -> None:
     """One attempt without an end beside others is what a driver's death leaves; two of them, or one alone, say more."""
-    once = [record(3, 0)]
+    once = [record(4, 0)]
 
-    assert reconcile(stores(attempts=once)).suspects_once == {3}
-    assert reconcile(stores(attempts=[*once, record(3, 1)])).suspects_once == frozenset()
-    assert reconcile(stores(attempts=[record(3, 0, alone=True)])).suspects_once == frozenset()
+    assert reconcile(stores(attempts=once)).suspects_once == {4}
+    assert reconcile(stores(attempts=[*once, record(4, 1)])).suspects_once == frozenset()
+    assert reconcile(stores(attempts=[record(4, 0, alone=True)])).suspects_once == frozenset()
 
 
 @pytest.mark.parametrize(

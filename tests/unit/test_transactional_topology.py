@@ -175,7 +175,7 @@ def run() -> Iterator[TopologyHarness]:
 
 
 def words(harness: TopologyHarness, component: str, txid: int) -> dict[str, int]:
-    return {word: number for word, number in harness.values(component, txid=txid)}
+    return dict(harness.values(component, txid=txid))
 
 
 def test_the_run_of_storms_transactional_topology(run: TopologyHarness) -> None:
@@ -199,7 +199,9 @@ def play(run: TopologyHarness) -> None:
     assert (len(run.emitted("global")), run.held_commits) == (2, [1])
 
     # TT-03: the source grows by a partition; batch 3 has four, and nothing commits.
-    for partition, more in enumerate([[("a", 1), ("b", 2), ("c", 3)], [("d", 4), ("c", 1)], [("a", 2), ("e", 7), ("c", 11)]]):
+    for partition, more in enumerate(
+        [[("a", 1), ("b", 2), ("c", 3)], [("d", 4), ("c", 1)], [("a", 2), ("e", 7), ("c", 11)]]
+    ):
         SOURCE[partition].extend(more)
     SOURCE.append([("a", 2)])
     run.release_commit(1)
@@ -252,6 +254,7 @@ def test_a_refused_commit_is_done_again_with_the_same_results(run: TopologyHarne
 
     assert [(batch.txid, batch.attempt) for batch in run.batches] == [(1, 0)]
     assert run.values("gcommit", txid=1) == [(6,)]
+
 
 class OpaqueWords(OpaquePartitionedTransactionalSpout, Partitions):
     """Partitions that are cut anew for each attempt."""

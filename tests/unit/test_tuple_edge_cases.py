@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from tests.kit.tuple_runs import Keeping, Ran, RowsSpout, graph_of, ran, run_spec, run_tuples
+from tests.kit.tuple_runs import Keeping, RowsSpout, graph_of, ran, run_spec, run_tuples
 from txtopo.committers.counting import CountCommitter
 from txtopo.errors import TopologyError
 from txtopo.topology.batch_committer import BatchCommitter
@@ -20,7 +19,8 @@ from txtopo.topology.components import Tally, Topology
 from txtopo.topology.streams import Stream, Tuple
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, RichBolt, TupleBolt
 from txtopo.tuples.engine import Engine
-from txtopo.tuples.message import DRIVER, Kind, Message, TaskReport
+from txtopo.tuples.graph import build_graph
+from txtopo.tuples.message import TaskReport
 
 WORD: Sequence[str] = ("word string",)
 
@@ -150,7 +150,10 @@ def test_three_hundred_tasks() -> None:
 
 KEYS: dict[str, tuple[str, Sequence[Any]]] = {
     "text": ("k string", ["é", "e\u0301", "", None, "日本", "🦒", "a\u0000b", "a" * 3000]),
-    "decimal": ("k decimal(38,2)", [Decimal("0.10"), Decimal("-1.00"), None, Decimal("9" * 30 + ".00"), Decimal("0.01")]),
+    "decimal": (
+        "k decimal(38,2)",
+        [Decimal("0.10"), Decimal("-1.00"), None, Decimal("9" * 30 + ".00"), Decimal("0.01")],
+    ),
     "day": ("k date", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None, datetime.date(1970, 1, 1)]),
     "bigint": ("k bigint", [0, -1, 2**63 - 1, -(2**63), None]),
     "double": ("k double", [0.0, 1e308, -1e-308, None, float("inf")]),
@@ -352,6 +355,104 @@ def test_a_collector_that_is_kept_over_attempts_puts_nothing_into_the_next() -> 
     assert second.failure is not None or second.rows("thief_kept") == []
 
 
+class Reusing(BatchBolt):
+    """Emits one list again and again, and changes it in between; speaks already in `prepare`."""
+
+    outputs: ClassVar[Sequence[Any]] = ("word string", "n int")
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector, self.row = collector, ["first", 0]
+        collector.emit(self.row)
+
+    def execute(self, tup: Tuple) -> None:
+        self.row[0] = tup["word"]
+        self.row[1] += 1  # type: ignore[operator]
+        self.collector.emit(self.row)
+
+    def finish_batch(self) -> None:
+        self.row[0] = "last"
+        self.collector.emit(self.row)
+
+
+@pytest.mark.parametrize("acking", ["batch", "tuple"])
+def test_a_row_that_is_changed_after_it_was_emitted_was_emitted_as_it_was(acking: Any) -> None:
+    """An emit is over when it returns; one in `prepare` counts like any other, and belongs to no tuple."""
+    builder = TopologyBuilder("edges", acking=acking)
+    builder.set_spout("words", RowsSpout("word string"))
+    builder.set_bolt("reusing", Reusing()).shuffle_grouping("words")
+
+    seen = run_tuples(kept(builder, "reusing"), words(["a", "b"]))
+
+    assert seen.failure is None
+    assert seen.rows("reusing_kept") == [("first", 0), ("a", 1), ("b", 2), ("last", 2)]
+    assert seen.acks is None or seen.acks.complete
+
+
+class Spoiling(BasicBolt):
+    """Changes the values that it got, as far as it can."""
+
+    outputs: ClassVar[Sequence[Any]] = WORD
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        word = tup["word"]
+        tup.values = ("spoilt",)
+        collector.emit([word])
+
+
+def test_what_a_bolt_does_to_its_tuple_no_other_reader_sees() -> None:
+    """Every reader of a stream has its own tuples."""
+    builder = spouts(words="word string")
+    builder.set_bolt("spoiling", Spoiling(), parallelism_hint=2).all_grouping("words")
+    builder.set_bolt("got", Got(), parallelism_hint=2).all_grouping("words")
+
+    seen = run_tuples(kept(builder, "spoiling", "got"), words(["a", "b"]))
+
+    assert sorted(seen.rows("spoiling_kept")) == [("a",), ("a",), ("b",), ("b",)]
+    assert seen.rows("got_kept") == [(0, "a b"), (1, "a b")]
+
+
+class Sink(Pass):
+    """Emits nothing and fails on `bad`."""
+
+    outputs: ClassVar[Sequence[Any]] = ()
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if tup["word"] == "bad":
+            raise LookupError("a sink too")
+
+
+def test_a_bolt_that_nobody_reads_fails_the_batch_like_any_other() -> None:
+    """A bolt without outputs runs in every attempt: its failure is one of the batch."""
+    builder = spouts(words="word string")
+    builder.set_bolt("sink", Sink()).shuffle_grouping("words")
+    topology = kept(builder, "words")
+    graph = build_graph(topology, ["words_kept", "sink"], ackers=0)
+    run, reports = run_spec({"words": 1}), list[TaskReport]()
+
+    def emitted(*_: Any) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"word": ["a", "bad"]})
+
+    messages = list(Engine(graph).run_local([run], emitted, reports.append))
+    failure = ran(graph, run, reports, messages).failure
+
+    assert failure is not None
+    assert (failure.component, "LookupError: a sink too" in failure.message) == ("sink", True)
+
+
+def test_a_chain_of_forty_bolts() -> None:
+    """Every level is one more step; nothing is lost or reordered on the way through single tasks."""
+    builder, source = spouts(words="word string"), "words"
+    for at in range(40):
+        builder.set_bolt(f"step{at}", Pass()).shuffle_grouping(source)
+        source = f"step{at}"
+
+    seen = run_tuples(kept(builder, source), words(["a", "b", "c"]))
+
+    assert seen.rows("step39_kept") == [("a",), ("b",), ("c",)]
+    assert set(seen.edges.values()) == {(3, 3)}
+    assert len(seen.edges) == 41
+
+
 # ------------------------------------------------------------------------------------------- bolts that would do nothing without a word
 
 
@@ -393,82 +494,3 @@ def test_a_committer_whose_code_would_never_run_is_refused() -> None:
     """The same for the driver half: a batch would count as committed and nothing be written."""
     with pytest.raises(TopologyError, match=r"'odd'.*YieldingCommitter\.commit .*generator"):
         spouts(words="word string").set_committer_bolt("odd", YieldingCommitter())
-
-
-# ------------------------------------------------------------------------------------------------------------ messages that cannot be
-
-
-def disturbed(change: Callable[[Sequence[Message]], Sequence[Message]]) -> Ran:
-    """words -> pass (2 tasks) -> got (2 tasks), with the messages to `got` changed."""
-    builder = spouts(words="word string")
-    builder.set_bolt("pass_on", Pass(), parallelism_hint=2).shuffle_grouping("words")
-    builder.set_bolt("got", Got(), parallelism_hint=2).fields_grouping("pass_on", ["word"])
-    graph, run = graph_of(kept(builder, "got")), run_spec({"words": 1})
-    engine, reports = Engine(graph), list[TaskReport]()
-    source = [pa.record_batch({"word": ["a", "b", "c", "d"]})]
-    messages = list(engine.source(0, run, "words", 0, iter(source), Tally(read=4), reports.append))
-    for level in range(1, graph.levels + 1):
-        if level == 2:
-            messages = list(change(messages))
-        messages = list(engine.level([run], iter(sorted(messages, key=lambda m: m[:6])), level, reports.append))
-    return ran(graph, run, reports, messages)
-
-
-def _first(messages: Sequence[Message], kind: Kind) -> Message:
-    return next(message for message in messages if message.kind == kind and message.target in (3, 4))
-
-
-def _other_count(messages: Sequence[Message]) -> Sequence[Message]:
-    report = _first(messages, Kind.REPORT)
-    return [*messages, report._replace(seq=report.seq + 1, rows=report.rows + 1)]
-
-
-def _same_report_again(messages: Sequence[Message]) -> Sequence[Message]:
-    return [*messages, _first(messages, Kind.REPORT)]
-
-
-def _to_nobody(messages: Sequence[Message]) -> Sequence[Message]:
-    lost = _first(messages, Kind.DATA)
-    return [message._replace(target=999) if message is lost else message for message in messages]
-
-
-def _to_the_other_task(messages: Sequence[Message]) -> Sequence[Message]:
-    lost = _first(messages, Kind.DATA)
-    return [message._replace(target=7 - lost.target) if message is lost else message for message in messages]
-
-
-def _straight_to_the_driver(messages: Sequence[Message]) -> Sequence[Message]:
-    lost = _first(messages, Kind.DATA)
-    return [message._replace(target=DRIVER) if message is lost else message for message in messages]
-
-
-def _report_from_nobody(messages: Sequence[Message]) -> Sequence[Message]:
-    return [*messages, _first(messages, Kind.REPORT)._replace(source=77)]
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (_other_count, r"pass_on -> got: task \d reported \d tuples sent, and then \d"),
-        (_to_nobody, r"pass_on -> got: task \d sent \d tuples, 0 arrived"),
-        (_to_the_other_task, r"pass_on -> got: task \d sent \d tuples, \d arrived"),
-        (_straight_to_the_driver, r"pass_on -> got: task \d sent \d tuples, 0 arrived"),
-        (_report_from_nobody, r"a report came over pass_on -> got from task 77, which is none of this attempt's"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_a_message_that_cannot_be_fails_the_attempt(change: Any, told: str) -> None:
-    """TB-02: a second report with another count, tuples for a task that does not exist or another one: at once, naming edge, task and counts."""
-    seen = disturbed(change)
-
-    assert seen.failure is not None
-    assert seen.failure.component == "got"
-    assert re.search(told, seen.failure.message), seen.failure.message
-
-
-def test_a_report_that_comes_twice_is_one() -> None:
-    """STORM.md mistake 14: reports are a set by source task, not a counter."""
-    seen = disturbed(_same_report_again)
-
-    assert seen.failure is None
-    assert sorted(" ".join(text for _, text in seen.rows("got_kept")).split()) == ["a", "b", "c", "d"]

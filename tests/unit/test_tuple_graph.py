@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kit.tuple_runs import Keeping, RowsSpout, run_tuples
+from txtopo.errors import BatchDataError
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 from txtopo.topology.tuple_bolts import BasicBolt
@@ -109,3 +110,12 @@ def test_source_tasks_of_an_edge_are_those_of_the_run() -> None:
 
     assert list(graph.source_tasks(by_name["first -> second"], {"words": 9, "more": 1})) == [1, 2]
     assert len(graph.source_tasks(by_name["words -> first"], {"words": 9, "more": 1})) == 9
+
+
+def test_a_part_beyond_the_last_number_is_refused() -> None:
+    """Its bits would be those of another spout, and another tuple would be blamed."""
+    node = build_graph(jumping(), ["keep"], ackers=0).nodes["words"]
+
+    assert root_place(build_graph(jumping(), ["keep"], ackers=0), root_id(node, 16_383, 5)) == ("words", 16_383, 5)
+    with pytest.raises(BatchDataError, match="more than 16384 parts"):
+        root_id(node, 16_384, 0)

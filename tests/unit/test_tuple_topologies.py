@@ -517,6 +517,27 @@ def test_a_description_is_the_same_for_the_same_topology_and_tells_no_values() -
     assert "s3cret" not in first
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a bolt may be made with."""
+
+    least: int
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Decimal("1.5"), Decimal("2.5")), (date(2024, 1, 1), date(2024, 1, 2)), (timedelta(seconds=1), timedelta(seconds=2)),
+        (re.compile("a+"), re.compile("a*")), (re.compile("a"), re.compile("a", re.IGNORECASE)), (Path("a"), Path("b")),
+        (Options(1), Options(2)),
+    ],
+    ids=lambda value: str(type(value).__name__),
+)  # fmt: skip
+def test_plain_values_of_every_kind_count(one: object, other: object) -> None:
+    """R12: a bolt made with another limit, day or pattern is another topology, wherever the value came from."""
+    assert described(separator=one) == described(separator=one) != described(separator=other)
+
+
 def test_attributes_without_a_plain_value_count_by_their_type() -> None:
     """No address of an object and no order of a set gets into the code hash."""
 

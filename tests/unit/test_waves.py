@@ -16,7 +16,7 @@ from txtopo.spark.emitting import Emitter, emitter_order
 from txtopo.spark.jobs import CancelledError, Run, RunReports, Work, check
 from txtopo.spark.reports import Report, Reports
 from txtopo.spark.running import Running
-from txtopo.spark.waves import Waves
+from txtopo.spark.waves import Waves, same_rows
 
 BAD = Failure(kind="data", message="bad row")
 AWAY = Failure(kind="infrastructure", message="disk is away")
@@ -388,3 +388,15 @@ def test_source_tasks_of_a_wave_emit_each_part_of_each_run_once() -> None:
 
     assert [emitter._parts(order) for emitter in emitters] == [[(0, 0), (0, 1), (2, 0)], [(1, 0)]]
     assert [run["run"] for run in order["runs"]] == ["a", "b", "c"]
+
+
+def test_a_nan_is_no_difference_between_two_results() -> None:
+    """A first wave is compared with its batches alone: rows that hold a NaN are equal to themselves."""
+    nan = float("nan")
+    table = pa.table({"word": ["a", "b", "c"], "share": pa.array([nan, 0.5, None])})
+
+    assert same_rows(table, pa.table({"word": ["a", "b", "c"], "share": pa.array([nan, 0.5, None])}))
+    for shares in ([nan, nan, None], [nan, 0.5, nan], [None, 0.5, None], [nan, 0.25, None], [0.0, 0.5, None]):
+        assert not same_rows(table, pa.table({"word": ["a", "b", "c"], "share": pa.array(shares, pa.float64())}))
+    assert not same_rows(table, table.slice(1))
+    assert not same_rows(table, table.rename_columns(["word", "part"]))

@@ -11,7 +11,6 @@ from txtopo.committers.counting import CountCommitter
 from txtopo.committers.targets import ddl_of, tables_of
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import (
     BoltComponent,
     CommitterComponent,
@@ -44,11 +43,6 @@ class Waves:
         return cls(reason is None, reason)
 
 
-def is_tuple_topology(topology: Topology) -> bool:
-    """Does any component get tuples? Then the tuple runtime feeds the committers."""
-    return bool(topology.tuple_bolts) or any(isinstance(item.bolt, BatchCommitter) for item in topology.committers)
-
-
 def frames_of(topology: Topology) -> list[str]:
     """Components that are DataFrames, about which only Spark can tell."""
     spouts = [item.name for item in topology.spouts if item.spout.emits_frame]
@@ -75,7 +69,7 @@ def explained(topology: Topology, settings: Settings, waves: Waves) -> Mapping[s
     return {
         "schema": SCHEMA,
         "topology": topology.name,
-        "runtime": "tuples" if is_tuple_topology(topology) else "dataframes",
+        "runtime": "tuples" if topology.has_tuples else "dataframes",
         "acking": topology.acking,
         "ackers": ackers,
         "guarantee": topology.guarantee,
@@ -100,7 +94,7 @@ def explained(topology: Topology, settings: Settings, waves: Waves) -> Mapping[s
 def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:
     """Spouts whose tuples reach a committer, in the order of the topology."""
     inputs = {bolt.name: bolt.inputs for bolt in topology.bolts} | {
-        item.name: _read(item) for item in topology.committers
+        item.name: item.inputs for item in topology.committers
     }
     seen: set[str] = set()
     waiting = [committer.name]
@@ -113,17 +107,16 @@ def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[Spo
 
 
 def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
-    tasks = task_ids(topology) if is_tuple_topology(topology) else {}
+    tasks = task_ids(topology) if topology.has_tuples else {}
     levels = {spout.name: 0 for spout in topology.spouts}
     shown: list[Mapping[str, Any]] = [_spout(spout) for spout in topology.spouts]
     for item in (*topology.bolts, *topology.committers):
-        inputs = item.inputs if not isinstance(item, CommitterComponent) else _read(item)
-        levels[item.name] = 1 + max(levels[one.source] for one in inputs)
+        levels[item.name] = 1 + max(levels[one.source] for one in item.inputs)
         own = {} if isinstance(item, BoltComponent) else {"tasks": item.tasks} if tasks else {}
         ids = [] if isinstance(item, BoltComponent) else list(tasks.get(item.name, ()))
         shown.append({
             "name": item.name, **_kind(item), **own, "task_ids": ids, "level": levels[item.name],
-            "inputs": [_input(one) for one in inputs], "outputs": _outputs(item),
+            "inputs": [_input(one) for one in item.inputs], "outputs": _outputs(item),
         })  # fmt: skip
     if ackers:
         first = max((task for ids in tasks.values() for task in ids), default=0) + 1
@@ -171,10 +164,6 @@ def _outputs(item: BoltComponent | TupleBoltComponent | CommitterComponent) -> l
 
 def _stream(stream: Stream) -> Mapping[str, Any]:
     return {"stream": stream.name, "fields": plain_ddl(fields_of(stream)), "direct": stream.direct}
-
-
-def _read(committer: CommitterComponent) -> Sequence[Subscription]:
-    return committer.inputs or (committer.input,)
 
 
 def _ddl(committer: CommitterComponent) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from txtopo.core.plan import Plan, read_plan
@@ -57,13 +57,14 @@ def reconcile(stores: Stores) -> Reconciled:
     plans, restore = _pinned(stores, mirrored) if stores.opaque else _uncommitted(stores, mirrored)
     _check_chain(stores, plans)
     planned = None if stores.opaque else {plan.txid for plan in plans}
+    suspects, once = _suspects(stores.attempts, planned, mirrored.keys())
     return Reconciled(
         plans=tuple(plans),
         restore=tuple(restore),
         mirrored_txid=max(mirrored, default=stores.last_txid),
         next_attempts=_next_attempts(plans, stores),
-        suspects=_suspects(stores.attempts, planned),
-        suspects_once=_suspects_once(stores.attempts, planned),
+        suspects=suspects,
+        suspects_once=once,
     )
 
 
@@ -179,17 +180,22 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
     return {**fresh, **{txid: attempt + 1 for txid, attempt in highest.items() if txid > stores.last_txid}}
 
 
-def _suspects(attempts: Sequence[AttemptRecord], planned: set[int] | None) -> dict[int, int]:
-    """Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was running when its driver died. Alone runs count, so that a bolt that ends its process is found."""
-    suspects: dict[int, int] = {}
+def _suspects(
+    attempts: Sequence[AttemptRecord], planned: set[int] | None, mirrored: Set[int]
+) -> tuple[dict[int, int], frozenset[int]]:
+    """Batches with an attempt without a verdict -> how often they ran alone; and those of them of which that is known once, beside others.
+
+    Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was running when its driver died, or
+    was processed and waited for its turn: one of a batch that is mirrored surely was, since only what is processed is mirrored. Alone runs count,
+    so that a bolt that ends its process is found.
+    """
+    alone: Counter[int] = Counter()
+    ends: Counter[int] = Counter()
     for record in attempts:
-        if record.state == "begun" and (planned is None or record.attempt.txid in planned):
-            suspects[record.attempt.txid] = suspects.get(record.attempt.txid, 0) + record.alone
-    return suspects
-
-
-def _suspects_once(attempts: Sequence[AttemptRecord], planned: set[int] | None) -> frozenset[int]:
-    """Suspects with one attempt without an end, which did not run alone."""
-    suspects = _suspects(attempts, planned)
-    begun = Counter(record.attempt.txid for record in attempts if record.state == "begun")
-    return frozenset(txid for txid, alone in suspects.items() if alone == 0 and begun[txid] == 1)
+        txid = record.attempt.txid
+        if record.state == "begun" and (planned is None or txid in planned):
+            ends[txid] += 1
+            alone[txid] += record.alone
+    ends.subtract(txid for txid in mirrored if txid in ends)
+    suspects = {txid: alone[txid] for txid, count in ends.items() if count > 0}
+    return suspects, frozenset(txid for txid, runs in suspects.items() if runs == 0 and ends[txid] == 1)

@@ -22,7 +22,6 @@ from txtopo.spark.running import Running
 from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session
 from txtopo.spark.shipping import ship
 from txtopo.spark.waves import Say, Waves
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import Topology
 
 WARM_UP_JOBS_MAX = 8
@@ -172,7 +171,7 @@ def make_jobs(
         judge=judge,
         ackers=ackers,
     )
-    if topology.tuple_bolts or any(isinstance(item.bolt, BatchCommitter) for item in topology.committers):
+    if topology.has_tuples:
         from txtopo.spark.tuple_jobs import TupleJobs
 
         return TupleJobs(context)

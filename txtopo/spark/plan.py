@@ -24,7 +24,7 @@ from txtopo.spark.carrying import NotCarriedError, carry
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
 from txtopo.spark.planned import columns_read, is_reusable
-from txtopo.topology.components import BoltComponent, Topology
+from txtopo.topology.components import BoltComponent, SpoutComponent, Topology
 
 HIDDEN = "$run"
 """Column of a wave's leaves: the number of the run in its wave."""
@@ -172,20 +172,8 @@ class Compiler:
         return leaf.coalesce(1) if rows == 1 else leaf
 
     def frame(self, spout: str, metadata: Metadata) -> DataFrame:
-        """What a spout that gives a DataFrame gives for a batch, with exactly its declared fields. Raises BatchDataError naming it."""
-        component = next(item for item in self._topology.spouts if item.name == spout)
-        try:
-            made = component.spout.frame(self._spark, metadata)
-            if not isinstance(made, DataFrame):
-                raise TopologyError(f"spout {spout} gave {type(made).__name__}, not a DataFrame")
-            # Spark's `to` would fill a missing field with NULL.
-            if missing := set(map(str.lower, self._schemas[spout].names)) - set(map(str.lower, made.columns)):
-                raise BatchDataError(f"its DataFrame lacks {', '.join(sorted(missing))}", component=spout)
-            return made.to(self._schemas[spout])
-        except TxtopoError:
-            raise
-        except Exception as error:
-            raise building_error(error, spout) from error
+        """What a spout that gives a DataFrame gives for a batch. Raises BatchDataError naming it."""
+        return call_spout(next(item for item in self._topology.spouts if item.name == spout), self._spark, metadata)
 
     def counted(self, spout: str, frame: DataFrame, order: str | None) -> DataFrame:
         """The tuples of such a spout, counted by partition on their way."""
@@ -238,8 +226,25 @@ def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFra
     return found if way else carry(streams[name], leaf, HIDDEN)
 
 
+def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadata) -> DataFrame:
+    """What a spout that gives a DataFrame gives for a batch, with exactly its declared fields. Raises BatchDataError naming it."""
+    spout = component.name
+    try:
+        schema = spark_schema(component.spout.fields)
+        made = component.spout.frame(spark, metadata)
+        if not isinstance(made, DataFrame):
+            raise TopologyError(f"spout {spout} gave {type(made).__name__}, not a DataFrame")
+        # Spark's `to` would fill a missing field with NULL.
+        if missing := set(map(str.lower, schema.names)) - set(map(str.lower, made.columns)):
+            raise BatchDataError(f"its DataFrame lacks {', '.join(sorted(missing))}", component=spout)
+        return made.to(schema)
+    except TxtopoError:
+        raise
+    except Exception as error:
+        raise building_error(error, spout) from error
+
+
 def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
-    """What a bolt makes of its inputs. Raises BatchDataError naming its line where it raises, TopologyError where it makes no DataFrame."""
     """What a bolt makes of its inputs. Raises BatchDataError naming the bolt and the user's line, TopologyError where it makes no DataFrame."""
     try:
         if len(inputs) == 1:
@@ -258,7 +263,6 @@ def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
 
 
 def compare_fields(bolt: str, declared: Fields, actual: StructType, named: set[str]) -> None:
-    """Raise TopologyError where a bolt returns other fields than it declares, or two of a name that is `named`."""
     """Compare what a bolt declares with what it returns; `named` are fields that something behind it names besides. Raises TopologyError."""
     found: dict[str, DataType] = {field.name: field.dataType for field in actual.fields}
     wanted = {field.name: field.dataType for field in spark_schema(declared).fields}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from txtopo.errors import broken
 from txtopo.topology.components import BoltComponent, Topology
-from txtopo.tuples.graph import TaskGraph, build_graph, root_place
+from txtopo.tuples.graph import TaskGraph, build_graph, root_place, sinks_of
 
 MAIN = "committers"
 """Name of the graph whose sinks are the committers. The others are named after the DataFrame bolt that they feed."""
@@ -29,17 +28,13 @@ class Graphs:
             bolts=tuple(replace(bolt, function=_not_here) if isinstance(bolt, BoltComponent) else bolt for bolt in topology.bolts),
         )  # fmt: skip
         self._on_leaves = _on_leaves(topology)
-        read = {item.source for bolt in (*topology.bolts, *topology.committers) for item in _inputs(bolt)}
-        sinks = [item.name for item in topology.committers]
-        # A bolt that nothing reads works for its effects, outside of every guarantee, but it runs.
-        sinks += [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
         self.by_name: dict[str, TaskGraph] = {
             bolt.name: build_graph(bare, [bolt.name], ackers=0)
             for bolt in topology.frame_bolts
             if bolt.name not in self._on_leaves
         }
         """In an order in which those that feed a DataFrame come before the graph that reads it."""
-        self.by_name[MAIN] = build_graph(bare, sinks, ackers=ackers)
+        self.by_name[MAIN] = build_graph(bare, sinks_of(topology), ackers=ackers)
 
     @property
     def main(self) -> TaskGraph:
@@ -62,10 +57,6 @@ class Graphs:
         """Everything that is a DataFrame at some place: DataFrame bolts, and spouts that give one."""
         spouts = tuple(item.name for item in self.topology.spouts if item.spout.emits_frame)
         return (*spouts, *(bolt.name for bolt in self.topology.frame_bolts))
-
-
-def _inputs(component: Any) -> Sequence[Any]:
-    return component.inputs or (component.input,)
 
 
 def _on_leaves(topology: Topology) -> frozenset[str]:

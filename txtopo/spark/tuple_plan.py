@@ -14,10 +14,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from txtopo.errors import broken, invariant
+from txtopo.errors import invariant
 from txtopo.spark.aggregate import spark_schema
 from txtopo.spark.jobs import JobContext
-from txtopo.spark.plan import call_bolt, compare_fields
+from txtopo.spark.plan import call_bolt, call_spout, compare_fields
+from txtopo.spark.planned import partitions as partitions_of
 from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
 from txtopo.spark.tuple_tasks import FrameTask, GraphTask, LeafTask, LevelTask, PartsTask, ReceivingTask, Wiring
@@ -144,7 +145,7 @@ class _Planning:
         """The plan of a graph as far as its messages to the driver."""
         graph = self._graphs.by_name[name]
         frames = {node.name: self.frame(node.name) for node in graph.sources if node.name in self._graphs.frames}
-        partitions = {source: _partitions(frame) for source, frame in frames.items()}
+        partitions = {source: partitions_of(frame) for source, frame in frames.items()}
         self.specs[name], order = self.ordered(name, partitions)
         wiring = self._compiler.wiring(name, order.text(), self._failures_max)
         rows, first = [], 0
@@ -161,7 +162,7 @@ class _Planning:
                 rows.append(self._compiler.frame_rows(frames[node.name], task))
                 first += partitions[node.name]
         united = reduce(DataFrame.union, rows)
-        invariant(not partitions or _partitions(united) == first, f"{name}: a source lost partitions in a union")
+        invariant(not partitions or partitions_of(united) == first, f"{name}: a source lost partitions in a union")
         return self._compiler.levels(united, graph, wiring, len(self._runs))
 
     def frame(self, name: str) -> DataFrame:
@@ -196,12 +197,11 @@ class _Planning:
         return self._compiler.leaf(source, order, wiring)
 
     def _of_spout(self, name: str) -> DataFrame:
-        spout = next(item.spout for item in self._graphs.topology.spouts if item.name == name)
+        component = next(item for item in self._graphs.topology.spouts if item.name == name)
         metadata = self._runs[0].metadata.get(name)
         if metadata is None:
-            return self._context.spark.createDataFrame([], spark_schema(spout.fields))
-        frame = spout.frame(self._context.spark, metadata)
-        return frame if isinstance(frame, DataFrame) else broken(f"spout {name} gave no DataFrame")
+            return self._context.spark.createDataFrame([], spark_schema(component.spout.fields))
+        return call_spout(component, self._context.spark, metadata)
 
     def _order(self, partitions: Mapping[str, int | None]) -> tuple[list[RunSpec], TupleOrder]:
         runs = []
@@ -219,12 +219,6 @@ def _mapped(frame: DataFrame, task: Any, schema: Any) -> DataFrame:
         return task(batches)
 
     return frame.mapInArrow(run, schema)
-
-
-def _partitions(frame: DataFrame) -> int:
-    """Partitions that a DataFrame will have; adaptive execution, which would decide later, is off."""
-    execution: Any = frame._jdf.queryExecution()
-    return int(execution.executedPlan().execute().getNumPartitions())
 
 
 def _emitted_fields(node: Node) -> Any:

@@ -20,6 +20,7 @@ from txtopo.topology.components import Spout, Tally
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.message import Kind, TaskReport, TupleFailure
+from txtopo.tuples.setting import CAUGHT
 from txtopo.tuples.wire import decode, encode
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class LeafTask:
             for batch in without(emit(self.spout, run, task, tally), excluded):
                 emitted += batch.num_rows
                 yield batch
-        except Exception as error:  # a failure is reported, never a failed task, which Spark would try four times
+        except CAUGHT as error:  # a failure is reported, never a failed task, which Spark would try four times
             failures = (TupleFailure(failure=spout_failure_of(error, task.name)),)
         self.wiring.report(
             TaskReport(

@@ -9,11 +9,10 @@ from txtopo.spark.jobs import RunReports
 from txtopo.spark.reports import TupleReport
 from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
 from txtopo.spark.tuple_work import Seen
-from txtopo.spouts.rejecting import too_many_rejected
-from txtopo.tuples.acking import ack_failure
+from txtopo.tuples.acking import ack_failure, causes_of
 from txtopo.tuples.message import TaskReport, TupleFailure
 from txtopo.tuples.verdict import edges as edges_of
-from txtopo.tuples.verdict import judge
+from txtopo.tuples.verdict import judge, reject_failure
 
 
 class Verdict:
@@ -31,7 +30,7 @@ class Verdict:
             self._other_code(code_hash, version)
             or self._conflict()
             or self._judged()
-            or self._rejected()
+            or reject_failure(self._graphs.topology, self._of_spout)
             or self._acks()
             or self._error()
             or self._lost_rows()
@@ -40,11 +39,7 @@ class Verdict:
     def causes(self) -> list[TupleFailure]:
         """Every failure that names what it happened on, or may do so with tracing: those of sources first, then level by level."""
         found = [failure for report in self._sorted() for failure in report.task.failures]
-        acks, told = self._seen.acks, self._acks()
-        if not found and acks is not None and told is not None:
-            roots = acks.failed_roots or acks.incomplete_roots
-            found = [TupleFailure(failure=told, roots=(root,)) for root in roots]
-        return found
+        return found or causes_of(self._seen.acks, self._acks())
 
     def reported(self) -> Failure | None:
         """The failure that a task reported nearest to the sources, of the data before others."""
@@ -141,16 +136,6 @@ class Verdict:
                         kind="suspect", component=spout,
                         message=f"spout {spout}: part {index + 1} of {count} gave no report; a bolt that does not read all its input (limit, a constant filter) does this",
                     )  # fmt: skip
-        return None
-
-    def _rejected(self) -> Failure | None:
-        """The share is one of the whole batch, not of a part: a wrong schema must not commit empty counts."""
-        for item in self._graphs.topology.spouts:
-            tasks = self._of_spout(item.name)
-            rejects = [row for task in tasks for row in task.rejects]
-            failure = too_many_rejected(item.name, item.spout.rejected_max, sum(task.read for task in tasks), rejects)
-            if failure is not None:
-                return failure
         return None
 
     def _acks(self) -> Failure | None:

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from txtopo.core.values import Failed, Failure, Outcome, Processed
 from txtopo.ports import Assignment
 from txtopo.spark.jobs import Judge, Run, WaveJobs, Work
@@ -148,9 +151,28 @@ def _difference(one: Processed, other: Processed) -> str | None:
     for ours, theirs in zip(one.results, other.results, strict=True):
         if ours.arrived != theirs.arrived:
             return f"tuples at committer {ours.committer}"
-        if not ours.rows.equals(theirs.rows) or ours.deferred != theirs.deferred:
+        # A committer's deferred inputs are those of the topology: the same ones in every outcome.
+        deferred = zip(ours.deferred, theirs.deferred, strict=True)
+        if not same_rows(ours.rows, theirs.rows) or not all(same_rows(one[2], two[2]) for one, two in deferred):
             return f"results of committer {ours.committer}"
     return None
+
+
+def same_rows(one: pa.Table, other: pa.Table) -> bool:
+    """Are two tables equal, a NaN being equal to a NaN?"""
+    if one.schema != other.schema or one.num_rows != other.num_rows:
+        return False
+    return all(_same(*columns) for columns in zip(one.columns, other.columns, strict=True))
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    if one.equals(other) or not pa.types.is_floating(one.type):
+        return bool(one.equals(other))
+    nans = pc.is_nan(one)
+    nothing = pa.scalar(None, one.type)
+    return bool(
+        nans.equals(pc.is_nan(other)) and pc.if_else(nans, nothing, one).equals(pc.if_else(nans, nothing, other))
+    )
 
 
 def _timed(outcome: Processed, began: float) -> Processed:

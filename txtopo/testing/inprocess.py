@@ -1,31 +1,18 @@
-"""An executor without Spark: the same emitter and committer halves in the caller's thread, for fast tests of everything around them."""
+"""An executor without Spark: the tuple runtime in the caller's thread, whatever the topology, for fast tests of everything around it."""
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from txtopo.core.values import (
-    CommitterResult,
-    EdgeCount,
-    Failed,
-    Failure,
-    FailureKind,
-    Outcome,
-    Processed,
-    TransactionAttempt,
-)
+from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment
-from txtopo.spouts.rejecting import too_many_rejected
-from txtopo.testing.local_tuples import LocalTuples, is_tuple_topology
-from txtopo.topology.components import Tally, Topology
-from txtopo.tuples.aggregating import Aggregator, Overflow
+from txtopo.testing.local_tuples import LocalTuples
+from txtopo.topology.components import Topology
 
 Faults = Callable[[TransactionAttempt], None]
 """Called before each part of an attempt is read; may block, or raise BatchDataError (data) or OSError (infrastructure)."""
@@ -56,7 +43,7 @@ class InProcessExecutor:
         self._topology = topology
         self._code_hash = code_hash
         self._faults = faults
-        self._tuples = LocalTuples(topology, code_hash) if is_tuple_topology(topology) else None
+        self._tuples = LocalTuples(topology, code_hash)
         self._lock = threading.Lock()
         self._runs: dict[TransactionAttempt, _Run] = {}
         self._closed = False
@@ -106,7 +93,7 @@ class InProcessExecutor:
     def _outcome(self, assignment: Assignment, run: _Run) -> Outcome:
         spout = self._topology.spouts[0].name
         try:
-            return self._process(assignment, run)
+            return self._tuples.process(assignment, lambda batches: self._watched(assignment, run, batches))
         except _Cancelled:
             return _failed(assignment, "infrastructure", "the attempt was cancelled")
         except BatchDataError as error:
@@ -124,62 +111,6 @@ class InProcessExecutor:
                 kind="data", message=f"{type(error).__name__}: {error}", component=spout, detail=traceback.format_exc()
             )
             return Failed(attempt=assignment.attempt, failure=failure)
-
-    def _process(self, assignment: Assignment, run: _Run) -> Outcome:
-        if self._tuples is not None:
-            return self._tuples.process(assignment, lambda batches: self._watched(assignment, run, batches))
-        started_s = time.monotonic()
-        component = self._topology.spouts[0]
-        committers = self._topology.committers
-        aggregators = [Aggregator(committer.bolt.aggregation(), committer.result_fields) for committer in committers]
-        arrived = [0] * len(committers)
-        tally = Tally(attempt=assignment.attempt)
-        for batch in self._emitted(assignment, run, tally):
-            for at, aggregator in enumerate(aggregators):
-                arrived[at] += batch.num_rows
-                aggregator.add(batch)
-        rejects = tuple(dataclasses.replace(reject, spout=component.name) for reject in tally.rejects)
-        failure = too_many_rejected(component.name, component.spout.rejected_max, tally.read, rejects)
-        if failure is not None:
-            return Failed(attempt=assignment.attempt, failure=failure)
-        results = []
-        for committer, aggregator, rows_in in zip(committers, aggregators, arrived, strict=True):
-            try:
-                rows = aggregator.rows()
-            except Overflow as error:
-                raise BatchDataError(f"{committer.name}: {error}", component=committer.name) from error
-            results.append(
-                CommitterResult(
-                    committer=committer.name, arrived=rows_in, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
-                )
-            )
-        sent = tally.read - tally.rejected
-        return Processed(
-            attempt=assignment.attempt,
-            code_hash=self._code_hash,
-            read=tally.read,
-            rejected=tally.rejected,
-            rejected_rows=rejects,
-            results=tuple(results),
-            edges=tuple(
-                EdgeCount(edge=f"{component.name} -> {result.committer}", sent=sent, received=result.arrived)
-                for result in results
-            ),
-            spans={"processing": time.monotonic() - started_s},
-        )
-
-    def _emitted(self, assignment: Assignment, run: _Run, tally: Tally) -> Iterator[pa.RecordBatch]:
-        component = self._topology.spouts[0]
-        metadata = assignment.metadata[component.name]
-        for part in component.spout.parts(metadata):
-            if self._faults is not None:
-                self._faults(assignment.attempt)
-            self._check(run)
-            for batch in component.spout.emit_part(metadata, part, tally):
-                self._check(run)
-                run.progress += 1
-                yield batch
-            run.progress += 1
 
     def _watched(
         self, assignment: Assignment, run: _Run, batches: Iterator[pa.RecordBatch]

@@ -13,20 +13,14 @@ import pyarrow as pa
 from txtopo.core.values import Failed, Failure, Outcome, Processed
 from txtopo.errors import BatchDataError
 from txtopo.ports import Assignment
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import Tally, Topology
-from txtopo.tuples.acking import AckOutcome, ack_failure
+from txtopo.tuples.acking import AckOutcome, ack_failure, causes_of
 from txtopo.tuples.engine import Engine
-from txtopo.tuples.graph import build_graph, root_place
+from txtopo.tuples.graph import build_graph, root_place, sinks_of
 from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
 from txtopo.tuples.results import merge
 from txtopo.tuples.tracing import Again, Tracing
 from txtopo.tuples.verdict import edges, failures_of, judge, rejected_rows
-
-
-def is_tuple_topology(topology: Topology) -> bool:
-    """Do its committers get their tuples from the tuple runtime?"""
-    return bool(topology.tuple_bolts) or any(isinstance(item.bolt, BatchCommitter) for item in topology.committers)
 
 
 @dataclass(slots=True)
@@ -44,11 +38,7 @@ class LocalTuples:
         """`ackers` is the number of acker tasks where the topology tracks every tuple."""
         self._topology = topology
         self._code_hash = code_hash
-        read = {item.source for bolt in topology.tuple_bolts for item in bolt.inputs}
-        read |= {item.source for committer in topology.committers for item in committer.inputs}
-        sinks = [item.name for item in topology.committers]
-        sinks += [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
-        self._graph = build_graph(topology, sinks, ackers=ackers if topology.acking == "tuple" else 0)
+        self._graph = build_graph(topology, sinks_of(topology), ackers=ackers if topology.acking == "tuple" else 0)
 
     def process(self, assignment: Assignment, emitting: Callable[[Iterator[Any]], Iterator[Any]]) -> Outcome:
         """One attempt. `emitting` wraps what spouts emit, to look after it."""
@@ -130,9 +120,4 @@ class LocalTuples:
         return ack_failure(self._graph, ran.acks, emitted)
 
     def _causes(self, ran: _Ran) -> list[TupleFailure]:
-        found = failures_of(self._graph, ran.reports)
-        told = self._acks(ran)
-        if not found and ran.acks is not None and told is not None:
-            roots = ran.acks.failed_roots or ran.acks.incomplete_roots
-            found = [TupleFailure(failure=told, roots=(root,)) for root in roots]
-        return found
+        return failures_of(self._graph, ran.reports) or causes_of(ran.acks, self._acks(ran))

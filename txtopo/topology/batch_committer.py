@@ -45,6 +45,7 @@ class BatchCommitter(CommitterBolt):
     A committer that reads another committer runs both halves in its turn, in the driver: only then are all its tuples there.
     """
 
+    takes_tuples: ClassVar[bool] = True
     result: ClassVar[Sequence[str]] = ()
     """Fields of the rows between its halves, `["word string", "n bigint"]`; none: those of its one input, as they come."""
     outputs: ClassVar[Sequence[str | Stream]] = ()

@@ -191,6 +191,8 @@ class CommitterBolt(ABC):
 
     effects: Literal["transaction", "outside"] = "transaction"
     """`outside`: it also writes where a rolled-back database transaction leaves traces, so that it is at-least-once."""
+    takes_tuples: ClassVar[bool] = False
+    """True: its executor half is code that gets tuples (BatchCommitter), and it may have several inputs. False: it is an `aggregation`, which is data."""
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Its spec in a class-style topology."""
 
@@ -293,11 +295,15 @@ class CommitterComponent:
     fields: Fields
     """Fields of its input stream; of the first one where it reads several."""
     inputs: tuple[Subscription, ...] = ()
-    """All of them; only a BatchCommitter may have more than one."""
+    """All of them, by default the one; only a BatchCommitter may have more."""
     tasks: int = 1
     """`parallelism_hint` of its executor half, where tuples arrive."""
     outputs: Mapping[str, Stream] = field(default_factory=dict)
     """Streams that its driver half emits to committers further down, each with parsed Fields."""
+
+    def __post_init__(self) -> None:
+        if not self.inputs:
+            object.__setattr__(self, "inputs", (self.input,))
 
     @property
     def result_fields(self) -> Fields:
@@ -335,6 +341,11 @@ class Topology:
     def tuple_bolts(self) -> tuple[TupleBoltComponent, ...]:
         """The bolts that get tuples."""
         return tuple(bolt for bolt in self.bolts if isinstance(bolt, TupleBoltComponent))
+
+    @property
+    def has_tuples(self) -> bool:
+        """Does any component of the user's get tuples? Then the tuple runtime feeds all committers."""
+        return bool(self.tuple_bolts) or any(item.bolt.takes_tuples for item in self.committers)
 
     def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
         """Declared fields of a stream of a spout, bolt or committer; None where a DataFrame bolt declares none."""

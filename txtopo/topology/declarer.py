@@ -8,7 +8,6 @@ from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.bolts import check_grouping
 from txtopo.topology.components import CommitterBolt, Subscription
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -50,7 +49,7 @@ class CommitterDraft:
     @property
     def takes_tuples(self) -> bool:
         """False for a committer that counts: its executor half is data, and one input is all it has."""
-        return isinstance(self.bolt, BatchCommitter)
+        return self.bolt.takes_tuples
 
 
 Draft = FrameDraft | TupleDraft | CommitterDraft

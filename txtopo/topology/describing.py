@@ -5,6 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from re import Pattern
 from typing import Any
 
 from txtopo.topology.batch_committer import BatchCommitter
@@ -133,6 +139,14 @@ def _plain(value: object) -> Any:
         return {"set": sorted((_plain(item) for item in value), key=_text)}
     if isinstance(value, Sequence):
         return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return {"type": type(value).__qualname__, "value": value.name}
+    if isinstance(value, Decimal | date | time | timedelta | PurePath):
+        return {"type": type(value).__qualname__, "value": repr(value)}
+    if isinstance(value, Pattern):
+        return {"pattern": _plain(value.pattern), "flags": value.flags}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__qualname__, "value": {one.name: _plain(getattr(value, one.name)) for one in fields(value)}}  # fmt: skip
     named = getattr(value, "__qualname__", None)
     return {"name": named} if isinstance(named, str) else {"type": type(value).__qualname__}
 

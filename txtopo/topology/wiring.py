@@ -35,8 +35,8 @@ class Wiring:
         self._committers = committers
 
     @property
-    def is_tuple_topology(self) -> bool:
-        """True where any component gets tuples: then committers that count are fed with tuples too."""
+    def _has_tuples(self) -> bool:
+        """As Topology.has_tuples: then committers that count are fed with tuples too."""
         return any(isinstance(bolt, TupleDraft) for bolt in self._bolts.values()) or any(
             committer.takes_tuples for committer in self._committers.values()
         )
@@ -49,7 +49,7 @@ class Wiring:
 
     def check_acking(self, acking: Acking) -> None:
         """Tracking by tuple needs tuples: a setting that does nothing is a mistake."""
-        if acking == "tuple" and not self.is_tuple_topology:
+        if acking == "tuple" and not self._has_tuples:
             raise TopologyError(
                 f'topology {self._name!r}: acking="tuple" tracks tuples, and here are only functions on DataFrames and committers that count: '
                 'leave it out, batches are complete by their counts (acking="batch")'
@@ -61,7 +61,7 @@ class Wiring:
             for subscription in reader.inputs:
                 self._check_stream(reader, subscription)
         for committer in self._committers.values():
-            if not self.is_tuple_topology and committer.inputs[0].grouping == "global":
+            if not self._has_tuples and committer.inputs[0].grouping == "global":
                 refuse_grouping(committer.name, "global")
         self._check_tables()
         self._check_read()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from txtopo.core.values import Failure
 from txtopo.tuples import hashing
 from txtopo.tuples.graph import ACKER, TaskGraph, root_place
-from txtopo.tuples.message import Kind, Message
+from txtopo.tuples.message import Kind, Message, TupleFailure
 
 Ints = npt.NDArray[np.int64]
 
@@ -199,3 +199,11 @@ def ack_failure(graph: TaskGraph, outcome: AckOutcome, emitted: int) -> Failure 
         f"{count} of {outcome.roots} tuples {what}, the first is number {number + 1} of part {part + 1} of {spout}"
     )
     return Failure(kind="data", component=spout, message=message)
+
+
+def causes_of(outcome: AckOutcome | None, failure: Failure | None) -> list[TupleFailure]:
+    """The `ack_failure` of a run once for each root that it is about; none where there is no such failure."""
+    if outcome is None or failure is None:
+        return []
+    roots = outcome.failed_roots or outcome.incomplete_roots
+    return [TupleFailure(failure=failure, roots=(root,)) for root in roots]

@@ -97,9 +97,7 @@ class RichCollector:
         self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()
     ) -> None:
         """The same, to one task."""
-        buffer = self._buffers.direct(stream, task)
-        buffer.named.append(task)
-        self._put(buffer, values, anchors)
+        self._put(self._buffers.direct(stream, task), values, anchors, task)
 
     def ack(self, tup: Tuple) -> None:
         """This tuple is done."""
@@ -114,11 +112,16 @@ class RichCollector:
     def reset_timeout(self, tup: Tuple) -> None:
         """A batch goes by progress, not by time."""
 
-    def _put(self, buffer: Buffer, values: Sequence[Any], anchors: Sequence[Tuple] | Tuple) -> None:
+    def _put(
+        self, buffer: Buffer, values: Sequence[Any], anchors: Sequence[Tuple] | Tuple, task: int | None = None
+    ) -> None:
         buffers = self._buffers
         if buffers.eager:
             buffer.columns.row(values)
         buffer.add(values)
+        # Only now: a row that was refused must not leave its task behind.
+        if task is not None:
+            buffer.named.append(task)
         if buffers.tracked:
             buffer.anchors.append((anchors,) if isinstance(anchors, Tuple) else tuple(anchors))
         if len(buffer.first) >= FLUSH_ROWS:

@@ -49,11 +49,6 @@ class Coordination:
         """Did a source task say that it failed? Then the batch never becomes complete, and this task is not to blame."""
         return any(failed for _, failed in self._reports.values())
 
-    @property
-    def problem(self) -> str | None:
-        """Why this attempt must fail, as far as one can say before all input is there: reports that contradict each other, or tuples from elsewhere."""
-        return self._problem
-
     def shortfall(self) -> str | None:
         """Once there is no more input: why the batch is not complete, naming source tasks and counts; None where it is."""
         if self._problem is not None:

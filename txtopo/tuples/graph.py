@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Literal
 
 from txtopo.core.fields import Fields
-from txtopo.errors import broken
-from txtopo.topology.components import BoltComponent, CommitterComponent, Subscription, Topology
+from txtopo.errors import BatchDataError, broken
+from txtopo.topology.components import BoltComponent, Subscription, Topology
 from txtopo.topology.streams import DEFAULT_STREAM
 
 ACKER = "$acker"
 RECEIVERS = 4
 """Tasks that take in the tuples of a DataFrame bolt."""
 _PART_BITS = 32
+_ROOT_PART_BITS = 14
 _NUMBER_BITS = 40
 
 NodeKind = Literal["spout", "frame", "bolt", "committer", "receiver", "acker"]
@@ -38,9 +39,8 @@ class Edge:
 
     @property
     def name(self) -> str:
-        """As reports and `edge_count` show it: `spout -> bolt`, with the stream where it is not the default one."""
-        stream = "" if self.stream == DEFAULT_STREAM else f":{self.stream}"
-        return f"{self.source}{stream} -> {self.target}"
+        """See `edge_name`."""
+        return edge_name(self.subscription, self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,20 +103,31 @@ class TaskGraph:
         return node.tasks or [source_id(node, index) for index in range(sources[node.name])]
 
 
+def edge_name(read: Subscription, target: str) -> str:
+    """An edge as reports and `edge_count` show it: `spout -> bolt`, with the stream where it is not the default one."""
+    stream = "" if read.stream == DEFAULT_STREAM else f":{read.stream}"
+    return f"{read.source}{stream} -> {target}"
+
+
 def source_id(node: Node, index: int) -> int:
     """Id of the `index`-th task of a source: below 0, and never that of another."""
     return -(node.ordinal << _PART_BITS | index) - 1
 
 
 def root_id(node: Node, part: int, number: int) -> int:
-    """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. At most 16,384 parts."""
-    return (node.ordinal << 14 | part) << _NUMBER_BITS | number
+    """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. Raises BatchDataError for too many parts."""
+    if part >> _ROOT_PART_BITS:
+        # Its bits would be those of another spout: another tuple would be blamed.
+        raise BatchDataError(
+            f"a batch has more than {1 << _ROOT_PART_BITS} parts: put less into a batch", component=node.name
+        )
+    return (node.ordinal << _ROOT_PART_BITS | part) << _NUMBER_BITS | number
 
 
 def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
     """(spout, part, number) of a root id."""
     head, number = divmod(root, 1 << _NUMBER_BITS)
-    ordinal, part = divmod(head, 1 << 14)
+    ordinal, part = divmod(head, 1 << _ROOT_PART_BITS)
     return next(node.name for node in graph.nodes.values() if node.ordinal == ordinal), part, number
 
 
@@ -127,6 +138,13 @@ def build_graph(topology: Topology, sinks: Sequence[str], *, ackers: int) -> Tas
     committers emit never leaves the driver. Task ids are those of the whole topology, whatever the sinks.
     """
     return _Layout(topology, sinks, ackers).graph()
+
+
+def sinks_of(topology: Topology) -> list[str]:
+    """What all other components work for: committers, and bolts that nothing reads. These work for their effects, outside of every guarantee, but they run."""
+    read = {item.source for component in (*topology.bolts, *topology.committers) for item in component.inputs}
+    committers = [item.name for item in topology.committers]
+    return committers + [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
 
 
 class _Layout:
@@ -176,10 +194,7 @@ class _Layout:
             self._levels[name] = 0
             return 0
         component = self._committers.get(name) or self._bolts[name]
-        inputs = (
-            (component.inputs or (component.input,)) if isinstance(component, CommitterComponent) else component.inputs
-        )
-        read = [item for item in inputs if item.source not in self._committers]
+        read = [item for item in component.inputs if item.source not in self._committers]
         level = 1 + max((self._visit(item.source) for item in read), default=0)
         self._levels[name] = level
         for item in read:

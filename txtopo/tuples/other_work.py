@@ -35,7 +35,7 @@ class RichWork(BoltWork):
         if arrived.ids is not None and arrived.roots is not None:
             origin.ids, origin.roots = arrived.ids.tolist(), arrived.roots.to_pylist()
         execute = self.bolt.execute
-        rows = enumerate(arrived.rows())
+        rows = self.rows(arrived)
         while not self.stopped:
             row = 0
             try:
@@ -69,6 +69,8 @@ class RichWork(BoltWork):
         roots = roots_of(tup)
         if self.setting.fold is not None:
             self.setting.fold.fail(np.array(roots, dtype=np.int64))
+        if not self.setting.has_room:
+            return  # a bolt may fail a million tuples: only what is noted is put into words
         trace = "".join(traceback.format_stack())
         where = user_frame(trace)
         message = f"{type(self.bolt).__name__} failed the tuple {shown_tuple(tup)}"

@@ -39,7 +39,7 @@ class PlainWork(BoltWork):
     def take(self, arrived: Arrived) -> None:
         tracked = self.setting.tracked
         execute_all = self._execute_tracked if tracked else self._execute_plain
-        rows = enumerate(arrived.rows())
+        rows = self.rows(arrived)
         failed = []
         # One `try` around many tuples: after a failure `rows` goes on with the next one.
         while not self.stopped:

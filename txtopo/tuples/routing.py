@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +15,6 @@ from txtopo.tuples.message import DRIVER, Kind, Message, RunSpec
 
 REPORT_OK, REPORT_FAILED = 0, 1
 """`Message.seq` of a REPORT: the second says that its source task failed, so that tasks behind it do not finish the batch."""
-
-
-class Outlet(Protocol):
-    """Where a task's emissions go."""
-
-    def send(self, stream: str, batch: pa.RecordBatch, named: Sequence[int] | None = None) -> None:
-        """Route one batch: the stream's fields, and behind them what travels along (`$number` or `$roots`). `named`: the task of each row, on direct streams."""
 
 
 class _Way:
@@ -73,6 +65,7 @@ class Router:
         return frozenset(target for way in self._ways.get(stream, ()) if way.grouping is None for target in way.targets)
 
     def send(self, stream: str, batch: pa.RecordBatch, named: Sequence[int] | None = None) -> None:
+        """Route one batch: the stream's fields, and behind them what travels along (`$number` or `$roots`). `named`: the task of each row, on direct streams."""
         if not batch.num_rows:
             return
         for way in self._ways.get(stream, ()):

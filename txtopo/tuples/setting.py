@@ -71,9 +71,14 @@ class Setting:
             on, roots, error = error.shown, error.roots, error.error
         self.note(failure_of(error, self.node.name, on=on), roots)
 
+    @property
+    def has_room(self) -> bool:
+        """May one more failure be noted?"""
+        return len(self.failures) < self.failures_max
+
     def note(self, failure: Failure, roots: Sequence[int] = ()) -> None:
         """Note a failure, as long as there is room."""
-        if len(self.failures) < self.failures_max:
+        if self.has_room:
             self.failures.append(TupleFailure(failure=failure, roots=tuple(roots)))
 
     def problem(self, message: str) -> None:
@@ -103,6 +108,15 @@ class Arrived:
     def rows(self) -> Any:
         """The values of each tuple."""
         return zip(*[column.to_pylist() for column in self.batch.columns], strict=True)
+
+    def first_unreadable(self) -> int:
+        """The first tuple with a value that Python cannot hold; 0 where there is none."""
+        for row in range(self.batch.num_rows):
+            try:
+                self.batch.slice(row, 1).to_pylist()
+            except CAUGHT:
+                return row
+        return 0
 
     def roots_of(self, setting: Setting, row: int) -> tuple[int, ...]:
         """Ids of the spout tuples behind a row, as far as they are known."""

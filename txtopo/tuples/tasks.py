@@ -66,7 +66,7 @@ def ack_all(setting: Setting, arrived: Arrived) -> None:
 def is_deferred(topology: Topology, committer: CommitterComponent) -> bool:
     """Does it read another committer, so that its executor half runs in the driver?"""
     names = {item.name for item in topology.committers}
-    return any(item.source in names for item in committer.inputs or (committer.input,))
+    return any(item.source in names for item in committer.inputs)
 
 
 class Task:
@@ -115,12 +115,11 @@ class Task:
     def _complete(self) -> None:
         """CoordinatedBolt: the batch is finished only when every source task has reported and all counts agree."""
         setting, coordination, work = self._setting, self._coordination, self._work
-        if setting.counting and not coordination.upstream_failed:
-            shortfall = coordination.shortfall()
-            if shortfall is not None:
-                setting.problem(shortfall)
-        if not setting.failures and not work.stopped and not coordination.upstream_failed:
-            work.finish()
+        if not coordination.upstream_failed:
+            if setting.counting and not coordination.finish():
+                setting.problem(coordination.shortfall() or broken("a task finished its batch twice"))
+            elif not setting.failures and not work.stopped:
+                work.finish()
         if not work.stopped:
             work.flush()
 

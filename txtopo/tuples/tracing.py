@@ -99,7 +99,11 @@ class Tracing:
             if any(not self._parts.get(place.spout) for place in found):
                 return self._failed(failure)  # rows of a DataFrame are no records of a source
             known = not causes or all(cause.roots for cause in causes)
-            out |= {place: why for place, why in found.items() if place not in out}
+            fresh = {place: why for place, why in found.items() if place not in out}
+            if found and not fresh:
+                # They were left out, and bolts fail on them all the same: the source does not give the same tuples again.
+                return self._failed(failure)
+            out |= fresh
             if len(out) > most:
                 return self._failed(self._too_many(out, most))
             if not found and traced:

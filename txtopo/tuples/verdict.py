@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from txtopo.core.values import EdgeCount, Failure, RejectedRow
 from txtopo.spouts.rejecting import too_many_rejected
+from txtopo.topology.components import Topology
 from txtopo.tuples.graph import Node, TaskGraph
 from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
 
@@ -21,7 +22,7 @@ def judge(graph: TaskGraph, run: RunSpec, reports: Sequence[TaskReport]) -> Fail
         (failures[0].failure if failures else None)
         or _conflict(found)
         or _missing(graph, run, found)
-        or _rejected(graph, found)
+        or reject_failure(graph.topology, lambda spout: [one[0] for (name, _), one in found.items() if name == spout])
         or _lost(graph, found)
     )
 
@@ -61,6 +62,17 @@ def rejected_rows(graph: TaskGraph, reports: Sequence[TaskReport]) -> tuple[Reje
     return tuple(row for found in by_task(graph, reports).values() for row in found[0].rejects)
 
 
+def reject_failure(topology: Topology, reports_of: Callable[[str], Sequence[TaskReport]]) -> Failure | None:
+    """The share is one of the whole batch, not of a part: a wrong schema must not commit empty counts. `reports_of` gives those of a spout's tasks."""
+    for item in topology.spouts:
+        reports = reports_of(item.name)
+        rejects = [row for report in reports for row in report.rejects]
+        failure = too_many_rejected(item.name, item.spout.rejected_max, sum(one.read for one in reports), rejects)
+        if failure is not None:
+            return failure
+    return None
+
+
 def expected_tasks(graph: TaskGraph, run: RunSpec) -> Iterator[tuple[Node, int]]:
     """The tasks that report, with their number in their component."""
     for node in graph.nodes.values():
@@ -96,18 +108,6 @@ def _missing(graph: TaskGraph, run: RunSpec, found: Mapping[Key, list[TaskReport
             total = len(node.tasks) or run.sources[node.name]
             message = f"{node.name}: task {index + 1} of {total} gave no report"
             return Failure(kind="suspect", component=node.name, message=message)
-    return None
-
-
-def _rejected(graph: TaskGraph, found: Mapping[Key, list[TaskReport]]) -> Failure | None:
-    """The share is one of the whole batch, not of a part: a wrong schema must not commit empty counts."""
-    for item in graph.topology.spouts:
-        reports = [reports[0] for (component, _), reports in found.items() if component == item.name]
-        rejects = [row for report in reports for row in report.rejects]
-        read = sum(report.read for report in reports)
-        failure = too_many_rejected(item.name, item.spout.rejected_max, read, rejects) if rejects else None
-        if failure is not None:
-            return failure
     return None
 
 

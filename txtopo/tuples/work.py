@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from txtopo.topology.streams import Stream
@@ -99,11 +99,21 @@ class BoltWork(Work):
             self.setting.fail(error)
             self.stop()
 
+    def rows(self, arrived: Arrived) -> Iterator[tuple[int, Any]]:
+        """The values of each tuple, numbered. None where Python cannot hold one of them, such as a day in the year 12000: that tuple failed."""
+        try:
+            return enumerate(arrived.rows())
+        except CAUGHT as error:
+            row = arrived.first_unreadable()
+            self.setting.fail(error, roots=arrived.roots_of(self.setting, row))
+            self.stop()
+            return enumerate(())
+
     def failed_on(self, error: BaseException, arrived: Arrived, row: int) -> None:
         """User code raised over a tuple: note it, and stop unless more failures are wanted."""
         setting = self.setting
         setting.fail(error, on=arrived.shown(row), roots=arrived.roots_of(setting, row))
-        if len(setting.failures) >= setting.failures_max:
+        if not setting.has_room:
             self.stop()
 
     def stop(self) -> None:
