@@ -21,9 +21,9 @@ $(STAMP): pyproject.toml
 demo: setup
 	@$(BIN)/txtopo demo
 
-# All tests, on real services.
+# All tests, on real services, two files at a time: many of them wait for others to die, to time out or to start.
 test: setup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # What a batch costs beside bare PySpark, as ratios of one run.
 bench: setup

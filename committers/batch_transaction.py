@@ -9,8 +9,8 @@ from typing import Any
 import psycopg2
 from sqlalchemy import Connection
 
-from txtopo.committers.guarding import objection
 from txtopo.committers.outcomes import translate_own
+from txtopo.committers.own_transaction import OwnTransaction
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, PostgresUnavailable, TxtopoError
@@ -21,37 +21,16 @@ _OPENING = "set local search_path = public, pg_temp;\nset local standard_conform
 """Names without a schema are the user's in `public`. The reader of statements counts on how quotes are read."""
 
 
-class PostgresTransaction:
+class PostgresTransaction(OwnTransaction):
     """CommitTransaction of one committer in one batch."""
 
     def __init__(self, connection: Connection, committer: str, attempt: TransactionAttempt, held: Held | None) -> None:
+        super().__init__(committer, attempt)
         self._raw: Any = connection.connection.dbapi_connection
-        self._committer = committer
-        self._attempt = attempt
         self._held = held
-        self._is_open = True
-        self._failure: TxtopoError | None = None
         self._answered_s = time.monotonic()
         self.statements = 0
         """How many were sent."""
-
-    @property
-    def attempt(self) -> TransactionAttempt:
-        return self._attempt
-
-    @property
-    def failure(self) -> TxtopoError | None:
-        """What the first statement that failed raised."""
-        return self._failure
-
-    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[Sequence[Any]]:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return self._execute(statement, parameters)
-        except TxtopoError as error:
-            self._failure = error
-            raise
 
     def end(self) -> Held | None:
         """The driver half has returned: nothing more is sent. Returns what is still held back."""
@@ -59,11 +38,6 @@ class PostgresTransaction:
         return self._take_held()
 
     def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        reason = objection(statement) if self._is_open else "the turn of its batch is over"
-        if reason is not None:
-            raise BatchDataError(
-                f"committer {self._committer} may not execute {statement!r:.200}: {reason}", component=self._committer
-            )
         held = self._take_held()
         try:
             with self._raw.cursor() as cursor:

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.committers.guarding import objection
 from txtopo.committers.memory_store import Answers, Executed
 from txtopo.committers.own_code import run_commit
+from txtopo.committers.own_transaction import OwnTransaction
 from txtopo.committers.rules import describe_counts
 from txtopo.core.values import CommitterCount, CommitterResult, TransactionAttempt
 from txtopo.errors import BatchDataError, TxtopoError
@@ -16,7 +16,7 @@ from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 
-class MemoryTransaction:
+class MemoryTransaction(OwnTransaction):
     """Remembers what was executed; nothing is carried out. For testing the driver half of a committer without a database.
 
     >>> transaction = MemoryTransaction("words", TransactionAttempt(1, 0), lambda statement, parameters: [(7,)])
@@ -27,30 +27,10 @@ class MemoryTransaction:
     """
 
     def __init__(self, committer: str, attempt: TransactionAttempt, answers: Answers | None = None) -> None:
-        self._committer = committer
-        self._attempt = attempt
+        super().__init__(committer, attempt)
         self._answers = answers
-        self._failure: TxtopoError | None = None
         self.statements: list[tuple[str, Sequence[Any] | Mapping[str, Any]]] = []
         """Statement and parameters, in the order of their execution."""
-
-    @property
-    def attempt(self) -> TransactionAttempt:
-        return self._attempt
-
-    @property
-    def failure(self) -> TxtopoError | None:
-        """What the first statement that failed raised."""
-        return self._failure
-
-    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[Sequence[Any]]:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return self._execute(statement, parameters)
-        except TxtopoError as error:
-            self._failure = error
-            raise
 
     def executed(self, topology: str) -> Iterator[Executed]:
         """What was executed, as rows of the store."""
@@ -60,11 +40,6 @@ class MemoryTransaction:
             )  # fmt: skip
 
     def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        reason = objection(statement)
-        if reason is not None:
-            raise BatchDataError(
-                f"committer {self._committer} may not execute {statement!r:.200}: {reason}", component=self._committer
-            )
         self.statements.append((statement, parameters))
         try:
             return [tuple(row) for row in self._answers(statement, parameters)] if self._answers is not None else []

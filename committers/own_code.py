@@ -6,12 +6,13 @@ import sysconfig
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from txtopo.committers.canonical import tuples_of
+from txtopo.committers.own_transaction import OwnTransaction
 from txtopo.core.values import CommitterResult
 from txtopo.errors import BatchDataError, TxtopoError, broken
-from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
 
@@ -19,14 +20,6 @@ DETAIL_CHARACTERS_MAX = 20_000
 _PACKAGE = str(Path(__file__).parent.parent)
 _ROOM = str(Path(__file__).resolve().parent)
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-class GuardedTransaction(CommitTransaction, Protocol):
-    """A CommitTransaction that remembers its first failure."""
-
-    @property
-    def failure(self) -> TxtopoError | None:
-        """What the first statement that failed raised; nothing can be committed behind it, whatever the user's code makes of it."""
 
 
 def bolt_of(component: CommitterComponent) -> BatchCommitter:
@@ -52,7 +45,7 @@ class NoReaders:
 def run_commit(
     component: CommitterComponent,
     result: CommitterResult,
-    transaction: GuardedTransaction,
+    transaction: OwnTransaction,
     collector: CommitCollector | None,
 ) -> int:
     """Call the driver half with the rows in their canonical order; returns how many it says it wrote.

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from txtopo import faults
 from txtopo.core import limits
 from txtopo.core.events import CutRedo, PlansCut, RedoCut
-from txtopo.core.plan import Metadata, Plan, canonical
+from txtopo.core.plan import Metadata, Plan
 from txtopo.core.recuts import Recuts
 from txtopo.core.redo import choose_redo, plan_of
 from txtopo.core.values import Lead, LedgerBatch
 from txtopo.errors import BatchDataError, Halted, StoreUnavailable, invariant
 from txtopo.faults import CrashPoint
+from txtopo.pieces import Pieces
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
-from txtopo.sources import IDLE_KEY, NoInputError, Settled, Sources, is_idle, last_of
+from txtopo.sources import NoInputError, Settled, Sources, is_idle, last_of
 from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext
 
 CUT_S = 0.25
 """A cut ends after about this many seconds, so that the first batches need not wait for the fingerprints of all."""
-PART_KEY = "$part"
-"""Metadata that is too long for a znode is replaced by {PART_KEY: digest}; the piece lies in `plan_part`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +72,12 @@ class Planner:
     """Committed batches that spouts have not heard of, oldest first."""
 
     @cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(ledger=self.ledger, topology=self.lead.topology)
+
+    @cached_property
     def _sources(self) -> Sources:
-        return Sources(spouts=self.spouts, whole=self._whole, context=self._context)
+        return Sources(spouts=self.spouts, whole=self._pieces.whole, context=self._context)
 
     def open(self, uncommitted: Sequence[Plan]) -> None:
         """Open the coordinator halves of the spouts. What any batch ever consumed is never input again (`source_file` plus plans > last)."""
@@ -97,7 +99,7 @@ class Planner:
         previous = last_of(self._before().get(spout))
         return SpoutContext(
             topology=self.lead.topology, spout=spout, consumed=consumed, once=self.once, monotonic=self.clock.monotonic, say=self.say,
-            previous=None if previous is None else self._whole(previous), config=self.config,
+            previous=None if previous is None else self._pieces.whole(previous), config=self.config,
         )  # fmt: skip
 
     def _check_known(self, plan: Plan, metadata: Mapping[str, Metadata]) -> None:
@@ -242,7 +244,7 @@ class Planner:
 
     def metadata(self, plan: Plan) -> Mapping[str, Metadata]:
         """The plan's metadata by spout, with pieces from `plan_part` put back; of the spouts that have a part in the batch."""
-        return {name: self._whole(value) for name, value in plan.metadata.items() if not is_idle(value)}
+        return {name: self._pieces.whole(value) for name, value in plan.metadata.items() if not is_idle(value)}
 
     def mirror_entry(self, plan: Plan) -> MirrorEntry:
         """The plan with the inputs that it consumes, as they go into `source_file`."""
@@ -281,7 +283,7 @@ class Planner:
     def _compose(
         self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, request_id: int | None = None
     ) -> Plan:
-        """The plan; metadata that is too long for a znode is kept in Postgres, before the znode that points to it: the pointer never dangles."""
+        """The plan that chains to the last one."""
         before = next(reversed([*self._chain, *self._unrecorded]), None)
         plan = Plan(
             topology=self.lead.topology, incarnation=self.lead.incarnation, txid=txid,
@@ -289,20 +291,7 @@ class Planner:
             kind="cut" if redo_of is None else "redo", redo_of=redo_of, request_id=request_id,
             cut=max(self._attempts.get(txid, 0), self._recuts.first_attempt(txid)),
         )  # fmt: skip
-        longest_first = sorted(metadata, key=lambda name: (-len(canonical(metadata[name])), name))
-        for name in longest_first:
-            if len(plan.bytes) <= limits.METADATA_BYTES_MAX:
-                break
-            plan = replace(plan, metadata={**plan.metadata, name: self._in_pieces(metadata[name], txid)})
-        return plan
-
-    def _in_pieces(self, entry: Metadata, txid: int) -> Metadata:
-        """A pointer to the piece in Postgres; of an idle spout what it remembers is the piece."""
-        last = last_of(entry)
-        if last is None or PART_KEY in last:
-            return entry
-        pointer = {PART_KEY: self.ledger.store_part(_part(last, txid, self.lead.topology))}
-        return {IDLE_KEY: pointer} if is_idle(entry) else pointer
+        return self._pieces.fitted(plan)
 
     def _record(self, plans: tuple[Plan, ...]) -> None:
         faults.reach(CrashPoint.BEFORE_METADATA, plans[0].txid)
@@ -312,28 +301,5 @@ class Planner:
         self._chain += plans
         self._unrecorded.clear()
 
-    def _whole(self, metadata: Metadata) -> Metadata:
-        if PART_KEY not in metadata:
-            return metadata
-        return _read_metadata(self.ledger.read_part(str(metadata[PART_KEY])))
-
 
 _TRY_AGAIN = "mend the input, the spout or the declared fields, then start `txtopo run` again"
-
-
-def _part(metadata: Metadata, txid: int, topology: str) -> bytes:
-    data = canonical(metadata)
-    if len(data) > limits.PLAN_PART_BYTES_MAX:
-        raise Halted(
-            f"batch {txid} of {topology} has {len(data)} bytes of metadata, at most {limits.PLAN_PART_BYTES_MAX} are allowed: "
-            "put less into a batch (files_per_batch, batch_size)",
-            txid=txid,
-        )
-    return data
-
-
-def _read_metadata(data: bytes) -> Metadata:
-    value = json.loads(data)
-    if not isinstance(value, dict):
-        raise Halted("a piece in table txtopo.plan_part holds no metadata")
-    return value

@@ -194,7 +194,7 @@ def test_each_committer_counts_what_its_own_spout_emits(tmp_path: Path) -> None:
         builder.set_spout(name, FileSpout(tmp_path / name, "shop string"))
         builder.set_committer_bolt(f"of_{name}", CountCommitter(name, ["shop"]), inputs=name)
     topology = builder.build()
-    metadata = {}
+    metadata: dict[str, Any] = {}
     for item in topology.spouts:
         metadata |= plan_batches(replace(topology, spouts=(item,)))[0]
 

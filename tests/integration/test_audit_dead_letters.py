@@ -173,8 +173,10 @@ def test_the_recount_leaves_out_the_record_that_is_named(
     assert check in {one["check"] for one in findings(report, verdict) if one["txids"] == [2]}
 
 
-def test_show_lists_dead_letters(audited: Audited) -> None:
-    """`txtopo show` lists them: position, component, reason."""
+def test_show_lists_dead_letters_and_status_counts_them(audited: Audited) -> None:
+    """`txtopo show` lists them: position, component, reason. What is in no table is not only found by those who look at the right batch."""
+    assert main(("status", "orders")) == 0
+    assert "\n  left out  1 source row in all, as dead letters\n" in audited._capsys.readouterr().out
     assert main(("show", "orders", "2")) == 0
     text = audited._capsys.readouterr().out
 

@@ -311,6 +311,11 @@ def test_a_spout_that_gives_a_dataframe_feeds_tuple_bolts_and_may_be_idle(
     assert isinstance(full, Processed) and isinstance(idle, Processed)
     assert (full.read, idle.read) == (9, 2)
 
+    lacking = failure(
+        executor.process([dataclasses.replace(both, metadata={**both.metadata, "numbers": {"count": -1}})])
+    )
+    assert (lacking.kind, lacking.component, lacking.message) == ("data", "numbers", "its DataFrame lacks amount")
+
 
 def test_a_tuple_that_is_never_acked_or_failed_fails_the_attempt_and_names_its_record(
     started: Callable[[Topology], SparkExecutor],

@@ -109,7 +109,7 @@ class Forgetful(RichBolt):
 
 
 class FrameRows(ListSpout):
-    """Gives the numbers below `metadata["count"]` as a DataFrame of Spark's own."""
+    """Gives the numbers below `metadata["count"]` as a DataFrame of Spark's own; below 0 one that lacks a field."""
 
     emits_frame = True
 
@@ -117,6 +117,8 @@ class FrameRows(ListSpout):
         super().__init__("word string, amount int")
 
     def frame(self, spark: Any, metadata: Metadata) -> Any:
+        if metadata["count"] < 0:
+            return spark.range(1).selectExpr("'w' AS word")
         numbers = spark.range(0, metadata["count"], 1, 3)
         return numbers.selectExpr("concat('w', id % 2) AS word", "CAST(id AS int) AS amount", "id AS other")
 

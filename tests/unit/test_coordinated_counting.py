@@ -6,6 +6,7 @@ much it was sent, and what is not complete fails the attempt at once.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from txtopo.topology.tuple_bolts import BasicBolt, BatchBolt, FailedException
 from txtopo.tuples.coordinating import Coordination
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.message import Kind, Message, TaskReport
+from txtopo.tuples.verdict import judge
 
 A, B = 7, 8
 """Source tasks."""
@@ -427,3 +429,34 @@ def test_committers_wait_for_their_turn_with_all_rows_there() -> None:
     assert seen.results["keep"].arrived == 2
     assert all(message.target == 0 for message in seen.messages)
     assert [report.component for report in seen.reports].count("keep") == 1
+
+
+class HandOn(BasicBolt):
+    """Hands its tuple on."""
+
+    outputs = ["word string"]
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+@pytest.mark.parametrize("acking", ["batch", "off"])
+def test_an_edge_whose_two_sides_do_not_agree_fails_the_attempt(acking: Any) -> None:
+    """What goes into edge_count has been compared: each side counted for itself, and without counting nobody asks."""
+    builder = TopologyBuilder("edges", acking=acking)
+    builder.set_spout("source", RowsSpout("word string"))
+    builder.set_bolt("hand", HandOn()).shuffle_grouping("source")
+    builder.set_committer_bolt("keep", Keeping()).shuffle_grouping("hand")
+    found = run_tuples(builder.build(), {"source": [[["a"], ["b"]]]})
+    told = [
+        dataclasses.replace(report, received=((1, 1),)) if report.component == "keep" else report
+        for report in found.reports
+    ]
+
+    failure = judge(found.graph, run_spec({"source": 1}), told)
+
+    assert judge(found.graph, run_spec({"source": 1}), found.reports) is None
+    if acking == "off":
+        assert failure is None
+    else:
+        assert failure is not None and failure.message == "hand -> keep: 2 tuples were sent and 1 received"

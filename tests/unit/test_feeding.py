@@ -162,7 +162,7 @@ def test_a_tuple_that_is_never_acked_fails_by_its_timeout() -> None:
     feeder.advance(9)
     assert (feeder.acked, feeder.failed) == (["a", "c"], [])
     feeder.advance(12)
-    assert (feeder.acked, feeder.failed, feeder.now) == (["a", "c"], ["b"], 21)
+    assert (feeder.acked, feeder.failed_of("s"), feeder.now) == (["a", "c"], ["b"], 21)
 
 
 def test_without_timeouts_a_tuple_waits_for_ever() -> None:

@@ -28,7 +28,9 @@ def grouping(
     edge = Edge(
         number=number, source="source", stream="default", target="target", grouping=name, subscription=subscription, fields=FIELDS
     )  # fmt: skip
-    return grouping_of(edge, source=100 + index, index=index, tasks=tasks, targets=targets, custom=custom)
+    chosen = grouping_of(edge, source=100 + index, index=index, tasks=tasks, targets=targets)
+    chosen.prepare()
+    return chosen
 
 
 def batch(*words: Any) -> pa.RecordBatch:
@@ -138,6 +140,10 @@ class FirstTargets(CustomStreamGrouping):
     def __init__(self, n: int) -> None:
         self.n = n
         self.seen: list[Any] = []
+
+    def __deepcopy__(self, memo: Any) -> FirstTargets:
+        """Stays what it is, so that a test sees what a task's copy was told."""
+        return self
 
     def prepare(self, source: str, stream: str, fields: Any, targets: Sequence[int]) -> None:
         self.seen.append((source, stream, fields.names, list(targets)))

@@ -15,7 +15,8 @@ from txtopo.core.events import CutRedo, PlansCut, Redo, RedoCut
 from txtopo.core.plan import Metadata, Plan, canonical, genesis_digest
 from txtopo.core.values import Lead, LedgerBatch
 from txtopo.errors import BatchDataError, Halted, PostgresUnavailable, ZooKeeperUnavailable
-from txtopo.planner import PART_KEY, Planner
+from txtopo.pieces import PART_KEY
+from txtopo.planner import Planner
 from txtopo.testing.simulated import SimulatedClock
 from txtopo.topology.components import Input, SpoutComponent, SpoutContext
 

@@ -15,7 +15,8 @@ from txtopo.core.events import RedoCut
 from txtopo.core.plan import Metadata, Plan
 from txtopo.core.values import LedgerBatch
 from txtopo.errors import BatchDataError, Halted, InvariantBroken, PostgresUnavailable, ZooKeeperUnavailable
-from txtopo.planner import PART_KEY, Planner
+from txtopo.pieces import PART_KEY
+from txtopo.planner import Planner
 from txtopo.sources import IDLE_KEY
 from txtopo.testing.simulated import SimulatedClock
 from txtopo.topology.components import Input, SpoutComponent, SpoutContext

@@ -47,14 +47,14 @@ def status() -> TopologyStatus:
         topology="flights", state="HALTED", epoch=3, incarnation="i", application="f.py:topology", last_txid=12_345, last_committed_at=NOON,
         planned_txid=12_400, problem=None, reason="three attempts failed", halted_txid=12_346, failed_attempts=4,
         failures=FailureCounts(data=3, infrastructure=1, suspect=0), failed_txids=(12_346,), quarantined=3, holes=2, hole_txids=(7, 9),
-        rejected=1_500, open_requests=2,
+        rejected=1_500, dead_lettered=12, open_requests=2,
         open_orders=(OpenOrder(request_id=4, kind="retry", txids=(12_346,)), OpenOrder(request_id=5, kind="stop", txids=())),
         leader=Leader(host="box", pid=1, since=NOON, heartbeat_at=NOON, heartbeat_age_s=1.5),
     )  # fmt: skip
 
 
 def test_status_whole() -> None:
-    """Promise: failures by kind apart, failed batches, rejected rows, holes, open orders, the ways on."""
+    """Promise: failures by kind apart, failed batches, rejected rows, dead letters, holes, open orders, the ways on."""
     assert (
         status_text([status()])
         == """\
@@ -65,6 +65,7 @@ flights  HALTED
   failures  4 failed attempts: 3 data, 1 infrastructure, 0 suspect
   failed    batch 12346 (last attempt failed, not committed)
   rejected  1\u2009500 source rows in all
+  left out  12 source rows in all, as dead letters
   holes     batches 7, 9 are quarantined and not redone (2 of 3 quarantined)
   leader    box pid 1 since 2026-11-21T12:00:00.001Z, ended
   epoch     3

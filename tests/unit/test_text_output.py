@@ -19,7 +19,7 @@ def topology(**changed: object) -> TopologyStatus:
     values: dict[str, object] = {
         "topology": "flights", "state": "RUNNING", "epoch": 3, "incarnation": "i", "application": "f.py:topology", "last_txid": 12_345,
         "last_committed_at": NOON, "planned_txid": 12_400, "problem": None, "reason": None, "halted_txid": None, "failed_attempts": 0,
-        "failures": FailureCounts(data=0, infrastructure=0, suspect=0), "failed_txids": (), "quarantined": 0, "holes": 0, "hole_txids": (), "rejected": 0,
+        "failures": FailureCounts(data=0, infrastructure=0, suspect=0), "failed_txids": (), "quarantined": 0, "holes": 0, "hole_txids": (), "rejected": 0, "dead_lettered": 0,
         "open_requests": 0, "open_orders": (), "leader": Leader(host="box", pid=1, since=NOON, heartbeat_at=NOON, heartbeat_age_s=1.5),
     }  # fmt: skip
     return TopologyStatus(**{**values, **changed})  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
 
     assert status["schema"] == "txtopo.status/1"
     assert sorted(status["topologies"][0]) == [
-        "application", "epoch", "failed_attempts", "failed_txids", "failures", "halted_txid", "hole_txids", "holes", "incarnation",
+        "application", "dead_lettered", "epoch", "failed_attempts", "failed_txids", "failures", "halted_txid", "hole_txids", "holes", "incarnation",
         "last_committed_at", "last_txid", "leader", "next_commands", "open_orders", "open_requests", "planned_ahead", "planned_txid", "problem",
         "quarantined", "reason", "rejected", "state", "topology", "waiting",
     ]  # fmt: skip

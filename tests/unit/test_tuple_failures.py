@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 from tests.kit.fix_spark import ListSpout
 from tests.kit.tuple_runs import Keeping, RowsSpout, graph_of, ran, run_spec, run_tuples
+from txtopo.core.fields import Fields
 from txtopo.core.values import Failed, Failure, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.ports import Assignment
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 from txtopo.topology.streams import Stream, Tuple
-from txtopo.topology.tuple_bolts import BasicBolt, RichBolt, TupleBolt
+from txtopo.topology.tuple_bolts import BasicBolt, CustomStreamGrouping, RichBolt, TupleBolt
 from txtopo.tuples import other_work
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.message import TaskReport, TupleFailure
@@ -37,7 +39,7 @@ def topology(bolt: TupleBolt, fields: str = "word string", *, direct: bool = Fal
 class Stubborn(RichBolt):
     """Names tasks, swallows what is refused, and goes on."""
 
-    outputs: Sequence[Any] = [Stream("word string", direct=True)]
+    outputs: ClassVar[Sequence[Any]] = [Stream("word string", direct=True)]
 
     def prepare(self, config: Any, context: Any, collector: Any) -> None:
         self.collector = collector
@@ -65,7 +67,7 @@ def test_a_row_that_was_refused_does_not_leave_its_task_to_the_next_row() -> Non
 class FailsAll(RichBolt):
     """Fails every tuple."""
 
-    outputs: Sequence[Any] = ["word string"]
+    outputs: ClassVar[Sequence[Any]] = ["word string"]
 
     def prepare(self, config: Any, context: Any, collector: Any) -> None:
         self.collector = collector
@@ -88,7 +90,7 @@ def test_failures_that_nobody_keeps_are_not_put_into_words(monkeypatch: pytest.M
 class Pass(BasicBolt):
     """Emits nothing."""
 
-    outputs: Sequence[Any] = ["at timestamp"]
+    outputs: ClassVar[Sequence[Any]] = ["at timestamp"]
 
     def execute(self, tup: Tuple, collector: Any) -> None:
         """Reads its tuple."""
@@ -138,3 +140,38 @@ def test_a_search_ends_where_a_bolt_fails_on_what_was_left_out() -> None:
 
     assert outcome == Failed(attempt=attempt, failure=failure)
     assert runs == [{"source": {0: frozenset({7})}}]
+
+
+class Unready(CustomStreamGrouping):
+    """Cannot be prepared."""
+
+    def prepare(self, source: str, stream: str, fields: Fields, targets: Sequence[int]) -> None:
+        raise ValueError(f"no place for {source}")
+
+    def choose_tasks(self, task: int, values: Sequence[Any]) -> Sequence[int]:
+        raise NotImplementedError
+
+
+class Hand(BasicBolt):
+    """Hands its tuple on."""
+
+    outputs: ClassVar[Sequence[Any]] = ["word string"]
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+@pytest.mark.parametrize("at", ["source", "hand"])
+def test_a_grouping_that_cannot_be_prepared_fails_the_attempt_and_no_task(at: str) -> None:
+    """An exception of the user's code is never a failed task, which Spark would try four times: it names the component and the line."""
+    builder = TopologyBuilder("failing")
+    builder.set_spout("source", RowsSpout("word string"))
+    hand, keep = builder.set_bolt("hand", Hand(), parallelism_hint=2), builder.set_committer_bolt("keep", Keeping())
+    hand.custom_grouping("source", Unready()) if at == "source" else hand.shuffle_grouping("source")
+    keep.custom_grouping("hand", Unready()) if at == "hand" else keep.shuffle_grouping("hand")
+
+    found = run_tuples(builder.build(), {"source": [[["a"], ["b"]]]})
+
+    assert found.failure is not None and found.failure.component == at
+    assert re.search(rf"{__name__.rpartition('.')[2]}.py:[0-9]+: ValueError: no place for {at}", found.failure.message)
+    assert {report.component for report in found.reports if report.failures} == {at}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -502,7 +507,7 @@ class LastTask(FirstTask):
         {"hint": 3}, {"separator": ","}, {"grouping": FirstTask(1)}, {"grouping": LastTask()}, {"stream": "default"}, {"config": {"a": 1}},
         {"spout_hint": 2}, {"committer_hint": 2}, {"acking": "tuple"}, {"guarantee": "at_least_once"},
     ],
-    ids=str,
+    ids=lambda change: ", ".join(f"{name} {value if isinstance(value, str | int | dict) else type(value).__name__}" for name, value in change.items()),
 )  # fmt: skip
 def test_whatever_changes_a_topology_changes_its_description(changes: dict[str, Any]) -> None:
     """It is part of the code hash (R12): tasks, streams, groupings, what bolts were made with, settings."""

@@ -400,3 +400,22 @@ def test_a_nan_is_no_difference_between_two_results() -> None:
         assert not same_rows(table, pa.table({"word": ["a", "b", "c"], "share": pa.array(shares, pa.float64())}))
     assert not same_rows(table, table.slice(1))
     assert not same_rows(table, table.rename_columns(["word", "part"]))
+
+
+def test_a_report_that_comes_twice_is_one_and_one_that_differs_is_kept_beside_it() -> None:
+    """K4: a task that Spark runs again reports again; what it says is kept by key and never added up. Reports of other runs are dropped (K1)."""
+    reports = Reports()
+    reports.open("run")
+    first = Report(
+        run="run", spout="source", part=0, read=1, rejects=(), failure=None, code_hash=b"", version="", host=""
+    )
+
+    reports.receive([first])
+    reports.receive([replace(first, host="another")])
+    reports.receive([replace(first, run="an earlier run")])
+    assert reports.so_far("run") == {("source", 0): [first]}
+
+    other = replace(first, read=2)
+    reports.receive([other])
+    assert reports.take("run") == {("source", 0): [first, other]}
+    assert len(reports) == 0

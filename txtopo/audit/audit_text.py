@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from txtopo.audit.text import clean, count, duration, instant, table
+from txtopo.audit.text import batches_named, clean, count, duration, instant, table
 from txtopo.audit.verdicts import (
+    TXIDS_MAX,
     ActionTaken,
     AttemptFailure,
     AuditReport,
@@ -58,16 +59,29 @@ def headline(report: AuditReport) -> str:
 
 
 def _findings(report: AuditReport) -> list[str]:
-    lines = [_finding(one) for one in report.findings[:SHOWN_MAX]]
-    if len(report.findings) > SHOWN_MAX:
-        lines.append(f"and {count(len(report.findings) - SHOWN_MAX)} more (--json lists all)")
+    """What is the same of many batches is one line: else the reason that all of them share would hide the others."""
+    alike: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
+    for number, one in enumerate(report.findings):
+        alike[one.check, one.verdict, one.message, number if len(one.txids) != 1 else None].append(one)
+    groups = list(alike.values())
+    lines = [_finding(group) for group in groups[:SHOWN_MAX]]
+    if len(groups) > SHOWN_MAX:
+        lines.append(f"and {count(sum(map(len, groups[SHOWN_MAX:])))} more (--json lists all)")
     return lines
 
 
-def _finding(one: Finding) -> str:
-    # Where several batches are concerned, the message says which.
-    where = f"batch {one.txids[0]}: " if len(one.txids) == 1 else ""
+def _finding(alike: Sequence[Finding]) -> str:
+    one = alike[0]
+    # Where one finding concerns several batches, the message says which.
+    where = f"{_batches(sorted({txid for other in alike for txid in other.txids}))}: " if len(one.txids) == 1 else ""
     return f"{one.verdict}  {where}{clean(one.message)}  [{one.check}]"
+
+
+def _batches(txids: Sequence[int]) -> str:
+    if len(txids) > 2 and txids[-1] - txids[0] == len(txids) - 1:
+        return f"batches {txids[0]} to {txids[-1]}"
+    more = f" and {count(len(txids) - TXIDS_MAX)} more" if len(txids) > TXIDS_MAX else ""
+    return f"{batches_named(txids[:TXIDS_MAX])}{more}"
 
 
 def _limits(report: AuditReport) -> Iterator[str]:

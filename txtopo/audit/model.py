@@ -105,6 +105,8 @@ class TopologyStatus:
     """The lowest of the holes, at most `TXIDS_NAMED_MAX`."""
     rejected: int
     """Source records in the ledger that were not parsable under the declared schema."""
+    dead_lettered: int
+    """Source records in the ledger that were left out because a bolt fails on them."""
     open_requests: int
     open_orders: tuple[OpenOrder, ...]
     """The oldest open orders, at most `ORDERS_NAMED_MAX`."""

@@ -158,6 +158,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         holes=holes["holes"],
         hole_txids=tuple(holes["hole_txids"] or ()),
         rejected=sums["rejected"],
+        dead_lettered=sums["dead_lettered"],
         open_orders=tuple(
             OpenOrder(request_id=order["request_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
             for order in orders

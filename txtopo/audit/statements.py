@@ -27,7 +27,8 @@ select count(*) as failed_attempts, count(*) filter (where kind = 'data') as dat
 """
 
 LEDGER_SUMS = """
-select coalesce(sum(rejected), 0)::bigint as rejected, count(*) filter (where state = 'quarantined') as quarantined
+select coalesce(sum(rejected), 0)::bigint as rejected, coalesce(sum(dead_lettered), 0)::bigint as dead_lettered,
+       count(*) filter (where state = 'quarantined') as quarantined
   from txtopo.ledger where topology = :topology
 """
 

@@ -57,6 +57,8 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
     if one.failed_txids:
         yield _fact("failed", f"{batches_named(one.failed_txids)} (last attempt failed, not committed)")
     yield _fact("rejected", f"{counted(one.rejected, 'source row')} in all")
+    if one.dead_lettered:
+        yield _fact("left out", f"{counted(one.dead_lettered, 'source row')} in all, as dead letters")
     if one.quarantined:
         yield _fact("holes", _holes(one))
     if one.leader is not None:

@@ -93,12 +93,11 @@ class TupleCompiler:
     ) -> tuple[DataFrame, int]:
         """Messages of the numbered tasks of some sources, and in how many partitions."""
         # A range without rows would be left out of the plan; numbers of no task are passed over.
-        total, tasks = (
-            max(slices_min, len(order.source_tasks(names))),
-            {item.name: item.tasks for item in self._graphs.topology.spouts},
-        )
-        counts = [(run.spec.sources[name], tasks.get(name)) for run in order.runs for name in names]
-        slices = max(slices_min, min(sum(min(count, wanted or count) for count, wanted in counts), self._slices_max))
+        total = max(slices_min, len(order.source_tasks(names)))
+        hints = {item.name: item.tasks for item in self._graphs.topology.spouts}
+        counts = [(run.spec.sources[name], hints.get(name)) for run in order.runs for name in names]
+        wanted = sum(min(count, hint or count) for count, hint in counts)
+        slices = max(slices_min, min(wanted, self._slices_max))
         numbers = self._context.spark.range(0, total, 1, slices)
         return self._map(numbers, PartsTask(wiring=wiring, names=names, spouts=self._spouts)), slices
 

@@ -206,9 +206,9 @@ class LeafTask:
 def emit(spout: Spout | None, run: Ordered, task: SourceTask, tally: Tally) -> Batches:
     """What a source task emits; nothing for a spout that is idle in this batch, and for a DataFrame without any partition."""
     metadata, parts = run.metadata.get(task.name), run.parts.get(task.name, ())
-    if spout is None or metadata is None or task.index >= len(parts):
-        return iter(())
-    return spout.emit_part(metadata, parts[task.index], tally)
+    # A generator: a spout that raises before its first tuple does so where failures are noted, and fails no task of Spark.
+    if spout is not None and metadata is not None and task.index < len(parts):
+        yield from spout.emit_part(metadata, parts[task.index], tally)
 
 
 def without(batches: Batches, numbers: Collection[int]) -> Batches:

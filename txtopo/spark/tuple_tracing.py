@@ -31,6 +31,7 @@ def explained(
     jobs: Runs, context: JobContext, graphs: Graphs, run: Run, work: Work, failure: Failure, causes: Sequence[TupleFailure]
 ) -> Outcome:  # fmt: skip
     """The failure of a run with the source tuple behind it, or its batch without dead letters. `causes` are the failures that the run told of."""
+    # K1: no late report of one run is taken for another's.
     numbers = count(1)
 
     def rerun(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:

@@ -43,6 +43,13 @@ def emit_tuples(emitted: Iterable[Any], fields: Fields, tally: Tally, place: str
 
     Counts into `tally`. Raises BatchDataError naming field, value and `place` (e.g. `partition 2`) with the tuple's number from 1.
     """
+    if not isinstance(emitted, Iterable):
+        raise BatchDataError(
+            f"{place}: the emitter returned {_shown(emitted)}, and its tuples are wanted: `yield` each, or return a list".lstrip(
+                ": "
+            ),
+            component=COMPONENT,
+        )
     waiting: list[Sequence[Any]] = []
     for item in emitted:
         if isinstance(item, pa.RecordBatch | pa.Table):

@@ -59,6 +59,12 @@ def committed_emissions(token: str) -> Mapping[TransactionAttempt, list[tuple[An
     return _COMMITTED.get(token, {})
 
 
+def forget(token: str) -> None:
+    """Let go of what the captures of one topology saw; `token` is that of `with_captures`."""
+    for name in [name for name in _COMMITTED if name.startswith(f"{token}/")]:
+        del _COMMITTED[name]
+
+
 def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str, tuple[str, str]]]:
     """The topology with a capture behind every stream with declared fields, and what each capture reads: (component, stream) by its name.
 

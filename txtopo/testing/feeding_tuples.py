@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -74,8 +73,8 @@ class FedRouter:
             if streams[edge.stream].direct:
                 self._direct.append((edge.stream, ways))
             else:
-                custom = deepcopy(edge.subscription.custom)
-                grouping = grouping_of(edge, source=self.task, index=index, tasks=tasks, targets=targets, custom=custom)
+                grouping = grouping_of(edge, source=self.task, index=index, tasks=tasks, targets=targets)
+                grouping.prepare()
                 self._grouped.append((edge.stream, ways, grouping))
 
     def row(self, stream: str, values: Sequence[Any]) -> pa.RecordBatch:

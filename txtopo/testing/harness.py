@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import random
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from txtopo.committers.memory import MemoryLedger
 from txtopo.coordinators.batches import TopologyCoordinator
@@ -22,15 +23,15 @@ from txtopo.coordinators.election import Election
 from txtopo.coordinators.memory import MemorySession
 from txtopo.core.events import End
 from txtopo.core.health import health_of
-from txtopo.core.state import Phase, Rules, State, first_state
+from txtopo.core.state import Phase, PoisonPolicy, Rules, State, first_state
 from txtopo.core.values import DeadLetter, EdgeCount, Failure, RejectedRow
-from txtopo.errors import Halted, TopologyError, broken
+from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTypeError, broken
 from txtopo.leading import Identity, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Executor
 from txtopo.runner import Runner, World
 from txtopo.testing.by_hand import HandLanes, Idle
-from txtopo.testing.capturing import Emission, Watched, committed_emissions, with_captures
+from txtopo.testing.capturing import Emission, Watched, committed_emissions, forget, with_captures
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedStores
 from txtopo.topology.components import Topology
@@ -80,15 +81,23 @@ class TopologyHarness:
         works_max: int = 50_000,
         **rules: Any,
     ) -> None:
+        if not isinstance(topology, Topology):
+            shown = topology.__name__ if isinstance(topology, type) else type(topology).__name__
+            raise TopologyTypeError(f"{shown} is no topology: give the harness what build() returns")
         if topology.frame_bolts and session is None:
             names = ", ".join(bolt.name for bolt in topology.frame_bolts)
             raise TopologyError(f"{names}: DataFrame bolts need Spark; give the harness a session")
+        if rules.get("on_poison", "halt") not in get_args(PoisonPolicy):
+            raise ConfigurationError(
+                f"on_poison must be {' or '.join(get_args(PoisonPolicy))}, not {rules['on_poison']!r}"
+            )
         self.said: list[str] = []
         """What an operator would have been told."""
         self.end: End | None = None
         """How the topology ended; None while it waits for input or for a release."""
         self.stores = SimulatedStores()
         self._token = uuid.uuid4().hex
+        weakref.finalize(self, forget, self._token)
         self._topology, self._reads = with_captures(topology, self._token) if capture else (topology, {})
         self._watched = Watched(_executor(self._topology, session), self._reads)
         self._dead_letter_max = dead_letter_max

@@ -78,10 +78,10 @@ class LocalTuples:
         ran.reports, ran.acks = [], None
 
         def emit(run_index: int, spout: str, index: int, tally: Tally) -> Iterator[pa.RecordBatch]:
-            if spout not in parts:
-                return iter(())
-            tally.attempt = assignment.attempt
-            return emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))
+            # A generator: what a spout raises before its first tuple is then noted with its name and line, as what it raises later.
+            if spout in parts:
+                tally.attempt = assignment.attempt
+                yield from emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))
 
         engine = Engine(self._graph, failures_max=again.failures_max)
 

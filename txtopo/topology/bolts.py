@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,7 @@ def check_committer(name: str, bolt: object) -> CommitterBolt:
     if isinstance(bolt, BatchCommitter):
         check_config(f"committer bolt {name!r}", bolt.config)
         _check_code_runs(f"committer bolt {name!r}", bolt)
+        _check_copied(f"committer bolt {name!r}", bolt)
     return bolt
 
 
@@ -72,6 +74,7 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
         )
     check_config(f"bolt {name!r}", bolt.config)
     _check_code_runs(f"bolt {name!r}", bolt)
+    _check_copied(f"bolt {name!r}", bolt)
     return bolt
 
 
@@ -88,6 +91,25 @@ def _check_code_runs(who: str, bolt: object) -> None:
         raise TopologyTypeError(
             f"{who}: {type(bolt).__name__}.{name} is {what}: its code would never run; write a plain function that emits with the collector"
         )
+
+
+def _check_copied(who: str, bolt: object) -> None:
+    """Each task gets a copy of the template (in Storm: a bolt is serializable), so a lock, an open file or a connection cannot be in it."""
+    error = _copy_error(bolt)
+    if error is None:
+        return
+    guilty = next((f"{name}: " for name, value in vars(bolt).items() if _copy_error(value) is not None), "")
+    raise TopologyTypeError(
+        f"{who}: {type(bolt).__name__} cannot be copied into tasks: {guilty}{error}; make such a thing in `prepare`, not in `__init__`"
+    ) from error
+
+
+def _copy_error(value: object) -> Exception | None:
+    try:
+        copy.deepcopy(value)
+    except Exception as error:
+        return error
+    return None
 
 
 def check_function(name: str, function: object, rows: str) -> Callable[..., Any]:

@@ -26,6 +26,21 @@ class Stream:
     """True: the emitter names the receiving task (`emit_direct`), and its readers use a direct grouping."""
 
 
+class MissingField(KeyError):
+    """A tuple was asked for a field that its stream does not declare."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class _Positions(dict[str | int, int]):
+    """Where each field stands; a look-up that finds nothing says what there is, and one that does costs nothing for it."""
+
+    def __missing__(self, field: object) -> int:
+        there = [name for name in self if isinstance(name, str)]
+        raise MissingField(f"the tuple has no field {field!r}; it has {', '.join(there)}")
+
+
 class Origin:
     """What all tuples of one received batch have in common; made by the runtime."""
 
@@ -41,10 +56,11 @@ class Origin:
         self.fields = fields
         count = len(fields.names)
         # By position too, from both ends: `tup[...]` is then one look-up, whatever it is given.
-        self.positions: dict[str | int, int] = {
+        places: dict[str | int, int] = {
             **{name: at for at, name in enumerate(fields.names)},
             **{at: at % count for at in range(-count, count)},
         }
+        self.positions = _Positions(places)
         self.ids = ids
         """Edge ids by row; None unless every tuple is tracked."""
         self.roots = roots

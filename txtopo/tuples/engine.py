@@ -44,6 +44,8 @@ class Engine:
         router = router_of(setting)
         excluded = np.array(sorted(run.excluded.get(name, {}).get(index, ())), dtype=np.int64)
         number = emitted = 0
+        if not setting.prepared(router):
+            batches = iter(())
         try:
             for batch in batches:
                 numbers = np.arange(number, number + batch.num_rows, dtype=np.int64)

@@ -13,7 +13,9 @@ _Value = TypeVar("_Value")
 class FairQueue(Generic[_Key, _Value]):
     """Values by key, taken one key after the other; the values of a key in the order in which they came.
 
-    A key whose last value is taken leaves the ring; when it comes back it stands at the end. One thread uses it.
+    For bolts that hold tuples back and must let no key starve another. The runtime needs none: where Storm's KeyedFairBolt shares one task among
+    batches, here each attempt has tasks of its own. A key whose last value is taken leaves the ring; when it comes back it stands at the end. One
+    thread uses it.
     """
 
     def __init__(self) -> None:

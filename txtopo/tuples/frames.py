@@ -76,7 +76,9 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         where = None if position is not None else where
     else:
         first = str(error).strip().partition("\n")[0]
-        what, detail, position = f"{type(error).__name__}: {first}", _cut(trace, DETAIL_CHARACTERS_MAX), None
+        # Some say nothing but their name, MemoryError among them.
+        what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
     message = f"{where}: {what}" if where else what
     return Failure(
         kind="data",

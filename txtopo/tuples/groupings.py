@@ -6,9 +6,9 @@ own number, where both components have as many tasks: without a process of its o
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from txtopo.errors import BatchDataError, broken
 from txtopo.tuples import hashing
 from txtopo.tuples.frames import shown
 from txtopo.tuples.graph import Edge
-
-if TYPE_CHECKING:
-    from txtopo.topology.tuple_bolts import CustomStreamGrouping
 
 Indices = npt.NDArray[np.intp]
 Routed = list[tuple[int, pa.RecordBatch]]
@@ -42,6 +39,9 @@ class RowFailed(Exception):
 
 class Grouping(ABC):
     """How one source task sends over one edge."""
+
+    def prepare(self) -> None:  # noqa: B027 - only the user's own have something to do here
+        """Before the first batch. Raises what the user's code raises."""
 
     @abstractmethod
     def route(self, batch: pa.RecordBatch) -> Routed:
@@ -117,24 +117,38 @@ def less_used(candidates: Sequence[int], sent: list[int]) -> int:
 class Custom(Grouping):
     """The user's own."""
 
-    def __init__(self, edge: Edge, grouping: CustomStreamGrouping, task: int, targets: Sequence[int]) -> None:
+    def __init__(self, edge: Edge, task: int, targets: Sequence[int]) -> None:
         self._edge = edge
-        self._grouping = grouping
+        self._grouping = edge.subscription.custom or broken(f"{edge.name} has no custom grouping")
         self._task = task
+        self._targets = list(targets)
         self._positions: dict[object, int] = {target: position for position, target in enumerate(targets)}
         self._width = len(edge.fields.items)
-        grouping.prepare(edge.source, edge.stream, edge.fields, list(targets))
+
+    def prepare(self) -> None:
+        """A fresh copy for each source task and attempt: nothing of another one is in it."""
+        self._grouping = copy.deepcopy(self._grouping)
+        self._grouping.prepare(self._edge.source, self._edge.stream, self._edge.fields, self._targets)
 
     def route(self, batch: pa.RecordBatch) -> Routed:
         chosen: list[list[int]] = [[] for _ in self._positions]
         columns = [batch.column(at).to_pylist() for at in range(self._width)]
         for row, values in enumerate(zip(*columns, strict=True)):
             try:
-                for target in self._grouping.choose_tasks(self._task, values):
+                for target in self._listed(self._grouping.choose_tasks(self._task, values)):
                     chosen[self._position(target)].append(row)
             except Exception as error:
                 raise RowFailed(error, row, shown(dict(zip(self._edge.fields.names, values, strict=True)))) from error
         return [(position, batch.take(pa.array(rows, type=pa.int64()))) for position, rows in enumerate(chosen) if rows]
+
+    def _listed(self, tasks: Sequence[int]) -> Sequence[int]:
+        # One id instead of a list, and a `return` that was forgotten, are what goes wrong first.
+        if not isinstance(tasks, Iterable):
+            raise BatchDataError(
+                f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is no list of task ids",
+                component=self._edge.source,
+            )
+        return tasks
 
     def _position(self, target: object) -> int:
         position = self._positions.get(target)
@@ -164,16 +178,14 @@ def split(batch: pa.RecordBatch, positions: Indices, count: int) -> Routed:
     return routed
 
 
-def grouping_of(
-    edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int], custom: CustomStreamGrouping | None
-) -> Grouping:
-    """The grouping of source task `source`, the `index`-th of `tasks`, over an edge. `custom` is a fresh copy of the edge's own grouping, if it has one."""
+def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int]) -> Grouping:
+    """The grouping of source task `source`, the `index`-th of `tasks`, over an edge, to be prepared before it is used."""
     count = len(targets)
     match edge.grouping:
         case "all":
             return Whole(range(count))
         case "custom":
-            return Custom(edge, custom or broken(f"{edge.name} has no custom grouping"), source, targets)
+            return Custom(edge, source, targets)
         case "global":
             return Whole([0])
         case "local_or_shuffle" | "local_first" if tasks == count:

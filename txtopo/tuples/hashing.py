@@ -95,11 +95,6 @@ def hash_column(column: pa.Array, seen: dict[Any, int] | None = None) -> Hashes:
     return _texts(column, {} if seen is None else seen)
 
 
-def hash_value(value: Any, kind: pa.DataType | None = None) -> int:
-    """The hash of a single value, as `hash_column` gives it."""
-    return int(hash_column(pa.array([value], type=kind))[0])
-
-
 def _with_nulls(column: pa.Array, hashes: Hashes) -> Hashes:
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL

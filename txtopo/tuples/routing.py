@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,14 +50,20 @@ class Router:
         self._ways: dict[str, list[_Way]] = {}
         for edge in node.outputs:
             targets = graph.nodes[edge.target].tasks
-            custom = copy.deepcopy(edge.subscription.custom)
             grouping = (
                 None
                 if edge.grouping == "direct"
-                else grouping_of(edge, source=source, index=index, tasks=tasks, targets=targets, custom=custom)
+                else grouping_of(edge, source=source, index=index, tasks=tasks, targets=targets)
             )
             self._ways.setdefault(edge.stream, []).append(_Way(edge, targets, source, grouping))
         self._out: list[Message] = []
+
+    def prepare(self) -> None:
+        """Call once before anything is sent. Raises what groupings of the user's own raise."""
+        for ways in self._ways.values():
+            for way in ways:
+                if way.grouping is not None:
+                    way.grouping.prepare()
 
     def direct_tasks(self, stream: str) -> frozenset[int]:
         """Tasks that read a stream with a direct grouping."""

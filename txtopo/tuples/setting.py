@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -20,6 +20,12 @@ from txtopo.tuples.message import Message, RunSpec, TupleFailure
 
 CAUGHT = (Exception, SystemExit)
 """What user code may raise without ending the process: `sys.exit()` in a bolt is its failure, not the worker's."""
+
+
+class Prepared(Protocol):
+    """What has to be prepared with code of the user's own."""
+
+    def prepare(self) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +76,15 @@ class Setting:
         if isinstance(error, RowFailed):
             on, roots, error = error.shown, error.roots, error.error
         self.note(failure_of(error, self.node.name, on=on), roots)
+
+    def prepared(self, router: Prepared) -> bool:
+        """Prepare where the task's tuples go. False: a grouping of the user's own raised, which is noted, and nothing may be sent."""
+        try:
+            router.prepare()
+        except CAUGHT as error:
+            self.fail(error)
+            return False
+        return True
 
     @property
     def has_room(self) -> bool:

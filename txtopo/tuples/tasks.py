@@ -90,6 +90,7 @@ class Task:
         """All messages to this task, in order; yields what it sends. Reads `messages` to their end, whatever happens."""
         work, drain = self._work, (self._router or self._results).drain
         try:
+            work.stopped = self._router is not None and not self._setting.prepared(self._router)
             work.prepare()
             for message in messages:
                 self._take(message)

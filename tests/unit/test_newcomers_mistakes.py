@@ -1,0 +1,177 @@
+"""What somebody who writes a first topology gets wrong, and what is said: what, where, and what to do."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from txtopo import CountCommitter, Topology, TopologyBuilder
+from txtopo.bolts import BasicBolt, BatchCommitter, CustomStreamGrouping
+from txtopo.core.fields import parse_fields
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import ConfigurationError, Halted, TopologyError
+from txtopo.spark.tuple_order import Ordered, SourceTask
+from txtopo.spark.tuple_tasks import emit
+from txtopo.spouts import NOTHING, PartitionedTransactionalSpout
+from txtopo.testing import TopologyHarness
+from txtopo.topology.components import Tally
+from txtopo.topology.streams import Origin, Tuple
+from txtopo.tuples.message import RunSpec
+
+
+class Words(PartitionedTransactionalSpout):
+    outputs = ["word string", "n int"]
+
+    def number_of_partitions(self) -> int:
+        return 1
+
+    def next_range(self, partition: int, last: Any) -> Any:
+        return NOTHING if last else {"all": True}
+
+    def emit_partition_batch(self, attempt: Any, partition: int, metadata: Any) -> Any:
+        return [("a", 1), ("b", 2)]
+
+
+class Pass(BasicBolt):
+    outputs = ["word string", "n int"]
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+def topology(bolt: Any = None, *, spout: Any = None, custom: Any = None) -> Topology:
+    builder = TopologyBuilder("first")
+    builder.set_spout("words", spout or Words())
+    declarer = builder.set_bolt("bolt", bolt or Pass())
+    if custom is None:
+        declarer.shuffle_grouping("words")
+    else:
+        declarer.custom_grouping("words", custom)
+    builder.set_committer_bolt("counts", CountCommitter("counts", ["word"])).fields_grouping("bolt", ["word"])
+    return builder.build()
+
+
+def said(wrong: Topology) -> str:
+    with TopologyHarness(wrong, attempts_max=1) as harness, pytest.raises(Halted) as caught:
+        harness.run()
+    return str(caught.value)
+
+
+def test_a_field_that_a_tuple_does_not_have_is_named_with_those_that_it_has() -> None:
+    class Misspelt(Pass):
+        def execute(self, tup: Any, collector: Any) -> None:
+            collector.emit((tup["wrod"], 1))
+
+    message = said(topology(Misspelt()))
+
+    assert "test_newcomers_mistakes.py:" in message
+    assert "the tuple has no field 'wrod'; it has word, n; on word='a', n=1" in message
+
+
+def test_a_missing_field_is_still_a_key_error() -> None:
+    """`tup[...]` raises KeyError for a field that the stream does not declare."""
+    tup = Tuple(("a", 1), Origin("words", "default", 1, parse_fields("word string, n int")))
+
+    assert (tup["n"], tup[1], tup[-2]) == (1, 1, "a")
+    with pytest.raises(KeyError, match="no field 2; it has word, n"):
+        tup[2]
+
+
+@pytest.mark.parametrize("kind", [Pass, BatchCommitter])
+def test_a_bolt_that_holds_what_cannot_be_copied_is_refused_when_it_is_set(kind: type) -> None:
+    """In Storm a bolt that is not serializable is refused at setBolt."""
+
+    class Locked(kind):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.fine = [1]
+            self.guards = {"deep": threading.Lock()}
+
+        def commit(self, transaction: Any, rows: Any, collector: Any) -> None:
+            """Nothing."""
+
+    builder = TopologyBuilder("first")
+    with pytest.raises(TopologyError) as caught:
+        (builder.set_committer_bolt if kind is BatchCommitter else builder.set_bolt)("locked", Locked())
+
+    assert "bolt 'locked': Locked cannot be copied into tasks: guards: cannot pickle '_thread.lock' object" in str(
+        caught.value
+    )
+    assert "make such a thing in `prepare`" in str(caught.value)
+
+
+@pytest.mark.parametrize("returned", [1, None])
+def test_a_custom_grouping_that_returns_no_list_is_told_so(returned: Any) -> None:
+    class One(CustomStreamGrouping):
+        def choose_tasks(self, task: int, values: Any) -> Any:
+            return returned
+
+    message = said(topology(custom=One()))
+
+    assert (
+        f"words -> bolt: choose_tasks of One returned {returned}, which is no list of task ids; on word='a'" in message
+    )
+
+
+def test_a_custom_grouping_that_raises_in_prepare_is_shown_with_its_line() -> None:
+    class Wrong(CustomStreamGrouping):
+        def prepare(self, source: str, stream: str, fields: Any, targets: Any) -> None:
+            fields.index("word")
+
+        def choose_tasks(self, task: int, values: Any) -> Any:
+            return []
+
+    assert "test_newcomers_mistakes.py:" in said(topology(custom=Wrong()))
+
+
+def test_an_emitter_that_forgets_to_yield_is_told_so() -> None:
+    class Silent(Words):
+        def emit_partition_batch(self, attempt: Any, partition: int, metadata: Any) -> Any:
+            """Nothing."""
+
+    message = said(topology(spout=Silent()))
+
+    assert "partition 0: the emitter returned None, and its tuples are wanted: `yield` each" in message
+
+
+def test_an_emitter_that_raises_is_shown_with_its_line() -> None:
+    class Broken(Words):
+        def emit_partition_batch(self, attempt: Any, partition: int, metadata: Any) -> Any:
+            raise ValueError("nothing there")
+
+    message = said(topology(spout=Broken()))
+
+    assert "test_newcomers_mistakes.py:" in message
+    assert "ValueError: nothing there" in message
+
+
+@pytest.mark.parametrize("given", [TopologyBuilder("first"), TopologyBuilder])
+def test_a_harness_that_is_given_no_topology_says_so(given: Any) -> None:
+    with pytest.raises(TopologyError, match="TopologyBuilder is no topology: give the harness what build"):
+        TopologyHarness(given)
+
+
+def test_on_spark_too_an_emitter_that_raises_at_once_does_so_where_failures_are_noted() -> None:
+    """A spout's exception is its own failure, under its own name, and never one of a Spark task."""
+
+    class Broken(Words):
+        def emit_partition_batch(self, attempt: Any, partition: int, metadata: Any) -> Any:
+            raise ValueError("nothing there")
+
+    attempt = TransactionAttempt(1, 0)
+    spec = RunSpec(run="1", attempt=attempt, traced=False, excluded={}, sources={"words": 1})
+    metadata = {"partitions": [{"range": {"all": True}}]}
+    run = Ordered(spec=spec, metadata={"words": metadata}, parts={"words": [{"partition": 0}]})
+
+    emitted = emit(Broken(), run, SourceTask(run=0, name="words", index=0), Tally(attempt=attempt))
+
+    with pytest.raises(ValueError, match="nothing there"):
+        next(emitted)
+
+
+def test_a_harness_refuses_a_policy_that_there_is_not() -> None:
+    with pytest.raises(
+        ConfigurationError, match="on_poison must be halt or quarantine_batch or dead_letter_rows, not 'skip'"
+    ):
+        TopologyHarness(topology(), on_poison="skip")
