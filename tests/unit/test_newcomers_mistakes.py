@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txtopo import CountCommitter, Topology, TopologyBuilder
-from txtopo.bolts import BasicBolt, BatchCommitter, CustomStreamGrouping
+from txtopo.bolts import BasicBolt, BatchCommitter, CustomStreamGrouping, RichBolt
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import ConfigurationError, Halted, TopologyError
@@ -175,3 +175,38 @@ def test_a_harness_refuses_a_policy_that_there_is_not() -> None:
         ConfigurationError, match="on_poison must be halt or quarantine_batch or dead_letter_rows, not 'skip'"
     ):
         TopologyHarness(topology(), on_poison="skip")
+
+
+def test_what_a_bolt_returns_is_not_lost_without_a_word() -> None:
+    class Returns(Pass):
+        def execute(self, tup: Any, collector: Any) -> Any:
+            return (tup["word"], tup["n"])
+
+    message = said(topology(Returns()))
+
+    assert "bolt" in message
+    assert "execute returned a value, which goes nowhere: emit it with the collector" in message
+
+
+def test_a_basic_bolt_that_waits_for_the_end_of_the_batch_is_told_which_bolt_does() -> None:
+    class Waits(Pass):
+        def finish_batch(self) -> None:
+            """Never called."""
+
+    with pytest.raises(
+        TopologyError, match="Waits has a finish_batch, which a BasicBolt is never asked for: derive it from BatchBolt"
+    ):
+        topology(Waits())
+
+
+def test_storms_order_of_arguments_is_recognised() -> None:
+    class Storms(RichBolt):
+        outputs = ["word string", "n int"]
+
+        def prepare(self, config: Any, context: Any, collector: Any) -> None:
+            self.collector = collector
+
+        def execute(self, tup: Any) -> None:
+            self.collector.emit(tup, [tup["word"], 1])
+
+    assert "emit takes values first, then a stream's name: emit(values, anchors=[tuple])" in said(topology(Storms()))

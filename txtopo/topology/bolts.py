@@ -73,6 +73,10 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
             f"bolt {name!r}: {type(bolt).__name__} is a TupleBolt of no kind: derive it from BasicBolt, RichBolt, BatchBolt or ArrowBolt"
         )
     check_config(f"bolt {name!r}", bolt.config)
+    if isinstance(bolt, BasicBolt) and hasattr(bolt, "finish_batch"):
+        raise TopologyTypeError(
+            f"bolt {name!r}: {type(bolt).__name__} has a finish_batch, which a BasicBolt is never asked for: derive it from BatchBolt"
+        )
     _check_code_runs(f"bolt {name!r}", bolt)
     _check_copied(f"bolt {name!r}", bolt)
     return bolt

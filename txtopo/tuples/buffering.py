@@ -69,6 +69,10 @@ class Buffers:
 
     def of(self, stream: str) -> Buffer:
         """The buffer of a declared stream. Raises ValueError for another."""
+        if not isinstance(stream, str):
+            raise TypeError(
+                f"emit takes values first, then a stream's name: emit(values, anchors=[tuple]), not {stream!r} as the stream"
+            )
         buffer = self.by_stream.get(stream)
         if buffer is None:
             declared = ", ".join(self.by_stream) or "none"

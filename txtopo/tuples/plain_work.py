@@ -71,14 +71,16 @@ class PlainWork(BoltWork):
                     tup.values = values
                     tup._origin = origin
                     tup._row = row
-                    execute(tup, collector)
+                    if execute(tup, collector) is not None:
+                        self._returned()
             else:
                 for row, values in rows:
                     tup = new(Tuple)
                     tup.values = values
                     tup._origin = origin
                     tup._row = row
-                    execute(tup)
+                    if execute(tup) is not None:
+                        self._returned()
         finally:
             self._row = row
 
@@ -94,9 +96,11 @@ class PlainWork(BoltWork):
                 tup._origin = origin
                 tup._row = row
                 if basic:
-                    execute(tup, collector)
+                    if execute(tup, collector) is not None:
+                        self._returned()
                 else:
-                    execute(tup)
+                    if execute(tup) is not None:
+                        self._returned()
                 mark(len(emitted))
                 for other in others:
                     other.anchors.append(len(other.first))
@@ -106,6 +110,10 @@ class PlainWork(BoltWork):
             raise
         finally:
             self._row = row
+
+    def _returned(self) -> None:
+        """What `execute` returns would be gone without a word."""
+        raise TypeError("execute returned a value, which goes nowhere: emit it with the collector")
 
     def _ack(self, arrived: Arrived, failed: list[int]) -> None:
         fold = self.setting.fold
