@@ -308,6 +308,21 @@ def test_the_source_is_not_moved_by_a_redo_that_a_new_leader_finds_either() -> N
     assert source.previous == [cut.metadata["s"]]
 
 
+def test_the_source_is_not_moved_by_a_redo_that_is_committed_either() -> None:
+    """R12: of committed plans the last one is kept, and the last one that redoes nothing: it is the `previous` of the next cut."""
+    source, stores = Source({"file": "a"}, {"file": "b"}), Stores()
+    stores.chains[3] = [quarantined(3, {"file": "old"})]
+    made = opened(source, stores)
+    made.cut(9, 1)
+    redo = made.redo(redrive(10, 3))
+    assert isinstance(redo, RedoCut) and redo.plan is not None
+
+    (plan,) = made.cut(11, 1, last_txid=10).plans
+
+    assert source.previous == [None, {"file": "a"}]
+    assert plan.previous_digest == redo.plan.digest
+
+
 def test_plans_that_zookeeper_has_not_confirmed_come_before_a_redo() -> None:
     """Z6: txids are contiguous; what may be there already is recorded again first."""
     stores = Stores()

@@ -13,7 +13,7 @@ import pytest
 from tests.kit.fix_spark import ListSpout
 from tests.kit.tuple_runs import Keeping, RowsSpout, graph_of, ran, run_spec, run_tuples
 from txtopo.core.fields import Fields
-from txtopo.core.values import Failed, Failure, TransactionAttempt
+from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.ports import Assignment
 from txtopo.topology.builder import TopologyBuilder
@@ -175,3 +175,46 @@ def test_a_grouping_that_cannot_be_prepared_fails_the_attempt_and_no_task(at: st
     assert found.failure is not None and found.failure.component == at
     assert re.search(rf"{__name__.rpartition('.')[2]}.py:[0-9]+: ValueError: no place for {at}", found.failure.message)
     assert {report.component for report in found.reports if report.failures} == {at}
+
+
+BOOM = Failure(kind="data", component="bolt", message="boom", detail="a trace")
+ATTEMPT = TransactionAttempt(1, 0)
+
+
+def searched(
+    causes: Sequence[TupleFailure], *ends: tuple[Outcome, Sequence[TupleFailure]]
+) -> tuple[Outcome, list[Again]]:
+    """What becomes of a batch with dead letters whose first run failed with BOOM, and the reruns, which end like this."""
+    runs: list[Again] = []
+
+    def rerun(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:
+        runs.append(again)
+        return ends[len(runs) - 1]
+
+    builder = TopologyBuilder("failing")
+    builder.set_spout("source", ListSpout("word string"))
+    builder.set_committer_bolt("keep", Keeping()).shuffle_grouping("source")
+    assignment = Assignment(attempt=ATTEMPT, metadata={"source": {"parts": [[["a"]]]}}, dead_letter_max=10)
+    parts = {"source": [{"rows": [["a"]]}]}
+    tracing = Tracing(builder.build(), lambda root: ("source", 0, root), assignment, parts, rerun)
+    return tracing.explained(BOOM, causes), runs
+
+
+def test_a_disk_that_is_away_during_the_search_is_no_dead_letter_and_ends_it() -> None:
+    """Infrastructure errors never quarantine: the attempt fails as such, and is tried again when the disk is back."""
+    away = Failed(attempt=ATTEMPT, failure=Failure(kind="infrastructure", component="source", message="away"))
+
+    outcome, runs = searched([TupleFailure(failure=BOOM, roots=(0,))], (away, [TupleFailure(failure=away.failure)]))
+
+    assert outcome == away
+    assert len(runs) == 1
+
+
+def test_a_failure_that_goes_away_by_itself_takes_no_record_out_and_commits_nothing() -> None:
+    """A bolt that fails once and not again is not deterministic: the attempt fails, and the next one has its say."""
+    done = Processed(attempt=ATTEMPT, code_hash=b"", read=1, results=())
+
+    outcome, runs = searched([TupleFailure(failure=BOOM)], (done, []))
+
+    assert outcome == Failed(attempt=ATTEMPT, failure=BOOM)
+    assert [again.traced for again in runs] == [True]

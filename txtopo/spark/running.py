@@ -117,10 +117,16 @@ class Running:
     def _cancel_jobs(self, run: Run) -> None:
         # A job that starts between the flag and the first cancellation would be missed: so again until the attempt has ended.
         for _ in range(CANCEL_TRIES_MAX):
+            if self._closed:
+                return  # who closes cancels by tag what is left
             try:
                 self._session().sparkContext.cancelJobsWithTag(run.tag)
             except (Py4JError, OSError):
                 return
+            except Exception:
+                if self._closed:
+                    return  # of a session that was stopped in the midst of the call, PySpark raises what it likes
+                raise
             if run.done.wait(CANCEL_AGAIN_S):
                 return
 
