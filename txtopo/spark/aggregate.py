@@ -17,50 +17,56 @@ from txtopo.errors import invariant
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Aggregation, CommitterComponent
 
-_TOTAL = "$total"
 _RUN = "$run"
 _ROW = "$row"
+_TOTAL = "$total"
+PARTITIONS_MAX = 16
+"""Up to so many partitions each group carries the bounds of each."""
 _PARTITION_BITS = 33
 """Spark's `monotonically_increasing_id` is the partition, shifted by so many bits, and the row's number in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """The plan of one committer: result rows, and one row more that counts all tuples by itself."""
+    """The plan of one committer: result rows, each with the numbers of the rows behind it."""
 
     name: str
     frame: DataFrame
     stream: DataFrame
     """The committer's input, as the bolts before it made it."""
     schema: pa.Schema
-    """Of the result rows, without the column that marks the total."""
+    """Of the result rows alone."""
     key_count: int
     by_run: bool = False
     """Do several runs share the plan? Then the first column of the frame is the number of the run."""
-    counting: bool = True
-    """False: there are no totals, and what arrived is what the groups add up to."""
+    partitions: int = 0
+    """Of the input. By each of them every group tells its first and its last row number; 0: it tells none, and what arrived is what the groups add up to."""
 
 
 def count_frame(
-    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, counting: bool = True
+    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, partitions: int = 0
 ) -> Counted:
     """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column that tells them apart.
 
-    `counting=False` (acking off) leaves the totals out.
+    `partitions` is how many the stream has. With it `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its
+    rows as they come, apart from how the groups count them, and each group tells the first and the last number that it saw of each partition.
+    Rows of a run stand together in a partition, since emitters emit run by run and nothing behind them changes the order within a partition.
+    0 (acking off) leaves that out. More than PARTITIONS_MAX are grouped apart first, which costs another exchange.
     """
     aggregation = component.bolt.aggregation()
     runs = [] if run is None else [_column(run).alias(_RUN)]
     keys = [_column(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
     sums = [_addend(source, component.fields).alias(f"_s{index}") for index, (source, _) in enumerate(aggregation.sums)]
-    scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
+    numbers = [F.monotonically_increasing_id().alias(_ROW)] if partitions else []
     names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
+    scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
     totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
+    rows = frame.select(*runs, *keys, *sums, *numbers)
     count = F.count(F.lit(1)).alias("_n")
-    if counting:
-        numbered = frame.select(*runs, *keys, *sums, F.monotonically_increasing_id().alias(_ROW))
-        grouped = _with_totals(numbered, names, [count, *totals], scales)
+    if partitions <= PARTITIONS_MAX:
+        grouped = rows.groupBy(*names).agg(count, *totals, *_bounds(partitions))
     else:
-        grouped = frame.select(*runs, *keys, *sums).groupBy(*names).agg(count, *totals)
+        grouped = _with_totals(rows, names, [count, *totals], scales)
     return Counted(
         name=component.name,
         frame=grouped,
@@ -68,20 +74,25 @@ def count_frame(
         schema=arrow_schema(component.result_fields),
         key_count=len(keys),
         by_run=run is not None,
-        counting=counting,
+        partitions=partitions,
     )
 
 
-def _with_totals(numbered: DataFrame, names: list[str], values: list[Column], scales: list[int]) -> DataFrame:
-    """Groups, and beside them one row for each partition and run with its first and last row number.
+def _bounds(partitions: int) -> list[Column]:
+    """First and last row number of each partition. Spark's number is the partition, shifted, and the row in it: so a number tells its partition."""
+    row = F.col(_ROW)
+    if partitions == 1:
+        return [F.min(row), F.max(row)]
+    of_each = [F.when(F.shiftright(row, _PARTITION_BITS) == number, row) for number in range(partitions)]
+    return [bound(own) for own in of_each for bound in (F.min, F.max)]
 
-    So `arrived` has a place of its own (docs/protocol.md) in the same job: rows are numbered as they come, apart from how the groups count them.
-    Rows of a run stand together in a partition, since emitters emit run by run and nothing behind them changes the order within a partition.
-    The groups are counted a partition first, so that only groups, not rows, are doubled; where there is one partition nothing is exchanged.
+
+def _with_totals(rows: DataFrame, names: list[str], values: list[Column], scales: list[int]) -> DataFrame:
+    """Groups, and beside them a row for each partition and run that tells how many rows it numbered: for so many partitions that bounds of each in
+    every group would be too wide. The groups are made a partition first, so that only groups, not rows, are doubled.
     """
-    partition = F.shiftright(F.col(_ROW), _PARTITION_BITS).alias("_p")
     by_partition = (
-        numbered.withColumn("_p", partition)
+        rows.withColumn("_p", F.shiftright(F.col(_ROW), _PARTITION_BITS))
         .groupBy(*names, "_p")
         .agg(*values, F.min(_ROW).alias("_first"), F.max(_ROW).alias("_last"))
     )
@@ -91,15 +102,15 @@ def _with_totals(numbered: DataFrame, names: list[str], values: list[Column], sc
     keys = [name for name in names if name != _RUN]
     return (
         doubled.select(
-            *runs, _TOTAL, *(F.when(own, F.col(name)).alias(name) for name in keys), F.when(total, F.col("_p")).alias("_p"),
+            *runs, *(F.when(own, F.col(name)).alias(name) for name in keys), _TOTAL, F.when(total, F.col("_p")).alias("_p"),
             "_n", *(f"_d{index}" for index in range(len(scales))), "_first", "_last",
         )
-        .groupBy(*runs, _TOTAL, *keys, "_p")
+        .groupBy(*runs, *keys, _TOTAL, "_p")
         .agg(
             F.when(total, F.max("_last") - F.min("_first") + 1).otherwise(F.sum("_n")).alias("_n"),
             *(_sum(f"_d{index}", scale) for index, scale in enumerate(scales)),
         )
-        .drop("_p")
+        .select(*runs, *keys, "_n", *(f"_d{index}" for index in range(len(scales))), _TOTAL)
     )  # fmt: skip
 
 
@@ -126,13 +137,12 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
     """Split what Spark returned into the result rows and the number of tuples that arrived."""
     table = pa.Table.from_batches(batches) if batches else None
     arrived, rows = 0, counted.schema.empty_table()
+    if table is not None:
+        # Without keys Spark counts nothing as one group of no rows.
+        table = table.filter(pc.greater(table.column(counted.key_count), 0))
     if table is not None and table.num_rows:
-        if counted.counting:
-            is_total = table.column(0)
-            arrived = pc.sum(table.filter(is_total).column(1 + counted.key_count), min_count=0).as_py()
-            own = table.filter(pc.invert(is_total)).drop_columns([table.column_names[0]])
-        else:
-            arrived, own = pc.sum(table.column(counted.key_count), min_count=0).as_py(), table
+        arrived, table = _arrived(counted, table)
+        own = table.select(range(len(counted.schema)))
         # In the order of the keys, so that two attempts at one plan hand over the same table.
         rows = (
             own.sort_by([(name, "ascending") for name in own.column_names[: counted.key_count]])
@@ -143,6 +153,21 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
     return CommitterResult(
         committer=counted.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
     )
+
+
+def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
+    """How many rows the partitions numbered, from the first to the last number of each, over all groups; and the groups."""
+    count, first_bound = counted.key_count, len(counted.schema)
+    if not counted.partitions:
+        return int(pc.sum(table.column(count), min_count=0).as_py()), table
+    if counted.partitions > PARTITIONS_MAX:
+        is_total = table.column(first_bound)
+        return int(pc.sum(table.filter(is_total).column(count), min_count=0).as_py()), table.filter(pc.invert(is_total))
+    arrived = 0
+    for at in range(first_bound, first_bound + 2 * counted.partitions, 2):
+        first, last = pc.min(table.column(at)).as_py(), pc.max(table.column(at + 1)).as_py()
+        arrived += 0 if first is None else last - first + 1
+    return arrived, table
 
 
 def spark_schema(fields: Fields) -> Any:

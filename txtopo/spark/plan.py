@@ -23,8 +23,8 @@ from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_
 from txtopo.spark.carrying import NotCarriedError, carry
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
-from txtopo.spark.planned import columns_read, is_reusable
-from txtopo.topology.components import BoltComponent, SpoutComponent, Topology
+from txtopo.spark.planned import columns_read, is_reusable, partitions_of
+from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
 
 HIDDEN = "$run"
 """Column of a wave's leaves: the number of the run in its wave."""
@@ -68,8 +68,7 @@ class Compiler:
         streams = self.streams(rows, order, frames)
         return Compiled(
             counted=tuple(
-                count_frame(component, streams[component.input.source], counting=self._counting)
-                for component in self._topology.committers
+                self._counted(component, streams[component.input.source]) for component in self._topology.committers
             )
         )
 
@@ -81,10 +80,13 @@ class Compiler:
             streams = {name: frame.coalesce(1) for name, frame in streams.items()}
         return Compiled(
             counted=tuple(
-                count_frame(component, streams[component.input.source], HIDDEN, counting=self._counting)
+                self._counted(component, streams[component.input.source], HIDDEN)
                 for component in self._topology.committers
             )
         )
+
+    def _counted(self, component: CommitterComponent, stream: DataFrame, run: str | None = None) -> Counted:
+        return count_frame(component, stream, run, partitions=partitions_of(stream) if self._counting else 0)
 
     def check(self) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or BatchDataError."""

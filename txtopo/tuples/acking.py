@@ -64,6 +64,8 @@ class Fold:
 
     def add(self, roots: Ints, values: Ints) -> None:
         """XOR a value into the record of each root; roots may come several times."""
+        # What comes of one spout tuple mostly stands together: so there is much less left to be sorted.
+        roots, values = _runs_folded(roots, values)
         self._roots.append(roots)
         self._values.append(values)
         self._rows += len(roots)
@@ -105,6 +107,13 @@ def fold(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
     if np.any(roots[1:] < roots[:-1]):
         order = np.argsort(roots, kind="stable")
         roots, values = roots[order], values[order]
+    return _runs_folded(roots, values)
+
+
+def _runs_folded(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Roots as they come, those that stand together once, with the XOR of their values."""
+    if not len(roots):
+        return roots, values
     starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
     return roots[starts], np.bitwise_xor.reduceat(values, starts)
 
