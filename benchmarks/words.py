@@ -33,6 +33,8 @@ from txtopo.topology.components import Topology
 
 FILES = 4
 RUNS = 3
+ACKERS = os.cpu_count() or 1
+"""`topology.acker.executors`: one a core, as Storm has one a worker."""
 
 
 class Texts(TransactionalSpout):
@@ -181,7 +183,9 @@ def measured(spark: Any, case: Case, files: Sequence[str], words: int) -> dict[s
     """Best of some runs, each beside a run of the bare program."""
     from txtopo.spark.executor import SparkExecutor
 
-    executor = SparkExecutor(topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),))
+    executor = SparkExecutor(
+        topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),), ackers=ACKERS
+    )
     executor.start()
     best = {"txtopo": float("inf"), "bare": float("inf")}
     for attempt in range(RUNS):
@@ -216,7 +220,9 @@ def check(outcome: Any, expected: dict[str, int]) -> None:
 
 def tell(rows: Sequence[dict[str, Any]], words: int) -> None:
     """Print and keep the figures."""
-    print(f"{words / 1e6:.1f} M words in {FILES} files, one batch; best of {RUNS}; million words a second")
+    print(
+        f"{words / 1e6:.1f} M words in {FILES} files, one batch; best of {RUNS}; {ACKERS} ackers; million words a second"
+    )
     print(f"{'case':<44}{'txtopo':>9}{'bare':>9}{'ratio':>8}   bare program")
     for row in rows:
         ratio = row["words_per_s"] / row["bare_words_per_s"]

@@ -445,3 +445,18 @@ def _until(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("partitions", [2, 17])
+def test_rows_are_counted_apart_from_groups_whatever_the_number_of_partitions(
+    started: Callable[..., SparkExecutor], partitions: int
+) -> None:
+    """`arrived` has a place of its own: few partitions tell their bounds with every group, many in rows of their own."""
+    executor = started(list_topology(lambda frame: frame.repartition(partitions), rows="same"))
+    parts = [[[f"n{at % 3}", at, at, None] for at in range(start, start + 20)] for start in (0, 20)]
+
+    (outcome,) = executor.process([assignment(1, parts)])
+
+    assert isinstance(outcome, Processed), outcome
+    assert (outcome.read, outcome.results[0].arrived) == (40, 40)
+    assert sum(row["count"] for row in outcome.results[0].rows.to_pylist()) == 40

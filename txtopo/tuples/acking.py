@@ -21,7 +21,6 @@ from txtopo.tuples.message import Kind, Message, TupleFailure
 
 Ints = npt.NDArray[np.int64]
 
-ID = "$id"
 ROOTS = "$roots"
 NUMBER = "$number"
 """Column behind the fields of tuples straight from a source: their number in the part, where tuples are not tracked."""
@@ -34,6 +33,11 @@ ACK_EDGE = -1
 """`Message.edge` of ACK messages and of an acker's results."""
 SCHEMA = pa.schema([("root", pa.int64()), ("value", pa.int64()), ("failed", pa.bool_())])
 _TOTALS = pa.schema([("roots", pa.int64()), ("failed", pa.int64()), ("incomplete", pa.int64())])
+
+
+def way_base(source: int, edge: int, target: int) -> int:
+    """What the ids of all tuples from one task to another over one edge are made of, besides their place."""
+    return hashing.mix_int(source, edge, target)
 
 
 def ids(base: int, first: int, rows: int) -> Ints:

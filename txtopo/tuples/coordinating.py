@@ -17,14 +17,16 @@ class Coordination:
         self._problem: str | None = None
         self._finished = False
 
-    def take(self, edge: int, source: int, rows: int) -> None:
-        """So many tuples of a source task arrived."""
+    def take(self, edge: int, source: int, rows: int) -> int:
+        """So many tuples of a source task arrived; returns how many had arrived of it before."""
         if source not in self._expected.get(edge, ()):
             self._fail(
                 f"{rows} tuples came over {self._name(edge)} from task {source}, which is none of this attempt's"
             )
         key = (edge, source)
-        self._received[key] = self._received.get(key, 0) + rows
+        before = self._received.get(key, 0)
+        self._received[key] = before + rows
+        return before
 
     def report(self, edge: int, source: int, rows: int, *, failed: bool = False) -> None:
         """A source task says that it sent so many, 0 included; `failed`: and that it failed, so that more were to come."""

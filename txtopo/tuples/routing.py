@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from txtopo.tuples import acking, hashing
+from txtopo.tuples import acking
 from txtopo.tuples.graph import Edge, Node, TaskGraph, root_id
 from txtopo.tuples.groupings import Grouping, RowFailed, grouping_of
 from txtopo.tuples.message import DRIVER, Kind, Message, RunSpec
@@ -29,7 +29,7 @@ class _Way:
         self.width = len(edge.fields.items)
         self.sent = [0] * len(targets)
         self.seqs = [0] * len(targets)
-        self.bases = [hashing.mix_int(source, edge.number, target) for target in targets]
+        self.bases = [acking.way_base(source, edge.number, target) for target in targets]
 
 
 class Router:
@@ -122,10 +122,6 @@ class Router:
             roots = rows.column(way.width)
             if self._fold is not None:
                 self._fold.add_tuples(ids, roots)
-            rows = pa.RecordBatch.from_arrays(
-                [*rows.columns[: way.width], pa.array(ids), roots],
-                names=[*rows.schema.names[: way.width], acking.ID, acking.ROOTS],
-            )
         self._out.append(
             Message(
                 self._run, way.targets[position], self._source, Kind.DATA, way.edge.number, way.seqs[position], count, rows

@@ -106,7 +106,8 @@ class Arrived:
 
     __slots__ = ("batch", "edge", "ids", "numbers", "origin", "roots")
 
-    def __init__(self, setting: Setting, edge: Edge, message: Message, body: pa.RecordBatch) -> None:
+    def __init__(self, setting: Setting, edge: Edge, message: Message, body: pa.RecordBatch, first: int) -> None:
+        """`first` is the number of its first tuple among those on the way from one task to the other."""
         width = len(edge.fields.items)
         names = body.schema.names
         self.edge = edge
@@ -115,9 +116,11 @@ class Arrived:
         )
         """The fields alone."""
         self.numbers: pa.Array | None = body.column(width) if names[width:] == [acking.NUMBER] else None
-        tracked = names[width:] == [acking.ID, acking.ROOTS]
-        self.ids: acking.Ints | None = body.column(width).to_numpy() if tracked else None
-        self.roots: pa.ListArray | None = body.column(width + 1) if tracked else None
+        tracked = names[width:] == [acking.ROOTS]
+        # The sender made them of the way and the place on it, which both ends know: so they need not travel.
+        base = acking.way_base(message.source, edge.number, message.target)
+        self.ids: acking.Ints | None = acking.ids(base, first, body.num_rows) if tracked else None
+        self.roots: pa.ListArray | None = body.column(width) if tracked else None
         self.origin = Origin(edge.source, edge.stream, message.source, edge.fields)
 
     def rows(self) -> Any:

@@ -109,9 +109,9 @@ class Task:
         invariant(message.kind == Kind.DATA, f"a task got a message of kind {message.kind}")
         body = unpack(message.body)
         edge = self._edges.get(message.edge)
-        self._coordination.take(message.edge, message.source, message.rows if body is None else body.num_rows)
+        first = self._coordination.take(message.edge, message.source, message.rows if body is None else body.num_rows)
         if not self._work.stopped and body is not None and edge is not None:
-            self._work.take(Arrived(self._setting, edge, message, body))
+            self._work.take(Arrived(self._setting, edge, message, body, first))
 
     def _complete(self) -> None:
         """CoordinatedBolt: the batch is finished only when every source task has reported and all counts agree."""
