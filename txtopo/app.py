@@ -115,9 +115,9 @@ def drive(
         driver = Driver(topology, application, settings, digest, reporter, signals, cut)
         if make_executor is spark_executor:
             reporter.note(f"starting Spark ({settings.master or 'on this machine'})")
-            executor = spark_executor(topology, digest, settings, say=reporter.say)
-        else:
-            executor = make_executor(topology, digest, settings)
+        executor = make_executor(topology, digest, settings)
+        if hasattr(executor, "say"):
+            executor.say = reporter.say
         try:
             executor.start()
             end = driver.run(executor)
@@ -158,20 +158,16 @@ def result_settings() -> Mapping[str, str]:
     return RESULT_SETTINGS
 
 
-def spark_executor(
-    topology: Topology, digest: bytes, settings: Settings, *, say: Callable[[str], None] | None = None
-) -> Executor:
-    """The executor of every real run. `say` tells the operator where batches may not share a job after all."""
+def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
+    """The executor of every real run."""
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session import running_session
 
     session = running_session()
     if session is not None:  # the application's own, which stays its own to stop
-        return SparkExecutor(
-            topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers, say=say
-        )
+        return SparkExecutor(topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers)
     return SparkExecutor(
-        topology, digest, options=session_options(settings, f"txtopo {topology.name}"), ackers=settings.ackers, say=say
+        topology, digest, options=session_options(settings, f"txtopo {topology.name}"), ackers=settings.ackers
     )
 
 

@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, event
 
-from txtopo.committers import batch_transaction, own_applying
+from txtopo.committers import own_applying, own_transaction
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.seen import NewIds
 from txtopo.core.values import Aborted, CommitOutcome, Committed, CommitterResult
@@ -159,7 +159,7 @@ def test_whoever_gets_past_the_reader_of_statements_is_stopped_by_the_ledger(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P9: the ledger row is there before the first statement, so that the server itself refuses an early COMMIT."""
-    monkeypatch.setattr(batch_transaction, "objection", lambda _: None)
+    monkeypatch.setattr(own_transaction, "objection", lambda _: None)
 
     assert "COMMIT before batch 1 was complete" in world.failure(
         lambda t: t.execute("insert into words values ('a', 1); commit; begin")
@@ -168,7 +168,7 @@ def test_whoever_gets_past_the_reader_of_statements_is_stopped_by_the_ledger(
 
 def test_another_database_transaction_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """P9: whoever rolls back and begins anew holds no lock, and nothing of it is committed."""
-    monkeypatch.setattr(batch_transaction, "objection", lambda _: None)
+    monkeypatch.setattr(own_transaction, "objection", lambda _: None)
 
     outcome = world.commit(lambda t: t.execute("rollback; begin; insert into words values ('a', 1)"))
 

@@ -455,7 +455,7 @@ def test_rows_are_counted_apart_from_groups_whatever_the_number_of_partitions(
     executor = started(list_topology(lambda frame: frame.repartition(partitions), rows="same"))
     parts = [[[f"n{at % 3}", at, at, None] for at in range(start, start + 20)] for start in (0, 20)]
 
-    (outcome,) = executor.process([assignment(1, parts)])
+    (outcome,) = executor.process([assignment(1, *parts)])
 
     assert isinstance(outcome, Processed), outcome
     assert (outcome.read, outcome.results[0].arrived) == (40, 40)

@@ -336,22 +336,28 @@ COUNTED = Counted(
     schema=pa.schema([("name", pa.string()), ("n", pa.int64())]),
     key_count=1,
     by_run=True,
+    partitions=2,
 )
+SECOND = 1 << 33
+"""Spark's number of the first row of the second partition."""
 
 
-def counted_rows(*rows: tuple[int, bool, str | None, int]) -> list[pa.RecordBatch]:
+def counted_rows(
+    *rows: tuple[int, str | None, int, int | None, int | None, int | None, int | None],
+) -> list[pa.RecordBatch]:
+    """Run, key, rows of the group, and its first and last row number in each of two partitions."""
     columns = zip(*rows, strict=True)
-    names = ["$run", "$total", "_k0", "_n"]
-    types = [pa.int32(), pa.bool_(), pa.string(), pa.int64()]
+    names = ["$run", "_k0", "_n", "first0", "last0", "first1", "last1"]
+    types = [pa.int32(), pa.string(), *[pa.int64()] * 5]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
     batches: list[pa.RecordBatch] = pa.table(arrays, names).to_batches(2)
     return batches
 
 
 def test_rows_of_a_wave_are_split_by_run_each_with_its_own_total() -> None:
-    """`arrived` of a txid comes from its own totals, one a partition, never from adding up its groups; a run without rows has an empty result."""
+    """`arrived` of a txid comes from what the partitions numbered, never from adding up its groups; a run without rows has an empty result."""
     batches = counted_rows(
-        (2, False, "b", 1), (0, False, "b", 5), (2, True, None, 8), (0, True, None, 3), (0, True, None, 4), (0, False, "a", 2), (2, False, None, 9)
+        (2, "b", 1, 4, 4, None, None), (0, "b", 5, 0, 2, SECOND, SECOND + 3), (2, None, 9, 5, 11, None, None), (0, "a", 2, 1, 1, None, None),
     )  # fmt: skip
 
     found = results_of(COUNTED, batches, 3)
@@ -368,7 +374,7 @@ def test_rows_of_a_wave_are_split_by_run_each_with_its_own_total() -> None:
 
 def test_rows_of_a_run_that_is_not_in_the_wave_are_never_dropped() -> None:
     with pytest.raises(Exception, match="a run that is not in the wave"):
-        results_of(COUNTED, counted_rows((2, True, None, 1), (2, False, "a", 1)), 2)
+        results_of(COUNTED, counted_rows((2, "a", 1, 0, 0, None, None)), 2)
 
 
 def test_source_tasks_of_a_wave_emit_each_part_of_each_run_once() -> None:

@@ -56,7 +56,8 @@ class SparkExecutor:
         self._options = options
         self._spark = session
         self._py_files = py_files
-        self._say = say
+        self.say = say
+        """Tells the operator that waves are off; read by `start`."""
         self._ackers = Settings().with_topology(topology.config).ackers if ackers is None else ackers
         self._reports = Reports()
         self._running = Running(topology.name, self._reports, lambda: self.spark)
@@ -88,7 +89,7 @@ class SparkExecutor:
             self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers
         )
         self._jobs.start()
-        self._waves = Waves(self._jobs, self._running, self._reports, self._failure, self._say)
+        self._waves = Waves(self._jobs, self._running, self._reports, self._failure, self.say)
         self._warm_up(self._jobs)
 
     def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
