@@ -459,4 +459,4 @@ def test_rows_are_counted_apart_from_groups_whatever_the_number_of_partitions(
 
     assert isinstance(outcome, Processed), outcome
     assert (outcome.read, outcome.results[0].arrived) == (40, 40)
-    assert sum(row["count"] for row in outcome.results[0].rows.to_pylist()) == 40
+    assert sum(outcome.results[0].rows.column("n").to_pylist()) == 40
