@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import psycopg2
@@ -162,45 +162,49 @@ class PostgresLedgerSession:
             )
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
-        txid = self._appended().plan.txid
-        for chunk in rejected_chunks(rows):
-            try:
-                self._send_held()
-                run(
-                    self._connection,
-                    "append_rejected",
-                    topology=self._lead.topology,
-                    txid=txid,
-                    spouts=[row.spout for row in chunk],
-                    # P14: where a record stands and why it was rejected must not be lost to a byte that Postgres cannot hold.
-                    paths=[storable(row.path) for row in chunk],
-                    lines=[row.line for row in chunk],
-                    reasons=[storable(row.reason) for row in chunk],
-                    raws=[row.raw for row in chunk],
-                    sizes=[row.raw_bytes for row in chunk],
-                )
-            except (SQLAlchemyError, psycopg2.Error) as error:
-                raise translate_rejected(error, chunk[0].spout, txid) from error
+        def columns(chunk: Sequence[RejectedRow]) -> Mapping[str, Any]:
+            return {
+                # P14: where a record stands and why it was rejected must not be lost to a byte that Postgres cannot hold.
+                "paths": [storable(row.path) for row in chunk],
+                "lines": [row.line for row in chunk],
+                "sizes": [row.raw_bytes for row in chunk],
+            }
+
+        self._append_records("append_rejected", rows, columns, translate_rejected)
 
     def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        def columns(chunk: Sequence[DeadLetter]) -> Mapping[str, Any]:
+            return {
+                "positions": [storable(row.position) for row in chunk],  # P14, as with rejected records
+                "components": [row.component for row in chunk],
+            }
+
+        self._append_records("append_dead_letters", rows, columns, translate_dead_letters)
+
+    def _append_records(
+        self,
+        name: str,
+        rows: Sequence[Kept],
+        columns: Callable[[Sequence[Kept]], Mapping[str, Any]],
+        translated: Callable[[Exception, str, int], Exception],
+    ) -> None:
+        """Keep source records that no committer counts, in bounded pieces, by the statement of that name; `columns` are those that only this kind of record has."""
         txid = self._appended().plan.txid
         for chunk in rejected_chunks(rows):
             try:
                 self._send_held()
                 run(
                     self._connection,
-                    "append_dead_letters",
+                    name,
                     topology=self._lead.topology,
                     txid=txid,
                     spouts=[row.spout for row in chunk],
-                    # P14, as with rejected records.
-                    positions=[storable(row.position) for row in chunk],
-                    components=[row.component for row in chunk],
                     reasons=[storable(row.reason) for row in chunk],
                     raws=[row.raw for row in chunk],
+                    **columns(chunk),
                 )
             except (SQLAlchemyError, psycopg2.Error) as error:
-                raise translate_dead_letters(error, chunk[0].spout, txid) from error
+                raise translated(error, chunk[0].spout, txid) from error
 
     def append_action(self, action: ActionRecord) -> None:
         with translating(f"writing the action log: {action.command}"):

@@ -7,7 +7,7 @@ from the end of the order, so the plans that are left always chain. What is pinn
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from txtopo.core.events import Action, Cancel, CutFailed, HaltRequired, PlansCut, RecordEnd, RedoCut
 from txtopo.core.ordering import redos_again
@@ -17,6 +17,8 @@ from txtopo.core.values import Failure
 from txtopo.errors import invariant
 
 Step = tuple[State, list[Action]]
+_CARRIED = [field.name for field in fields(Carried)]
+"""A batch has them all, under the same names."""
 
 
 def tried_again(state: State, batch: Batch) -> Step:
@@ -74,16 +76,7 @@ def _taken_out(state: State, batch: Batch, next_attempt: int) -> State:
 
 def carried_of(batch: Batch) -> Carried:
     """What of a batch outlives its plan."""
-    return Carried(
-        data_failures=batch.data_failures,
-        other_failures=batch.other_failures,
-        suspect=batch.suspect,
-        once=batch.once,
-        runs_alone=batch.runs_alone,
-        dead_letter=batch.dead_letter,
-        not_before=batch.not_before,
-        last_failure=batch.last_failure,
-    )
+    return Carried(**{name: getattr(batch, name) for name in _CARRIED})
 
 
 def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
@@ -101,17 +94,8 @@ def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
     known = state.carried.get(txid)
     if known is None or plan.redo_of is not None:
         return batch
-    return replace(
-        batch,
-        data_failures=known.data_failures,
-        other_failures=known.other_failures,
-        suspect=known.suspect,
-        once=known.once,
-        runs_alone=known.runs_alone,
-        dead_letter=known.dead_letter,
-        not_before=0.0 if known.not_before == float("inf") else known.not_before,
-        last_failure=known.last_failure,
-    )
+    not_before = 0.0 if known.not_before == float("inf") else known.not_before
+    return replace(batch, **{name: getattr(known, name) for name in _CARRIED} | {"not_before": not_before})
 
 
 def is_stale(state: State, event: object) -> bool:

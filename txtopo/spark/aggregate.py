@@ -187,8 +187,7 @@ def _addend(source: str, fields: Fields) -> Column:
     # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error (ANSI) and never NULL.
     if kind in ("tinyint", "smallint", "int"):
         return _column(source)
-    scale = (field.type.scale if field is not None else None) or 0
-    return _column(source).cast(f"decimal(38,{scale})")
+    return _column(source).cast(f"decimal(38,{_scale_of(source, fields)})")
 
 
 def _scale_of(source: str, fields: Fields) -> int:
