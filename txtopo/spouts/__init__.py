@@ -5,8 +5,9 @@ The spouts that a user derives from or sets load when they are used: `from txtop
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from txtopo.lazily import names_when_used
 
 if TYPE_CHECKING:
     from txtopo.spouts.acked import ReliableSpout, RichSpout, SpoutOutputCollector, UnreliableSpout
@@ -41,15 +42,5 @@ __all__ = [
     "UnreliableSpout",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # PEP 562: who reads files must not wait for the others, and nobody for Arrow before it is needed.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+# Who reads files must not wait for the others, and nobody for Arrow before it is needed.
+__getattr__, __dir__ = names_when_used(__name__, _HOMES)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from txtopo.lazily import names_when_used
 
 if TYPE_CHECKING:
     from txtopo.committers.memory_transaction import MemoryTransaction
@@ -32,15 +33,5 @@ __all__ = [
     "TopologyHarness",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # PEP 562: a test of one tuple bolt must not wait for stores and Spark.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+# A test of one tuple bolt must not wait for stores and Spark.
+__getattr__, __dir__ = names_when_used(__name__, _HOMES)
