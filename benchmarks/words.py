@@ -32,7 +32,8 @@ from txtopo.spouts.transactional import EmitterContext, TransactionalSpout
 from txtopo.topology.components import Topology
 
 FILES = 4
-RUNS = 3
+ROUNDS = 4
+"""Each goes through all cases, so that a machine that grows warm or slow is so for all of them."""
 ACKERS = os.cpu_count() or 1
 """`topology.acker.executors`: one a core, as Storm has one a worker."""
 
@@ -135,13 +136,13 @@ def main() -> None:
     """Write the texts, start Spark once, measure every case beside its bare program, best of some runs."""
     from txtopo.spark.session import SessionOptions, start_session, stop_session
 
-    million = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    million = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     os.environ.update(java_environment())
     with tempfile.TemporaryDirectory(prefix="txtopo_bench_") as folder:
         files, words = write_texts(Path(folder), int(million * 1e6))
         spark = start_session(SessionOptions(app_name="bench", log_folder=Path(folder)))
         try:
-            rows = [measured(spark, case, files, words) for case in CASES]
+            rows = measured(spark, files, words)
         finally:
             stop_session()
     tell(rows, words)
@@ -179,33 +180,40 @@ def topology_of(case: Case, files: Sequence[str]) -> Topology:
     return builder.build()
 
 
-def measured(spark: Any, case: Case, files: Sequence[str], words: int) -> dict[str, Any]:
-    """Best of some runs, each beside a run of the bare program."""
+def measured(spark: Any, files: Sequence[str], words: int) -> list[dict[str, Any]]:
+    """Each case, best of some rounds, each time beside a run of the bare program."""
     from txtopo.spark.executor import SparkExecutor
 
-    executor = SparkExecutor(
-        topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),), ackers=ACKERS
-    )
-    executor.start()
-    best = {"txtopo": float("inf"), "bare": float("inf")}
-    for attempt in range(RUNS):
-        began = time.perf_counter()
-        expected = case.bare(spark, files)
-        best["bare"] = min(best["bare"], time.perf_counter() - began)
-        assignment = Assignment(
-            attempt=TransactionAttempt(1, attempt), metadata={"texts": {"txid": 1, "metadata": {"all": True}}}
-        )
-        began = time.perf_counter()
-        (outcome,) = executor.process([assignment])
-        best["txtopo"] = min(best["txtopo"], time.perf_counter() - began)
-        check(outcome, expected)
-    executor.close()
-    row = {
-        "case": case.name, "words_per_s": round(words / best["txtopo"]), "bare_words_per_s": round(words / best["bare"]),
-        "bare_program": f"benchmarks/bare_words.py: {case.bare.__name__}",
-    }  # fmt: skip
-    print(f"{case.name}: {best['txtopo']:.2f} s, bare {best['bare']:.2f} s", file=sys.stderr)
-    return row
+    executors = [
+        SparkExecutor(topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),), ackers=ACKERS)
+        for case in CASES
+    ]  # fmt: skip
+    for executor in executors:
+        executor.start()
+    best = {(case.name, what): float("inf") for case in CASES for what in ("txtopo", "bare")}
+    for number in range(ROUNDS):
+        for case, executor in zip(CASES, executors, strict=True):
+            began = time.perf_counter()
+            expected = case.bare(spark, files)
+            best[case.name, "bare"] = min(best[case.name, "bare"], time.perf_counter() - began)
+            assignment = Assignment(
+                attempt=TransactionAttempt(1, number), metadata={"texts": {"txid": 1, "metadata": {"all": True}}}
+            )
+            began = time.perf_counter()
+            (outcome,) = executor.process([assignment])
+            best[case.name, "txtopo"] = min(best[case.name, "txtopo"], time.perf_counter() - began)
+            check(outcome, expected)
+        print(f"round {number + 1} of {ROUNDS}", file=sys.stderr)
+    for executor in executors:
+        executor.close()
+    return [
+        {
+            "case": case.name, "words_per_s": round(words / best[case.name, "txtopo"]),
+            "bare_words_per_s": round(words / best[case.name, "bare"]),
+            "bare_program": f"benchmarks/bare_words.py: {case.bare.__name__}",
+        }
+        for case in CASES
+    ]  # fmt: skip
 
 
 def check(outcome: Any, expected: dict[str, int]) -> None:
@@ -221,7 +229,7 @@ def check(outcome: Any, expected: dict[str, int]) -> None:
 def tell(rows: Sequence[dict[str, Any]], words: int) -> None:
     """Print and keep the figures."""
     print(
-        f"{words / 1e6:.1f} M words in {FILES} files, one batch; best of {RUNS}; {ACKERS} ackers; million words a second"
+        f"{words / 1e6:.1f} M words in {FILES} files, one batch; best of {ROUNDS}; {ACKERS} ackers; million words a second"
     )
     print(f"{'case':<44}{'txtopo':>9}{'bare':>9}{'ratio':>8}   bare program")
     for row in rows:

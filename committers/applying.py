@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
 from txtopo.committers.counting import CountCommitter
-from txtopo.committers.transactions import merged
+from txtopo.committers.transactions import Held, joined
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError, broken
@@ -122,7 +122,7 @@ returning counted, written, digest"""
         topology: str,
         txid: int,
         result: CommitterResult,
-        held: tuple[str, dict[str, Any]] | None,
+        held: Held | None,
         taken_back: int = 0,
     ) -> CommitterCount:
         """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip.
@@ -150,9 +150,8 @@ returning counted, written, digest"""
                 "committer": self.component.name,
             }
             sql = self._last if is_last else self._part
-            if held is not None:
-                sql, values, held = f"{held[0]};\n{sql}", merged(held[1], values), None
-            row = connection.exec_driver_sql(sql, values).one()
+            row = connection.exec_driver_sql(*joined(held, sql, values)).one()
+            held = None
             add = (0, 0, 0) if is_last else (counted, written, digest)
             counted, written, digest = (int(new) + before for new, before in zip(row, add, strict=True))
         return CommitterCount(

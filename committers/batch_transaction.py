@@ -11,12 +11,11 @@ from sqlalchemy import Connection
 
 from txtopo.committers.outcomes import translate_own
 from txtopo.committers.own_transaction import OwnTransaction
+from txtopo.committers.transactions import Held
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, PostgresUnavailable, TxtopoError
 
-Held = tuple[str, Mapping[str, Any]]
-"""A statement with its values that goes first, in the same round trip."""
 _OPENING = "set local search_path = public, pg_temp;\nset local standard_conforming_strings = on"
 """Names without a schema are the user's in `public`. The reader of statements counts on how quotes are read."""
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from txtopo.committers.applying import ROWS_PER_STATEMENT, Column, array_literal, hash_of, postgres_type
-from txtopo.committers.batch_transaction import Held
 from txtopo.committers.statements import statement
-from txtopo.committers.transactions import merged, settings
+from txtopo.committers.transactions import Held, joined, settings
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterCount, CommitterResult
 
@@ -56,13 +55,9 @@ def record_own(
     sums = RowSums(fields)
     pieces = list(sums.chunks(result.rows))
     rows, digest = 0, 0
-    before: Held = restored_settings(tag)
-    if held is not None:
-        before = (f"{held[0]};\n{before[0]}", merged(held[1], before[1]))
+    before: Held = joined(held, *restored_settings(tag))
     for piece in pieces[:-1]:
-        found = connection.exec_driver_sql(
-            f"{before[0]};\n{sums.sql} select rows, digest from n", merged(before[1], piece)
-        ).one()
+        found = connection.exec_driver_sql(*joined(before, f"{sums.sql} select rows, digest from n", piece)).one()
         rows, digest, before = rows + int(found[0]), digest + int(found[1]), ("select 1", {})
     values = {
         "topology": topology,
@@ -75,7 +70,7 @@ def record_own(
         "digest_before": digest,
         **pieces[-1],
     }
-    row = connection.exec_driver_sql(f"{before[0]};\n{sums.sql}\n{_RECORD}", merged(before[1], values)).one()
+    row = connection.exec_driver_sql(*joined(before, f"{sums.sql}\n{_RECORD}", values)).one()
     return CommitterCount(
         committer=result.committer,
         arrived=result.arrived,

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from txtopo.committers.applying import Shape, quoted
-from txtopo.committers.transactions import merged
+from txtopo.committers.transactions import Held, joined
 from txtopo.errors import BatchDataError, broken
 from txtopo.topology.components import CommitterComponent
 
@@ -17,16 +17,14 @@ def take_back(
     committer: CommitterComponent,
     shape: Shape,
     values: dict[str, Any],
-    held: tuple[str, dict[str, Any]] | None,
+    held: Held | None,
 ) -> int:
     """Reverse the own rows of batch `redo_of` on behalf of batch `txid` (both in `values`, with `topology`); returns how many they were.
 
     `held` is a statement that goes first, in the same round trip. Raises BatchDataError where rows are missing: the numbers would not add up.
     """
-    sql, sent = _reversal(shape), {**values, "committer": committer.name}
-    if held is not None:
-        sql, sent = f"{held[0]};\n{sql}", merged(held[1], sent)
-    taken, lacking, expected, tables, rows = connection.exec_driver_sql(sql, sent).one()
+    sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
+    taken, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
     check_taken(committer.name, values["redo_of"], taken, lacking, expected)
     if rows:
         removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount

@@ -27,7 +27,7 @@ from txtopo.committers.own_code import run_commit
 from txtopo.committers.reversing import keeps_none, take_back, writes_own
 from txtopo.committers.statements import statement
 from txtopo.committers.texts import storable
-from txtopo.committers.transactions import Database, backend_pid, begin, commit, run, status, tag
+from txtopo.committers.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
@@ -52,7 +52,7 @@ Kept = TypeVar("Kept", RejectedRow, DeadLetter)
 
 
 class PostgresLedgerSession:
-    """LedgerSession on Postgres. The ledger row is held back and travels with the first committer's rows."""
+    """LedgerSession on Postgres. The ledger row is held back and travels with the first committer's rows, the edges travel with the finish."""
 
     def __init__(
         self, database: Database, lead: Lead, connection: Connection, applier: Callable[[CommitterComponent], Applier]
@@ -62,7 +62,7 @@ class PostgresLedgerSession:
         self._connection = connection
         self._applier = applier
         self._entry: LedgerEntry | None = None
-        self._held: tuple[str, dict[str, Any]] | None = None
+        self._held: Held | None = None
         self._redone: Redone | None = None
         self._xid: str | None = None
 
@@ -148,18 +148,15 @@ class PostgresLedgerSession:
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         if not edges:
             return
-        entry = self._appended()
-        with translating(f"recording edges of batch {entry.plan.txid}"):
-            self._send_held()
-            run(
-                self._connection,
-                "append_edges",
-                topology=entry.plan.topology,
-                txid=entry.plan.txid,
-                edges=[edge.edge for edge in edges],
-                sent=[edge.sent for edge in edges],
-                received=[edge.received for edge in edges],
-            )
+        plan = self._appended().plan
+        values = {
+            "topology": plan.topology,
+            "txid": plan.txid,
+            "edges": [edge.edge for edge in edges],
+            "sent": [edge.sent for edge in edges],
+            "received": [edge.received for edge in edges],
+        }
+        self._held = joined(self._held, statement("append_edges"), values)
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
         def columns(chunk: Sequence[RejectedRow]) -> Mapping[str, Any]:
@@ -190,9 +187,11 @@ class PostgresLedgerSession:
     ) -> None:
         """Keep source records that no committer counts, in bounded pieces, by the statement of that name; `columns` are those that only this kind of record has."""
         txid = self._appended().plan.txid
+        if rows:
+            with translating(f"recording edges of batch {txid}"):
+                self._send_held()
         for chunk in rejected_chunks(rows):
             try:
-                self._send_held()
                 run(
                     self._connection,
                     name,
@@ -219,20 +218,18 @@ class PostgresLedgerSession:
     def finish(self, totals: LedgerTotals) -> None:
         entry = self._appended()
         txid = entry.plan.txid
+        values = {
+            "topology": entry.plan.topology,
+            "txid": txid,
+            "attempt": entry.attempt.attempt,
+            "read": totals.read,
+            "rejected": totals.rejected,
+            "dead_lettered": totals.dead_lettered,
+            "committers": totals.committers,
+            "spans": json.dumps(dict(totals.spans)),
+        }
         try:
-            self._send_held()
-            row = run(
-                self._connection,
-                "finish_batch",
-                topology=entry.plan.topology,
-                txid=txid,
-                attempt=entry.attempt.attempt,
-                read=totals.read,
-                rejected=totals.rejected,
-                dead_lettered=totals.dead_lettered,
-                committers=totals.committers,
-                spans=json.dumps(dict(totals.spans)),
-            ).one()
+            row = self._connection.exec_driver_sql(*joined(self._take_held(), statement("finish_batch"), values)).one()
         except (SQLAlchemyError, psycopg2.Error) as error:
             raise self._translate_finish(error, txid) from error
         rows, fences, attempts, xid = row
@@ -283,9 +280,11 @@ class PostgresLedgerSession:
     def _translate_finish(error: Exception, txid: int) -> TxtopoError:
         if table_of(error) == ("txtopo", "ledger"):
             return Halted(f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid)
+        if table_of(error) == ("txtopo", "edge_count"):
+            return translate(error, f"recording edges of batch {txid}")
         return translate(error, f"finishing batch {txid}")
 
-    def _take_held(self) -> tuple[str, dict[str, Any]] | None:
+    def _take_held(self) -> Held | None:
         held, self._held = self._held, None
         return held
 

@@ -19,6 +19,9 @@ from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, LOCK_TIMEOUT_MS, 
 from txtopo.core.values import Fence, Lead
 from txtopo.errors import PostgresUnavailable, invariant
 
+Held = tuple[str, Mapping[str, Any]]
+"""A statement with its values that waits for the next one, to go with it in one round trip."""
+
 
 class Database:
     """The connections of one driver for one topology."""
@@ -139,3 +142,8 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
         "two statements mean different things by one name",
     )
     return {**values, **more}
+
+
+def joined(held: Held | None, sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is held, if anything, with the next statement behind it."""
+    return (sql, dict(values)) if held is None else (f"{held[0]};\n{sql}", merged(held[1], values))

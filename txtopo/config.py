@@ -23,6 +23,8 @@ LOCAL_SERVICES = "local services"
 """Source of what `with_services` filled in."""
 TOPOLOGY_CONFIG = "the topology's own config"
 """Source of what `with_topology` filled in."""
+SLIP_RATIO_MIN = 0.96
+"""How alike a name must be to one of Storm's to be a slip: a letter or two."""
 DEV_SESSION_S = 4.0
 """ZooKeeper session on local services: a restarted driver need not wait for its predecessor's session for long."""
 
@@ -351,7 +353,12 @@ def _topology_layer(config: Mapping[str, Any], problems: list[str]) -> Iterator[
     """The settings in a topology's `config`. None is how Storm writes "not given"."""
     seen: set[str] = set()
     for key, value in config.items():
-        if value is None or not is_setting(key):
+        if value is None:
+            continue
+        if not is_setting(key):
+            # A component's own, unless it is all but one of Storm's: a slip of the pen must not leave the default in force.
+            if key.startswith("topology.") and difflib.get_close_matches(key, list(_NAMES), n=1, cutoff=SLIP_RATIO_MIN):
+                problems.append(_unknown(key, TOPOLOGY_CONFIG))
             continue
         name = _NAMES[key]
         if name in seen:

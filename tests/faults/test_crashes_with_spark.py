@@ -14,7 +14,7 @@ MODULE = ("tests.kit.spark_driver",)
 FILES = 40
 POINTS = [
     (CrashPoint.METADATA_WRITTEN, 1),
-    (CrashPoint.ATTEMPT_BEGUN, 6),
+    (CrashPoint.ATTEMPT_BEGUN, 2),
     (CrashPoint.BEFORE_COMMIT, 5),
     (CrashPoint.COMMITTED, 5),
 ]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import ListSpout, assignment, frame_jobs, row
+from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Failure, Processed, RejectedRow, TransactionAttempt
@@ -77,16 +77,8 @@ def with_division(frame: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def started(spark_session: SparkSession) -> Iterator[Callable[[Topology], SparkExecutor]]:
-    made: list[SparkExecutor] = []
-
-    def make(topology: Topology) -> SparkExecutor:
-        made.append(SparkExecutor(topology, b"code", session=spark_session))
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for executor in made:
-        executor.close()
+    with executors_on(spark_session, b"code") as make:
+        yield make
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import ListSpout, assignment, frame_jobs, list_topology, row
+from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
@@ -34,16 +34,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def started(spark_session: SparkSession) -> Iterator[Callable[..., SparkExecutor]]:
     """Makes started executors on the shared session, closed at the end."""
-    made: list[SparkExecutor] = []
-
-    def make(topology: Topology) -> SparkExecutor:
-        made.append(SparkExecutor(topology, CODE_HASH, session=spark_session))
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for executor in made:
-        executor.close()
+    with executors_on(spark_session) as make:
+        yield make
 
 
 class TestSparkExecutor(ExecutorContract):

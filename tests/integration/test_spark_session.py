@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -68,9 +72,26 @@ def test_the_running_session_has_the_settings_that_results_depend_on(spark_sessi
         "spark.sql.adaptive.enabled": "false",
         "spark.master": "local[2,4]",
         "spark.driver.host": "127.0.0.1",
+        "spark.python.unix.domain.socket.enabled": "true",
     }
     assert {name: conf.get(name) for name in expected} == expected
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_workers_need_not_look_through_all_modules_for_garbage(spark_session: SparkSession) -> None:
+    """A worker collects garbage after each task; what was imported before it was forked is left out of that."""
+
+    def frozen(batches: Any) -> Any:
+        import gc
+
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()], "known": [len(gc.get_objects())]})
+
+    (found,) = spark_session.range(0, 1, 1, 1).mapInArrow(frozen, "frozen long, known long").collect()
+
+    assert found["frozen"] > found["known"] > 0, "most of what a worker knows was there before it"
 
 
 @pytest.mark.parametrize("name", sorted(RESULT_SETTINGS))
@@ -135,7 +156,8 @@ def _script(folder: Path) -> list[str]:
 
 def test_not_one_line_on_the_console_is_sparks(tmp_path: Path) -> None:
     """A driver prints nothing that is not ours, neither at start-up nor when a job fails; all of it is in the log file."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    temporary = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # a path short enough for sockets
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
     done = subprocess.run(
         _script(tmp_path), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -146,6 +168,8 @@ def test_not_one_line_on_the_console_is_sparks(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "logs"], (
         "nothing is left in the working folder"
     )
+    assert list(temporary.iterdir()) == [], "nor among temporary files"
+    temporary.rmdir()
 
 
 def test_ctrl_c_at_the_terminal_reaches_the_driver_only(tmp_path: Path) -> None:
@@ -208,6 +232,39 @@ def test_results_too_large_and_a_dead_jvm_are_outcomes(tmp_path: Path) -> None:
     assert lines[0].startswith("data results exceed 1024.0 KiB"), (lines, done.stderr)
     assert lines[1:] == ["infrastructure the Spark driver JVM is gone True"] * 2 + ["closed"], (lines, done.stderr)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from txtopo.local.java import java_environment
+    from txtopo.spark.session import SessionOptions, start_session
+
+    os.environ.update(java_environment())
+    start_session(SessionOptions(app_name="killed", log_folder=Path(sys.argv[1]), master="local[1]"))
+    print(*os.listdir(os.environ["TMPDIR"]), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_driver_leaves_no_sockets(tmp_path: Path) -> None:
+    """Its JVM, which outlives it by a moment, removes their folder."""
+    path = tmp_path / "killed.py"
+    path.write_text(textwrap.dedent(KILLED))
+    temporary = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+
+    done = subprocess.run(
+        [sys.executable, str(path), str(tmp_path / "logs")], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+
+    folders = [name for name in done.stdout.split() if name.startswith("txtopo-")]
+    assert (done.returncode, len(folders)) == (-signal.SIGKILL, 1), done.stderr
+    deadline = time.monotonic() + 60
+    while (temporary / folders[0]).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not (temporary / folders[0]).exists()
+    shutil.rmtree(temporary)
 
 
 def _processes(words: str) -> list[int]:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import assignment
+from tests.kit.fix_spark import assignment, executors_on
 from tests.kit.tuple_runs import run_tuples
 from tests.kit.tuple_topologies import diamond, framed, mixed, tracked
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
@@ -23,7 +23,6 @@ from txtopo.spark import tuple_jobs as tuple_jobs_module
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.tuple_jobs import TupleJobs
 from txtopo.spark.tuple_plan import TupleCompiler
-from txtopo.testing.executor_contract import CODE_HASH
 from txtopo.topology.components import Topology
 from txtopo.tuples.message import Kind
 
@@ -40,16 +39,8 @@ PARTS: tuple[list[list[Any]], ...] = (
 @pytest.fixture(scope="module")
 def started(spark_session: SparkSession) -> Iterator[Callable[[Topology], SparkExecutor]]:
     """Makes started executors on the shared session."""
-    made: list[SparkExecutor] = []
-
-    def make(topology: Topology) -> SparkExecutor:
-        made.append(SparkExecutor(topology, CODE_HASH, session=spark_session))
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for executor in made:
-        executor.close()
+    with executors_on(spark_session) as make:
+        yield make
 
 
 @pytest.fixture(scope="module")

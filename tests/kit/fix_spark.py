@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.local.java import java_environment
 from txtopo.ports import Assignment
+from txtopo.testing.executor_contract import CODE_HASH
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally, Topology
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.frame_jobs import FrameJobs
 
 FIELDS = "name string, amount int, big bigint, price decimal(38,2)"
@@ -98,6 +101,21 @@ def _misbehave(instruction: str, tally: Tally) -> None:
             deadline = time.monotonic() + 60
             while not (here / "go").exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
+        case "twin":
+            wait_for_twin(Path(argument))
+
+
+def wait_for_twin(folder: Path) -> None:
+    """Say which try of the task runs here, and run until two have said so: only a copy beside the first lets the task go on."""
+    import time
+
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    (folder / f"try-{context.attemptNumber() if context is not None else 0}").touch()
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("try-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def list_topology(
@@ -138,6 +156,23 @@ def frame_jobs(executor: Any) -> FrameJobs:
 
     assert isinstance(executor._jobs, FrameJobs)
     return executor._jobs
+
+
+@contextmanager
+def executors_on(spark: SparkSession, code_hash: bytes = CODE_HASH) -> Iterator[Callable[[Topology], SparkExecutor]]:
+    """Makes started executors on a session, closed at the end."""
+    from txtopo.spark.executor import SparkExecutor
+
+    made: list[SparkExecutor] = []
+
+    def make(topology: Topology) -> SparkExecutor:
+        made.append(SparkExecutor(topology, code_hash, session=spark))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for executor in made:
+        executor.close()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.kit.fix_spark import ListSpout
+from tests.kit.fix_spark import ListSpout, wait_for_twin
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.topology.batch_committer import BatchCommitter
@@ -131,7 +131,10 @@ class Keep(BatchCommitter):
 
 
 def misbehave(word: str) -> None:
-    """`die-once:FILE` ends the worker the first time, `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`."""
+    """`die-once:FILE` ends the worker the first time, `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`.
+
+    `twin:FOLDER` says that it runs, and waits until it runs a second time beside the first.
+    """
     import time
 
     what, _, where = word.partition(":")
@@ -146,6 +149,8 @@ def misbehave(word: str) -> None:
             deadline = time.monotonic() + 60
             while not (Path(where) / "go").exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
+        case "twin":
+            wait_for_twin(Path(where))
 
 
 def diamond(name: str = "diamond", **settings: Any) -> Topology:

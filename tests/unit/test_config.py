@@ -191,6 +191,16 @@ def test_a_topologys_config_holds_more_than_settings() -> None:
     assert Settings().with_topology(config) == Settings()
 
 
+def test_a_slip_in_one_of_storms_names_is_not_passed_over() -> None:
+    """The default would be in force, and nobody would know."""
+    with pytest.raises(ConfigurationError) as caught:
+        Settings().with_topology({"topology.message.timeout.sec": 5, "topology.enable.message.timeouts": True})
+
+    said = str(caught.value)
+    assert "unknown key topology.message.timeout.sec: did you mean topology.message.timeout.secs?" in said
+    assert "enable" not in said, "one that txtopo does not have is a component's own"
+
+
 def test_everything_wrong_in_a_topologys_config_is_said_at_once() -> None:
     """Promise: never guess which of two was meant; an error names the source, also where a flag would be stronger."""
     config = {"topology.max.spout.pending": 2, "spout_pending_max": 2, "workers": "many", "attempts_max": 0}

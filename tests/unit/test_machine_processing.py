@@ -39,6 +39,21 @@ class TestPlanning:
 
         assert hand.of(Cut) == []
 
+    @pytest.mark.parametrize(
+        ("planned", "pending_max", "counts"),
+        [(30, 45, []), (30, 46, [16]), (16, 17, [1]), (17, 18, [])],
+        ids=["little room", "room for enough", "little left to process", "enough left to process"],
+    )
+    def test_while_enough_waits_to_be_processed_plans_are_made_by_the_dozen(
+        self, planned: int, pending_max: int, counts: list[int]
+    ) -> None:
+        """Each cut is a write to ZooKeeper; one after every commit would cost as much as the commits."""
+        hand = Hand(plans=chain(1, planned), spout_pending_max=pending_max, workers=1)
+
+        hand.tick()
+
+        assert [cut.count for cut in hand.of(Cut)] == counts
+
     def test_an_empty_cut_is_repeated_after_the_poll_interval(self) -> None:
         hand = Hand(spout_poll_s=0.5)
         hand.tick()

@@ -31,6 +31,13 @@ def planned(count: int, *, size: int = 0, waved: int = 1000, **rules: Any) -> Ha
     return hand
 
 
+def more(hand: Hand, count: int, size: int) -> None:
+    """So many batches more are planned, behind those that are."""
+    first = hand.state.next_txid
+    plans = chain(first, first + count - 1, hand.state.batches[first - 1].plan.digest)
+    hand.tell(PlansCut(plans=plans, exhausted=False, sizes={one.txid: size for one in plans}))
+
+
 class TestSize:
     def test_what_is_ready_is_spread_over_the_idle_workers(self) -> None:
         """No more than leaves work for the other idle workers."""
@@ -61,7 +68,7 @@ class TestSize:
     def test_without_bytes_there_are_no_waves(self) -> None:
         assert waves(planned(9, workers=2, wave_bytes_max=0)) == [[1], [2]]
 
-    @pytest.mark.parametrize(("waved", "size"), [(0, 4), (1, 16), (19, 16), (20, 64)])
+    @pytest.mark.parametrize(("waved", "size"), [(0, 2), (1, 16), (17, 16), (18, 64)])
     def test_waves_grow_with_what_was_processed_in_waves(self, waved: int, size: int) -> None:
         """The first is compared with lone runs, and first results are not to wait for many."""
         assert [len(wave) for wave in waves(planned(100, workers=1, waved=waved))] == [size]
@@ -70,15 +77,116 @@ class TestSize:
         assert [len(wave) for wave in waves(planned(100, workers=1, waved=1, wave_txids_max=5))] == [5]
 
     def test_batches_that_were_in_a_wave_are_counted_and_lone_ones_are_not(self) -> None:
-        hand = planned(5, workers=2, waved=0, wave_txids_max=2)
-        assert waves(hand) == [[1, 2], [3, 4]]
-        for txid in (1, 2):
+        hand = planned(4, workers=2, waved=0, wave_txids_max=2)
+        assert waves(hand) == [[1, 2], [3]]
+        for txid in (1, 2, 3, 4):
             hand.succeed(txid)
-        assert waves(hand) == [[5]]
-
-        hand.succeed(5)
 
         assert hand.state.waved == 2
+
+    def test_what_is_too_small_for_two_jobs_is_not_split(self) -> None:
+        """A second job would take longer to start than the first needs for all of it."""
+        small = limits.WAVE_SMALL_BYTES // 8
+
+        assert waves(planned(8, workers=4, size=small)) == [[1, 2, 3, 4, 5, 6, 7, 8]]
+        assert waves(planned(12, workers=4, size=small)) == [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12]]
+        assert [len(wave) for wave in waves(planned(40, workers=4, size=1))] == [16, 16, 8]
+        assert waves(planned(8, workers=4, size=8 * small + 1)) == [[1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+class TestFirst:
+    def test_while_the_first_is_compared_small_batches_wait(self) -> None:
+        """Moments later they share jobs of their own; beside it they would only slow it down."""
+        hand = planned(40, workers=3, waved=0, size=1000)
+        assert waves(hand) == [[1, 2]]
+
+        hand.succeed(1)  # its outcomes come together, when it has been compared
+
+        assert waves(hand) == [list(range(3, 19)), list(range(19, 35))]
+
+    @pytest.mark.parametrize("size", [0, limits.WAVE_SMALL_BYTES + 1], ids=["not known", "large"])
+    def test_others_run_alone_beside_it(self, size: int) -> None:
+        """The comparison may take as long as they do: no worker stands idle for it, and nothing else is compared."""
+        assert waves(planned(40, workers=3, waved=0, size=size)) == [[1, 2], [3], [4]]
+
+    def test_only_small_ones_wait(self) -> None:
+        """A large one behind them starts at once."""
+        hand = planned(4, workers=3, waved=0, size=1000)
+
+        more(hand, 1, limits.WAVE_SMALL_BYTES + 1)
+
+        assert waves(hand) == [[5]]
+
+    def test_a_first_wave_that_comes_to_nothing_holds_nobody_up(self) -> None:
+        hand = planned(4, workers=2, waved=0, size=1000)
+        hand.fail(1, 0, "data")
+        hand.fail(2, 0, "data")
+
+        assert waves(hand) == [[3, 4]]
+
+
+class TestGathering:
+    """Where a wave's worth of results waits for its turn to commit, nobody waits for the next job: it may as well be a full one."""
+
+    def gathering(self, ready: int, *, planned_more: int = 1, size: int = 1000, **rules: Any) -> Hand:
+        hand = planned(ready, workers=1, wave_txids_max=4, spout_pending_max=1000, size=1000, **rules)
+        for txid in range(1, ready + 1):
+            hand.succeed(txid)
+        more(hand, planned_more, size)
+        return hand
+
+    def test_a_wave_that_is_not_full_waits_for_more(self) -> None:
+        assert waves(self.gathering(4)) == []
+
+    def test_a_full_one_starts(self) -> None:
+        assert waves(self.gathering(4, planned_more=4)) == [[5, 6, 7, 8]]
+
+    def test_it_starts_once_fewer_results_wait(self) -> None:
+        hand = self.gathering(4)
+        assert waves(hand) == []
+        hand.mirrored(4)
+
+        hand.committed(1)
+
+        assert waves(hand) == [[5]]
+
+    def test_it_starts_where_results_wait_for_a_batch_that_is_not_processed(self) -> None:
+        """A hole in the order: whatever waits behind it cannot commit."""
+        hand = planned(6, workers=2, wave_txids_max=3, spout_pending_max=1000, size=1000)
+        for txid in (2, 3, 4, 5, 6):
+            hand.succeed(txid)
+
+        more(hand, 1, 1000)
+
+        assert waves(hand) == [[7]]
+
+    @pytest.mark.parametrize("plans", [(), None], ids=["nothing new", "the end"])
+    def test_it_starts_where_the_source_has_no_more(self, plans: Any) -> None:
+        hand = self.gathering(4)
+
+        hand.tell(PlansCut(plans=(), exhausted=plans is None))
+
+        assert waves(hand) == [[5]]
+
+    @pytest.mark.parametrize("size", [0, limits.WAVE_SMALL_BYTES + 1], ids=["not known", "large"])
+    def test_batches_that_gain_nothing_by_it_do_not_wait(self, size: int) -> None:
+        assert waves(self.gathering(4, size=size)) == [[5]]
+
+    def test_one_that_is_tried_again_does_not_wait_with_the_others(self) -> None:
+        hand = planned(6, workers=2, wave_txids_max=2, spout_pending_max=1000, size=1000)
+        for txid in (1, 2, 3, 4):
+            hand.succeed(txid)
+        hand.fail(5, 0, "infrastructure")
+        hand.succeed(6)
+        more(hand, 1, 1000)
+        assert waves(hand) == []
+
+        hand.tick(60)
+
+        assert waves(hand) == [[5]]
+
+    def test_batches_that_share_with_none_do_not_wait(self) -> None:
+        assert waves(self.gathering(4, wave_bytes_max=0)) == [[5]]
 
     def test_a_wave_is_a_run_of_attempts_in_txid_order_with_their_plans(self) -> None:
         hand = planned(3, workers=1)
@@ -178,6 +286,7 @@ class TestSharing:
         hand = Hand(
             plans=chain(1, 6), suspects={1: 0, 2: 0, 3: 1, 4: 0}, suspects_once=frozenset({1, 2, 4}), workers=3, wave_bytes_max=LARGE,
         )  # fmt: skip
+        hand.state = replace(hand.state, waved=1000)
         hand.tick()
 
         (process,) = hand.of(Process)

@@ -20,6 +20,9 @@ SPOUT_PENDING_MAX = 256
 PLANS_PER_CUT_MAX = 64
 """Txids planned by one action of the machine."""
 
+PLANS_PER_CUT_MIN = 16
+"""Where so many wait to be processed, none are planned before there is room for as many: each cut costs a write to ZooKeeper."""
+
 WORKERS = 4
 """Waves in processing at once."""
 
@@ -29,8 +32,15 @@ WAVE_TXIDS_MAX = 64
 WAVE_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of input that they may have together; 0: every batch gets a job of its own."""
 
-WAVE_GROWTH = ((4, 1), (16, 20))
-"""(txids of a wave, while fewer batches than this were processed in waves): the first is compared with lone runs, and first results are not to wait."""
+WAVE_SMALL_TXIDS = 16
+WAVE_SMALL_BYTES = 4 * 1024 * 1024
+"""Batches, with so many bytes of input, that are not worth a second job: they are read in about the time that Spark needs to start one."""
+
+FIRST_WAVE_TXIDS_MAX = 2
+"""Batches of a wave until one was compared with runs of its batches alone."""
+
+WAVE_GROWTH = ((FIRST_WAVE_TXIDS_MAX, 1), (16, 18))
+"""(txids of a wave, while fewer batches than this were processed in waves): behind the first, results are not to wait for many others at once."""
 
 ACKERS = 1
 """Acker tasks where every tuple is tracked (`topology.acker.executors`); 0: no tuple is tracked."""

@@ -310,7 +310,8 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
 
 def _advance(state: State, batch: Batch, now: float) -> State:
     txid = batch.plan.txid
-    batches = {number: batch for number, batch in state.batches.items() if number > txid}
+    batches = dict(state.batches)
+    del batches[txid]
     return replace(
         state,
         last_txid=txid,

@@ -164,31 +164,44 @@ def _mirror_lowest(state: State) -> Step:
 def _process(state: State, now: float) -> Step:
     """Fill idle workers with waves of planned batches, lowest txid first. Suspects run with nothing beside them: alone, or the first time with their like."""
     actions: list[Action] = []
-    while (txid := _next_to_process(state, now)) is not None:
+    holding = False
+    while (txid := _next_to_process(state, now, holding=holding)) is not None:
         first = state.batches[txid]
         wave = _wave(state, txid, now)
-        attempts = []
-        for batch in wave:
-            attempt = batch.transaction_attempt
-            runs_alone = batch.runs_alone + (batch.suspect and len(wave) == 1)
-            started = replace(
-                batch, phase=Phase.PROCESSING, progress=0, progress_at=now, runs_alone=runs_alone, once=False,
-                wave=first.transaction_attempt, in_wave=len(wave) > 1,
-            )  # fmt: skip
-            state = replace(state.with_batch(started), running=state.running | {attempt})
-            attempts.append((attempt, batch.plan))
-        actions.append(
-            Process(attempts=tuple(attempts), alone=first.suspect and len(wave) == 1, dead_letter=first.dead_letter)
-        )
+        if not wave:
+            holding = True
+            continue
+        is_alone = first.suspect and len(wave) == 1
+        state = _started(state, wave, now)
+        attempts = tuple((batch.transaction_attempt, batch.plan) for batch in wave)
+        actions.append(Process(attempts=attempts, alone=is_alone, dead_letter=first.dead_letter))
     return state, actions
 
 
+def _started(state: State, wave: list[Batch], now: float) -> State:
+    first, shares = wave[0].transaction_attempt, len(wave) > 1
+    started = [
+        replace(
+            batch, phase=Phase.PROCESSING, progress=0, progress_at=now, once=False, wave=first, in_wave=shares,
+            runs_alone=batch.runs_alone + (batch.suspect and not shares),
+        )
+        for batch in wave
+    ]  # fmt: skip
+    running = state.running | {batch.transaction_attempt for batch in wave}
+    return replace(state.with_batches(started), running=running)
+
+
 def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
-    """The batches that one worker takes at once: no more than leaves work for the other idle workers, and nothing waits to fill a wave."""
+    """The batches that one worker takes at once: no more than leaves work for the other idle workers, unless they are too small to be worth two jobs.
+
+    No batch where it is better to wait a moment.
+    """
     first = state.batches[first_txid]
     rules = state.rules
     if state.one_by_one is not None or not rules.wave_bytes_max or not (first.may_share or first.once):
         return [first]
+    if _is_being_proven(state):
+        return [] if _may_be_held(first) else [first]
     upto = state.next_txid if state.halting is None else state.halting.txid
     ready = [
         batch
@@ -198,14 +211,39 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
         and (batch.once if first.once else batch.may_share)
     ]
     idle = 1 if first.once else rules.workers - _waves(state)
-    count = min(-(-len(ready) // idle), _wave_txids_max(state))
+    share, most = -(-len(ready) // idle), _wave_txids_max(state)
     wave, size = [first], first.source_bytes
-    for batch in ready[1:count]:
+    for batch in ready[1:most]:
         size += batch.source_bytes
-        if size > rules.wave_bytes_max:
-            break
+        is_small = batch.source_bytes > 0 and size <= limits.WAVE_SMALL_BYTES and len(wave) < limits.WAVE_SMALL_TXIDS
+        if size > rules.wave_bytes_max or (len(wave) >= share and not is_small):
+            return wave
         wave.append(batch)
-    return wave
+    return [] if len(wave) < most and _may_be_held(first) and _has_time_to_gather(state) else wave
+
+
+def _is_being_proven(state: State) -> bool:
+    """Is the first wave under way? The executor compares it with runs of its batches alone: no other wave starts before."""
+    return state.waved == 0 and any(
+        batch.in_wave and batch.phase is Phase.PROCESSING for batch in state.batches.values()
+    )
+
+
+def _may_be_held(batch: Batch) -> bool:
+    """Is this a small batch, one that costs more by itself than in a job with others? Not where no size is known, and never a suspect."""
+    return batch.may_share and 0 < batch.source_bytes <= limits.WAVE_SMALL_BYTES
+
+
+def _has_time_to_gather(state: State) -> bool:
+    """Do results of a full wave wait for their turn to commit, and will more batches come to share the next job?"""
+    if state.no_more_input or state.cut_dry or state.stopping is not None or state.halting is not None:
+        return False
+    enough = range(state.last_txid + 1, state.last_txid + 1 + state.rules.wave_txids_max)
+    return all((batch := state.batches.get(txid)) is not None and _is_in_turn(batch) for txid in enough)
+
+
+def _is_in_turn(batch: Batch) -> bool:
+    return batch.is_ready or batch.phase is Phase.COMMITTING
 
 
 def _wave_txids_max(state: State) -> int:
@@ -228,7 +266,8 @@ def _waves(state: State) -> int:
     return len(waves)
 
 
-def _next_to_process(state: State, now: float) -> int | None:
+def _next_to_process(state: State, now: float, *, holding: bool) -> int | None:
+    """The lowest txid that may start now; `holding`: of those that are not held back for a job with others."""
     if state.stopping is not None:
         return None
     busy = _busy(state)
@@ -237,17 +276,17 @@ def _next_to_process(state: State, now: float) -> int | None:
     ):
         return None
     upto = state.next_txid if state.halting is None else state.halting.txid
-    full = state.held_bytes >= state.rules.results_bytes_max
     for txid in range(state.last_txid + 1, upto):
         batch = state.batches[txid]
         if batch.phase is not Phase.PLANNED:
             continue
-        if full and txid > state.last_txid + 1:
-            return None  # the batch whose turn it is may always run, or nothing would ever free the memory
         if batch.suspect and (busy or now < batch.not_before):
             return None  # it waits for the others to end, and they for it
-        if now >= batch.not_before:
-            return txid
+        if now < batch.not_before or (holding and _may_be_held(batch)):
+            continue
+        if txid > state.last_txid + 1 and state.held_bytes >= state.rules.results_bytes_max:
+            return None  # the batch whose turn it is may always run, or nothing would ever free the memory
+        return txid
     return None
 
 
@@ -263,7 +302,10 @@ def _may_not_cut(state: State, now: float) -> bool:
 def _cut(state: State, now: float) -> Step:
     if state.no_more_input or _may_not_cut(state, now):
         return state, []
-    count = min(state.rules.spout_pending_max - len(state.batches), limits.PLANS_PER_CUT_MAX)
+    room = state.rules.spout_pending_max - len(state.batches)
+    if room < limits.PLANS_PER_CUT_MIN and _has_work_left(state):
+        return state, []
+    count = min(room, limits.PLANS_PER_CUT_MAX)
     if state.cut_upto is not None:
         count = min(count, state.cut_upto - state.next_txid + 1)
     last = state.batches.get(state.next_txid - 1)
@@ -272,6 +314,11 @@ def _cut(state: State, now: float) -> Step:
         attempts=_attempts(state, count),
     )  # fmt: skip
     return replace(state, cutting=True), [cut]
+
+
+def _has_work_left(state: State) -> bool:
+    waiting = sum(batch.phase is Phase.PLANNED for batch in state.batches.values())
+    return waiting >= limits.PLANS_PER_CUT_MIN
 
 
 def _attempts(state: State, count: int) -> dict[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
@@ -245,7 +245,11 @@ class State:
 
     def with_batch(self, batch: Batch) -> State:
         """The same state with this batch put in or replaced."""
-        return replace(self, batches={**self.batches, batch.plan.txid: batch})
+        return self.with_batches([batch])
+
+    def with_batches(self, batches: Iterable[Batch]) -> State:
+        """The same with several: everything known is copied once, not for each."""
+        return replace(self, batches={**self.batches, **{batch.plan.txid: batch for batch in batches}})
 
 
 def first_state(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TransactionAttempt:
-    """One try at one batch: Storm's TransactionAttempt. Txids count from 1, attempts of a txid from 0 and never go back."""
+class TransactionAttempt(NamedTuple):
+    """One try at one batch, a named tuple: Storm's TransactionAttempt. Txids count from 1, attempts of a txid from 0 and never go back."""
 
     txid: int
     """The batch's place in the commit order; the same for every attempt."""

@@ -93,11 +93,6 @@ class Driver:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "".join(f"\n  {line}" for line in lines)
 
-    def kill(self) -> None:
-        """`kill -9` of the driver alone, as the kernel would do it: nothing is handed over. Its JVM ends when it finds its driver gone."""
-        self._process.kill()
-        self._process.wait(END_S)
-
     def close(self) -> None:
         """End it and all of its process group, however far it came."""
         if self._process.poll() is None:

@@ -20,7 +20,7 @@ from txtopo.demo.drivers import Driver, Places, end_leftovers
 from txtopo.demo.flights import DAYS, find_flights, write_days
 from txtopo.demo.names import TABLE, TOPOLOGY
 from txtopo.demo.recount import recount
-from txtopo.demo.report import Outcome, Takeover, differences, report
+from txtopo.demo.report import Outcome, Takeover, differences, report, spans
 from txtopo.demo.stopping import InterruptedDemo, Stop
 from txtopo.demo.telling import Teller
 from txtopo.demo.watching import Standing, Watcher, zookeeper_mark
@@ -82,11 +82,12 @@ class Demo:
         self._prepare(archive)
         self._start_driver(f"committed=exit@{first_kill}")
         self._until_led()
-        self._start_driver()  # a standby with Spark running: a takeover then costs one ZooKeeper session
-        self._until_crash(first_kill)
+        # A standby: where its Spark has started by then, a takeover costs one ZooKeeper session.
+        self._start_driver(f"before_commit=exit@{second_kill - first_kill + 1}")
+        self._until_killed_behind_commit(first_kill)
         self._until_led()
         self._start_driver()
-        self._kill_while_processing(second_kill)
+        self._until_killed_before_commit(second_kill)
         self._until_led()
         self._until_end()
         return self._compare()
@@ -140,8 +141,20 @@ class Demo:
         going_on = f"; goes on behind batch {standing.committed}" if standing.committed else ""
         self._teller.say(f"{driver.name} leads with epoch {standing.epoch}{after}{going_on}")
 
-    def _until_crash(self, txid: int) -> None:
-        """Wait until the failpoint has killed the leader."""
+    def _until_killed_behind_commit(self, txid: int) -> None:
+        driver = self._until_crash(txid)
+        self._mourn(f"kill -9 of {driver.name} between COMMIT of batch {txid} and the ZooKeeper update")
+        self._teller.say(
+            f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._zookeeper, TOPOLOGY)}"
+        )
+
+    def _until_killed_before_commit(self, txid: int) -> None:
+        driver = self._until_crash(txid)
+        begun = spans(self._standing().running)
+        self._mourn(f"kill -9 of {driver.name} before COMMIT of batch {txid + 1}, with {begun} begun")
+
+    def _until_crash(self, txid: int) -> Driver:
+        """Wait until the failpoint has killed the leader, with so many batches committed."""
         driver = self._leader
         self._until(lambda _: driver.exit_code is not None, f"the death of {driver.name}", may_end=driver)
         committed = self._standing().committed
@@ -149,24 +162,7 @@ class Demo:
             raise DemoError(
                 f"{driver.name} ended with exit code {driver.exit_code} after batch {committed}:{driver.tail()}"
             )
-        self._mourn(f"kill -9 of {driver.name} between COMMIT of batch {txid} and the ZooKeeper update")
-        self._teller.say(
-            f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._zookeeper, TOPOLOGY)}"
-        )
-
-    def _kill_while_processing(self, txid: int) -> None:
-        driver = self._leader
-        self._until(lambda now: now.committed >= txid and len(now.running) > 0, "the moment for the second kill")
-        driver.kill()
-        left = self._standing().running
-        were = (
-            f"batches {', '.join(map(str, left))} were"
-            if len(left) > 1
-            else f"batch {left[0]} was"
-            if left
-            else "a batch was"
-        )
-        self._mourn(f"kill -9 of {driver.name} while {were} in processing")
+        return driver
 
     def _mourn(self, sentence: str) -> None:
         self._died_at = time.monotonic()

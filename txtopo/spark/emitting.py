@@ -41,6 +41,8 @@ class Emitter:
     """The order itself, where it is too large for a local property."""
     hidden: str | None = None
     """Name of the last column: which run of the wave a tuple belongs to. None: there is none, as for a plan that serves one run at a time."""
+    plan: int = 0
+    """Number of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer one with what a bolt persisted in another."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Emit the parts named in `batches`; without an order (the runs over nothing at start) none."""

@@ -113,10 +113,13 @@ class FrameJobs:
         with marked(self._context.spark, self._topology.name, runs, order if small else None):
             # A bolt may run jobs of its own while it is called: those carry the order and the tag as well.
             if reusable and small:
-                compiled = reusable.compiled
+                by_committer = self._collected(runs, reusable.compiled)
             else:
                 compiled = self._plan(works, together, None if small else order)
-            by_committer = [self._collect(runs, counted) for counted in compiled.counted]
+                try:
+                    by_committer = self._collected(runs, compiled)
+                finally:
+                    compiled.let_go()
         return [list(found) for found in zip(*by_committer, strict=True)]
 
     def emitted(self, run: Run, work: Work, spout: str, ranges: Ranges) -> pa.Table:
@@ -206,6 +209,9 @@ class FrameJobs:
             if isinstance(work, FrameWork)
             for spout, frame in work.frames.items()
         }
+
+    def _collected(self, runs: Sequence[Run], compiled: Compiled) -> list[list[CommitterResult]]:
+        return [self._collect(runs, counted) for counted in compiled.counted]
 
     def _collect(self, runs: Sequence[Run], counted: Counted) -> list[CommitterResult]:
         check(runs)

@@ -8,6 +8,7 @@ A wave has a plan of its own kind: its leaves tell the run of each tuple in a hi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_
 from txtopo.spark.carrying import NotCarriedError, carry
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
+from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable, partitions_of
 from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
 
@@ -35,6 +37,12 @@ class Compiled:
     """The plans of a topology, one for each committer."""
 
     counted: tuple[Counted, ...]
+    leaves: tuple[DataFrame, ...]
+    """What the bolts stand on."""
+
+    def let_go(self) -> None:
+        """Unpersist what bolts persisted, once all jobs have ended."""
+        let_go(self.leaves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +65,7 @@ class Compiler:
         self._schemas: dict[str, StructType] = {item.name: spark_schema(item.spout.fields) for item in topology.spouts}
         self._counting = topology.acking != "off"
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
+        self._numbers = itertools.count(1)
 
     def compile(
         self, rows: Mapping[str, int], order: str | None = None, frames: Mapping[str, DataFrame] | None = None
@@ -65,40 +74,43 @@ class Compiler:
 
         `order` is for what no local property can hold, `frames` are the tuples of spouts that give a DataFrame.
         """
-        streams = self.streams(rows, order, frames)
-        return Compiled(
-            counted=tuple(
-                self._counted(component, streams[component.input.source]) for component in self._topology.committers
-            )
-        )
+        leaves = {**self._leaves(rows, order), **(frames or {})}
+        with let_go_on_error(leaves.values()):
+            streams = self._streams(leaves)
+            counted = [self._counted(item, streams[item.input.source]) for item in self._topology.committers]
+        return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
 
     def compile_wave(self, rows: Mapping[str, int], order: str | None = None) -> Compiled:
         """Plan several batches in one. Raises NotCarriedError naming the bolt that would see more than its own batch."""
-        streams = self.carried_streams(rows, order, [component.input.source for component in self._topology.committers])
-        if all(count == 1 for count in rows.values()):
-            # Spark forgets behind Python functions, too, that one partition is one.
-            streams = {name: frame.coalesce(1) for name, frame in streams.items()}
-        return Compiled(
-            counted=tuple(
-                self._counted(component, streams[component.input.source], HIDDEN)
-                for component in self._topology.committers
-            )
-        )
+        self._check_spouts_can_tell_runs()
+        leaves = self._leaves(rows, order, HIDDEN)
+        with let_go_on_error(leaves.values()):
+            streams = self._carried_streams(leaves, [item.input.source for item in self._topology.committers])
+            if all(count == 1 for count in rows.values()):
+                # Spark forgets behind Python functions, too, that one partition is one.
+                streams = {name: frame.coalesce(1) for name, frame in streams.items()}
+            counted = [self._counted(item, streams[item.input.source], HIDDEN) for item in self._topology.committers]
+        return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
 
     def _counted(self, component: CommitterComponent, stream: DataFrame, run: str | None = None) -> Counted:
         return count_frame(component, stream, run, partitions=partitions_of(stream) if self._counting else 0)
 
     def check(self) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or BatchDataError."""
-        streams = self.streams(self._one_task)
-        for bolt in self._topology.frame_bolts:
-            if bolt.fields is not None and bolt.name in streams:
-                compare_fields(bolt.name, bolt.fields, streams[bolt.name].schema, self._named(bolt.name))
+        leaves = self._leaves(self._one_task)
+        try:
+            streams = self._streams(leaves)
+            for bolt in self._topology.frame_bolts:
+                if bolt.fields is not None and bolt.name in streams:
+                    compare_fields(bolt.name, bolt.fields, streams[bolt.name].schema, self._named(bolt.name))
+        finally:
+            let_go(leaves.values())
 
     def reusable(self) -> tuple[Reusable | None, Mapping[str, list[str]]]:
         """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the columns read, by spout."""
         jobs_before = self._jobs_so_far()
         compiled = self.compile(self._one_task)
+        compiled.let_go()  # before Spark looks: a plan that is run again and again keeps nothing between two runs
         needed = self._needed(compiled)
         if (
             self._jobs_so_far() != jobs_before
@@ -111,31 +123,32 @@ class Compiler:
     def reusable_wave(self) -> Reusable | None:
         """One plan for all waves of one task a spout, None where each needs its own. Raises NotCarriedError where there can be no waves."""
         compiled = self.compile_wave(self._one_task)
+        compiled.let_go()
         if not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted):
             return None
         return Reusable(compiled=compiled, needed=self._needed(compiled))
 
-    def streams(
-        self, rows: Mapping[str, int], order: str | None = None, frames: Mapping[str, DataFrame] | None = None
-    ) -> dict[str, DataFrame]:
-        """By name: the tuples of every spout, and of every DataFrame bolt with no tuple bolt before it."""
-        streams = {item.name: self.leaf(item.name, rows[item.name], order) for item in self._topology.spouts}
-        streams.update(frames or {})
-        for bolt in self._bolts_on_frames():
-            streams[bolt.name] = call_bolt(bolt, [streams[subscription.source] for subscription in bolt.inputs])
-        return streams
-
-    def carried_streams(
-        self, rows: Mapping[str, int], order: str | None, wanted: Iterable[str]
-    ) -> dict[str, DataFrame]:
-        """The streams in `wanted` with the column HIDDEN behind their own. Raises NotCarriedError naming a bolt that rules that out."""
-        leaves: dict[str, DataFrame] = {}
+    def _check_spouts_can_tell_runs(self) -> None:
         for item in self._topology.spouts:
             if item.spout.emits_frame:
                 raise NotCarriedError(f"spout {item.name} gives a DataFrame that does not tell the batch of a row")
             if HIDDEN in map(str.lower, item.spout.fields.names):
                 raise NotCarriedError(f"spout {item.name} has a field that is called {HIDDEN}")
-            leaves[item.name] = self.leaf(item.name, rows[item.name], order, HIDDEN)
+
+    def _leaves(
+        self, rows: Mapping[str, int], order: str | None = None, hidden: str | None = None
+    ) -> dict[str, DataFrame]:
+        return {item.name: self.leaf(item.name, rows[item.name], order, hidden) for item in self._topology.spouts}
+
+    def _streams(self, leaves: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """By name: the tuples of every spout, and of every DataFrame bolt with no tuple bolt before it."""
+        streams = dict(leaves)
+        for bolt in self._bolts_on_frames():
+            streams[bolt.name] = call_bolt(bolt, [streams[subscription.source] for subscription in bolt.inputs])
+        return streams
+
+    def _carried_streams(self, leaves: Mapping[str, DataFrame], wanted: Iterable[str]) -> dict[str, DataFrame]:
+        """The streams in `wanted` with the column HIDDEN behind their own. Raises NotCarriedError naming a bolt that rules that out."""
         streams = {name: leaf.drop(HIDDEN) for name, leaf in leaves.items()}
         ways: dict[str, list[str]] = {name: [] for name in leaves}
         spout_of = {name: name for name in leaves}
@@ -161,6 +174,7 @@ class Compiler:
             reports=self._reports,
             order=order,
             hidden=hidden,
+            plan=next(self._numbers),
         )
 
         def emit(batches: Any) -> Any:
@@ -181,7 +195,12 @@ class Compiler:
         """The tuples of such a spout, counted by partition on their way."""
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = FrameEmitter(
-            name=spout, spout=component.spout, code_hash=self._code_hash, reports=self._reports, order=order
+            name=spout,
+            spout=component.spout,
+            code_hash=self._code_hash,
+            reports=self._reports,
+            order=order,
+            plan=next(self._numbers),
         )
 
         def emit(batches: Any) -> Any:

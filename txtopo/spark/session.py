@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError
 from txtopo.spark.settings import RESULT_SETTINGS, WORKER_MEMORY_SETTING, machine_memory_bytes, worker_memory_mib
+from txtopo.spark.sockets import SocketFolder
 
 TASK_FAILURES_MAX = 4
 """Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
@@ -55,6 +56,8 @@ appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 logger.spark.name = org.apache.spark
 logger.spark.level = warn
 """
+_sockets = SocketFolder()
+"""Of the one session that a process may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,8 @@ def start_session(options: SessionOptions) -> SparkSession:
     # It does so at the root logger.
     logging.getLogger().addFilter(_is_not_py4j)
     merged = settings(options)
+    if str(merged["spark.master"]).startswith("local["):
+        merged |= _sockets.settings(merged)
     with _environment(str(merged["spark.master"])), _interrupt_handler_kept():
         try:
             _launch_jvm(options, merged)
@@ -132,6 +137,7 @@ def start_session(options: SessionOptions) -> SparkSession:
             # When the JVM dies the server of accumulators would print a traceback; the death itself is told as an outcome.
             context: Any = spark.sparkContext
             context._accumulatorServer.handle_error = _say_nothing
+            _sockets.entrust(spark._jvm)
             check_settings(spark)
         except ConfigurationError:
             stop_session()
@@ -191,6 +197,7 @@ def stop_session() -> None:
         SparkContext._jvm = None
     if process is not None:
         _end(process)
+    _sockets.remove()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

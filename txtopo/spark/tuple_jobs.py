@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
 from txtopo.core import limits
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TxtopoError, invariant
@@ -51,7 +54,7 @@ class TupleJobs:
         try:
             # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
             nothing = self._ordered("start", None, Again())
-            self._compiler.plan([nothing])
+            self._compiler.plan([nothing]).let_go()
         except TxtopoError:
             raise
         except Exception as error:
@@ -91,15 +94,15 @@ class TupleJobs:
             plan, text = None, None
         with marked(self._context.spark, self._topology.name, runs, text):
             specs: dict[str, Sequence[RunSpec]] = {MAIN: order.specs}
-            if plan is None:
+            if plan is not None:
+                batches = self._collected(runs, plan)
+            else:
                 planned = self._compiler.plan(wave, failures_max=again.failures_max, alone=alone)
-                plan, specs = planned.messages, dict(planned.specs)
-            check(runs)
-            try:
-                batches = collect_batches(plan)
-            except Exception as error:
-                # A failure that nothing else is known about belongs to whatever is not txtopo's own.
-                raise JobError(self._names) from error
+                specs = dict(planned.specs)
+                try:
+                    batches = self._collected(runs, planned.messages)
+                finally:
+                    planned.let_go()
         messages: defaultdict[int, list[Message]] = defaultdict(list)
         for message in decode(batches):
             messages[message.run].append(message)
@@ -135,6 +138,14 @@ class TupleJobs:
             return Failed(attempt=run.attempt, failure=failure)
         causes = Verdict(self._graphs, seen_of(work), self._context.reports.so_far(run.name)).causes()
         return explained(self, self._context, self._graphs, run, work, failure, causes)
+
+    def _collected(self, runs: Sequence[Run], plan: DataFrame) -> list[pa.RecordBatch]:
+        check(runs)
+        try:
+            return collect_batches(plan)
+        except Exception as error:
+            # A failure that nothing else is known about belongs to whatever is not txtopo's own.
+            raise JobError(self._names) from error
 
     def _ordered(self, name: str, work: Work | None, again: Again) -> Ordered:
         spouts = [item.name for item in self._topology.spouts]

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from txtopo.errors import invariant
 from txtopo.spark.aggregate import spark_schema
 from txtopo.spark.jobs import JobContext
+from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.plan import call_bolt, call_spout, compare_fields
 from txtopo.spark.planned import partitions as partitions_of
 from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
@@ -39,6 +40,12 @@ class Planned:
     """What goes to the driver."""
     specs: Mapping[str, Sequence[RunSpec]]
     """By graph: its runs, with the number of its source tasks."""
+    given: Sequence[DataFrame] = ()
+    """What DataFrame bolts stand on."""
+
+    def let_go(self) -> None:
+        """Unpersist what DataFrame bolts persisted, once the job has ended."""
+        let_go(self.given)
 
 
 class TupleCompiler:
@@ -62,8 +69,9 @@ class TupleCompiler:
             specs, order = planning.ordered(MAIN, {})
             wiring = self.wiring(MAIN, order.text(), failures_max)
             return Planned(messages=self._in_one_task(wiring), specs={MAIN: specs})
-        messages = planning.messages(MAIN)
-        return Planned(messages=messages, specs=planning.specs)
+        with let_go_on_error(planning.given):
+            messages = planning.messages(MAIN)
+        return Planned(messages=messages, specs=planning.specs, given=planning.given)
 
     def wiring(self, graph: str, order: str | None, failures_max: int = 1) -> Wiring:
         """What the tasks of a graph's plan have in common."""
@@ -134,6 +142,8 @@ class _Planning:
         self._frames: dict[str, DataFrame] = {}
         self._bolts = {bolt.name: bolt for bolt in graphs.topology.frame_bolts}
         self.specs: dict[str, Sequence[RunSpec]] = {}
+        self.given: list[DataFrame] = []
+        """To DataFrame bolts."""
 
     def ordered(self, graph: str, frames: Mapping[str, int]) -> tuple[list[RunSpec], TupleOrder]:
         """The runs of one graph, where its DataFrames have so many partitions."""
@@ -179,6 +189,7 @@ class _Planning:
                 _mapped(messages, ReceivingTask(edge=edge.number, fields=edge.fields), spark_schema(edge.fields))
                 for edge in self._graphs.by_name[bolt.name].nodes[bolt.name].inputs
             ]
+        self.given += inputs
         frame = call_bolt(bolt, inputs)
         if bolt.fields is not None:
             compare_fields(bolt.name, bolt.fields, frame.schema, set())

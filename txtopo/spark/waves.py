@@ -10,14 +10,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.core.limits import FIRST_WAVE_TXIDS_MAX
 from txtopo.core.values import Failed, Failure, Outcome, Processed
 from txtopo.ports import Assignment
 from txtopo.spark.jobs import Judge, Run, WaveJobs, Work
 from txtopo.spark.reports import Reports
 from txtopo.spark.running import Running
-
-FIRST_WAVE_MAX = 4
-"""Until a wave was compared with its batches alone, a wave has at most so many."""
 
 Say = Callable[[str], None]
 """Tells the operator one line."""
@@ -48,7 +46,7 @@ class Waves:
         try:
             pairs = list(zip(runs, wave, strict=True))
             while pairs:
-                count = len(pairs) if self._proven else FIRST_WAVE_MAX
+                count = len(pairs) if self._proven else FIRST_WAVE_TXIDS_MAX
                 outcomes.extend(self._shared(pairs[:count]))
                 pairs = pairs[count:]
             return outcomes

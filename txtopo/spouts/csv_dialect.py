@@ -54,26 +54,23 @@ def record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
     return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
 
 
-def records(data: bytes, delimiter: str, *, final: bool) -> tuple[list[Record], int]:
-    """The records of `data`, which starts where a record starts, blank lines left out; and the offset behind the last complete one.
+def first_record(data: bytes, delimiter: str, *, final: bool) -> Record | None:
+    """The first record of `data`, which starts where a record starts, blank lines left out; None where none is complete.
 
     Unless `final`, more data follows, and what touches the end is incomplete.
     """
-    found: list[Record] = []
-    complete = 0
     size = len(data)
     for match in record_pattern(delimiter.encode()).finditer(data):
         start, end = match.span()
         if start == end:
-            break
+            return None
         text_ends = data[end - 1] in b"\r\n" and match.lastindex is None
         # A CR at the very end may be the first half of CRLF.
         if not final and end == size and not (text_ends and data[end - 1] == 0x0A):
-            break
-        complete = end
+            return None
         if data[start] not in b"\r\n":
-            found.append(Record(start, end, match.lastindex is None))
-    return found, complete
+            return Record(start, end, match.lastindex is None)
+    return None
 
 
 class LineCounter:
@@ -106,12 +103,11 @@ def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
         if data.startswith(magic):
             raise ValueError(f"it is {what}, not UTF-8 text")
     skipped = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
-    found, _ = records(data[skipped:], delimiter, final=final)
-    if not found:
+    first = first_record(data[skipped:], delimiter, final=final)
+    if first is None:
         if not final:
             raise ValueError(f"its header record is longer than {HEADER_BYTES_MAX} bytes")
         return None
-    first = found[0]
     if data[skipped : skipped + first.start].strip(b"\r\n"):
         raise ValueError("text follows a closing quote in its header")
     if not first.closed:
