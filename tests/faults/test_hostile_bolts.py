@@ -125,7 +125,7 @@ def test_a_bolt_that_never_returns_is_gone_soon_after_it_is_cancelled(
         assert failure(running.result(20)).message == "cancelled"
         check_next(executor, second)
     pids = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
-    wait_until(lambda: not any(map(_runs, pids)), "the end of every spinning worker", 20)
+    wait_until(lambda: not any(map(_runs, pids)), "the end of every spinning worker")
     assert time.monotonic() - began < 20
     assert len(pids) == 1, "it was not started again"
 

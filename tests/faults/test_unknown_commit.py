@@ -85,7 +85,7 @@ def test_postgres_refused_for_five_seconds_is_waited_out(postgres_proxy: Postgre
     write_orders(world.folder, FILES, first=FILES + 1)
     wait_until(lambda: postgres_proxy.is_accepting, "the end of the fault")
     assert world.last_txid() == FILES
-    wait_until(lambda: world.last_txid() == 2 * FILES, "all batches", 20)
+    wait_until(lambda: world.last_txid() == 2 * FILES, "all batches")
 
     driver.process.terminate()
     assert driver.wait() == 143, driver.output()
@@ -106,12 +106,12 @@ def test_a_leader_without_postgres_gives_up_the_lead_and_comes_back(
         postgres_proxy.refuse()
     else:
         postgres_proxy.silence()  # and nothing to do: only the heartbeat can notice
-    wait_until(lambda: not candidates(world), "the driver's leaving of the queue", 25)
+    wait_until(lambda: not candidates(world), "the driver's leaving of the queue")
     write_orders(world.folder, FILES, first=FILES + 1)
     assert "gave up the lead" in driver.output()
     postgres_proxy.accept()
     postgres_proxy.speak()
-    wait_until(lambda: world.last_txid() == 2 * FILES, "all batches", 30)
+    wait_until(lambda: world.last_txid() == 2 * FILES, "all batches")
 
     driver.process.terminate()
     assert driver.wait() == 143, driver.output()
@@ -132,7 +132,7 @@ def test_a_standby_that_reaches_postgres_takes_over_from_a_leader_that_does_not(
 
     postgres_proxy.refuse()
     write_orders(world.folder, FILES, first=FILES + 1)
-    wait_until(lambda: world.last_txid() == 2 * FILES, "all batches, by the standby", 30)
+    wait_until(lambda: world.last_txid() == 2 * FILES, "all batches, by the standby")
     assert first.process.poll() is None
     postgres_proxy.accept()
 

@@ -153,9 +153,9 @@ class World:
 
     def check_nothing_left_over(self, topology: str = "orders") -> None:
         """No session, lock or node of a dead driver: nobody stands in the queue, no database transaction is open, metadata only of kept batches."""
-        wait_until(lambda: self._sessions() == [], "the end of every database session", 20)
+        wait_until(lambda: self._sessions() == [], "the end of every database session")
         with zookeeper_client(self.zookeeper) as client:
-            wait_until(lambda: not _children(client, f"/{topology}/leader"), "an empty queue of candidates", 20)
+            wait_until(lambda: not _children(client, f"/{topology}/leader"), "an empty queue of candidates")
             left = sorted(int(name) for name in _children(client, f"/{topology}/coordinator/meta"))
         assert all(txid <= self.last_txid() for txid in left)
 

@@ -26,7 +26,10 @@ class AtCommit(Enum):
     CUT_BEFORE = "cut before the bytes"
     """Both sides are cut; the server never sees COMMIT and rolls back."""
     CUT_AFTER = "cut after the bytes"
-    """The server gets COMMIT and carries it out; the driver is cut before it could hear the answer."""
+    """The server gets COMMIT and carries it out; the driver is cut once the server has answered, and never hears it.
+
+    Cut any earlier, the driver could end the session before the server has read COMMIT: that is HOLD, the other truth.
+    """
     HOLD = "hold the bytes"
     """The driver is cut, but the server is not told: its session keeps its locks, and COMMIT arrives later, at `release`."""
 
@@ -41,6 +44,8 @@ class _Link:
     """The open database transaction has inserted a ledger row: its COMMIT is that of a batch."""
     is_mute: bool = False
     last_words: bytes = b""
+    answered: threading.Event = field(default_factory=threading.Event)
+    """The server has said something while mute, or will say nothing more."""
     thread: threading.Thread = field(default_factory=threading.Thread)
 
     def cut(self) -> None:
@@ -204,6 +209,7 @@ class PostgresProxy:
                 _shut(link.server)
             if what is AtCommit.CUT_AFTER:
                 link.server.sendall(message)
+                link.answered.wait()
             _shut(link.client)
             self.done = what
             if what is AtCommit.HOLD:
@@ -253,10 +259,12 @@ class PostgresProxy:
                 self._flowing.wait()
                 if link.is_mute:
                     link.last_words = (link.last_words + data)[-_LAST_WORDS_BYTES:]
+                    link.answered.set()
                 else:
                     link.client.sendall(data)
         except OSError:
             pass
+        link.answered.set()
         if link.is_mute:
             self.ended_with = link.last_words
             self._released.set()  # nobody is left to release it to
