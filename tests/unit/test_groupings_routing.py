@@ -237,10 +237,10 @@ def test_one_task_gets_everything_as_it_came(name: str) -> None:
     """Nothing is hashed or moved where there is no choice."""
     whole = batch("b", "a")
 
-    ((position, rows),) = grouping(name, [4], fields=("word",)).route(whole)
+    choice = grouping(name, [4], fields=("word",)).choose(whole)
 
-    assert position == 0
-    assert rows is whole
+    assert choice.moved(whole) is whole
+    assert list(choice.shares) == [(0, 0, 2)]
 
 
 def test_columns_behind_the_fields_travel_along() -> None:

@@ -20,6 +20,7 @@ from txtopo.tuples.engine import Engine
 from txtopo.tuples.graph import root_place
 from txtopo.tuples.hashing import mix_int
 from txtopo.tuples.message import Kind, Message, TaskReport
+from txtopo.tuples.roots import COLUMN, Roots
 
 
 class Branching(BasicBolt):
@@ -313,10 +314,10 @@ def test_a_tuple_replaced_by_another_is_noticed_though_counts_agree() -> None:
     def swapped(message: Message) -> list[Message]:
         body = message.body
         assert body is not None
+        first = np.zeros(body.num_rows, dtype=np.int64)
+        roots = Roots.of_column(body.column(COLUMN)).take(first)
         return [
-            message._replace(
-                body=pa.Table.from_batches([body.slice(0, 1)] * body.num_rows).combine_chunks().to_batches()[0]
-            )
+            message._replace(body=pa.record_batch({"word": body.column(0).take(pa.array(first)), COLUMN: roots.column}))
         ]
 
     seen, _ = changed(Kind.DATA, 1, swapped)
@@ -395,14 +396,37 @@ def test_only_some_roots_are_named_and_all_are_counted() -> None:
 def test_ackers_share_the_roots() -> None:
     """Each root has one acker task, by its number; every task tells every acker, also where it has nothing to tell."""
     gathered = Fold()
-    gathered.add(np.arange(10), np.ones(10, dtype=np.int64))
+    roots = np.concatenate([np.arange(20_000), np.arange(50_000, 50_003)])
+    gathered.add(roots, roots * 3)
+    gathered.fail(np.array([7, 50_001]))
 
     messages = acking.to_ackers(gathered, (5, 6, 7), 0, 1)
+    told = [acking.told(message.body) for message in messages if message.body is not None]
 
     assert [message.target for message in messages] == [5, 6, 7]
-    assert [message.body.column("root").to_pylist() for message in messages if message.body is not None] == [
-        [0, 3, 6, 9], [1, 4, 7], [2, 5, 8]
-    ]  # fmt: skip
+    assert [message.rows for message in messages] == [len(found) for found, _, _ in told]
+    assert all(len(found) > 3_000 for found, _, _ in told)
+    assert sorted(np.concatenate([found for found, _, _ in told]).tolist()) == roots.tolist()
+    assert all((values == found * 3).all() for found, values, _ in told)
+    assert sorted(np.concatenate([failed for _, _, failed in told]).tolist()) == [7, 50_001]
+
+
+def test_roots_that_follow_each_other_are_told_in_little_more_than_their_values() -> None:
+    """What a task tells of a million tuples is 8 bytes for each."""
+    gathered = Fold()
+    gathered.add(np.arange(10_000), np.ones(10_000, dtype=np.int64))
+
+    (message,) = acking.to_ackers(gathered, (5,), 0, 1)
+
+    assert message.body is not None
+    assert message.body.nbytes < 10_000 * 8 + 200
+
+
+def test_an_acker_that_has_nothing_to_hear_is_told_so() -> None:
+    """It waits for a message of every task."""
+    told = [acking.told(message.body) for message in acking.to_ackers(Fold(), (5, 6), 0, 1) if message.body is not None]
+
+    assert [[len(part) for part in parts] for parts in told] == [[0, 0, 0], [0, 0, 0]]
     assert [message.rows for message in acking.to_ackers(Fold(), (5, 6), 0, 1)] == [0, 0]
 
 

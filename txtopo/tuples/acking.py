@@ -3,6 +3,10 @@
 Each delivered tuple has one id, made of where it was sent and its place there, never of chance. For every root (spout tuple) that it belongs to, the id is
 XORed into the root's record when it is sent and when it is acked; a root whose record is not 0 in the end is incomplete. Storm gives a tuple an id for
 each of its roots; one for all does the same, since the records are apart.
+
+Ids are made so that a run of neighbours costs no more than one tuple. Between any two neighbours on a way stands a *mark*, 64 scattered bits, and a
+tuple's id is the mark before it XOR the mark behind it. So the XOR of a whole run is that of the two marks at its ends, and that of any other set of
+tuples is the XOR of some marks that are all different: 0 by accident as rarely as with Storm's random ids, once in 2**64.
 """
 
 from __future__ import annotations
@@ -18,20 +22,23 @@ from txtopo.core.values import Failure
 from txtopo.tuples import hashing
 from txtopo.tuples.graph import ACKER, TaskGraph, root_place
 from txtopo.tuples.message import Kind, Message, TupleFailure
+from txtopo.tuples.roots import Ints, Roots, numbers_of, one_list, packed, unpacked
 
-Ints = npt.NDArray[np.int64]
-
-ROOTS = "$roots"
-NUMBER = "$number"
-"""Column behind the fields of tuples straight from a source: their number in the part, where tuples are not tracked."""
-ROOTS_TYPE = pa.list_(pa.int64())
 NAMED_MAX = 100
 """So many failed and so many incomplete roots are named by each acker task; the rest is only counted."""
 FOLD_ROWS = 200_000
 """Records are folded when there are more than this."""
 ACK_EDGE = -1
 """`Message.edge` of ACK messages and of an acker's results."""
-SCHEMA = pa.schema([("root", pa.int64()), ("value", pa.int64()), ("failed", pa.bool_())])
+ACKER_BITS = 12
+"""Roots whose numbers differ in the last so many bits alone have the same acker task: neighbours stay together, which makes them cheap to tell."""
+_TOLD = pa.schema(
+    [
+        ("first", pa.list_(pa.int64())), ("count", pa.list_(pa.int32())), ("value", pa.list_(pa.int64())), ("failed", pa.list_(pa.int64())),
+    ]
+)  # fmt: skip
+"""One row. Roots are told by runs without gaps, with the value of each of them; and those that failed once more."""
+_NAMED = pa.schema([("root", pa.int64()), ("failed", pa.bool_())])
 _TOTALS = pa.schema([("roots", pa.int64()), ("failed", pa.int64()), ("incomplete", pa.int64())])
 
 
@@ -42,19 +49,14 @@ def way_base(source: int, edge: int, target: int) -> int:
 
 def ids(base: int, first: int, rows: int) -> Ints:
     """Ids of tuples number `first`, `first` + 1, … on a way from one task to another; `base` tells the way."""
+    return _between(base, np.arange(first, first + rows + 1, dtype=np.uint64))
+
+
+def _between(base: int, places: npt.NDArray[np.uint64]) -> Ints:
+    """The XOR of the ids of all tuples between each place and the next one."""
     with np.errstate(over="ignore"):
-        numbers = np.arange(first, first + rows, dtype=np.uint64) + np.uint64(base)
-    return hashing.mix(numbers).view(np.int64)
-
-
-def single_roots(roots: Ints) -> pa.ListArray:
-    """A `$roots` column in which each tuple has one root."""
-    return pa.ListArray.from_arrays(pa.array(np.arange(len(roots) + 1, dtype=np.int32)), pa.array(roots))
-
-
-def no_roots(rows: int) -> pa.ListArray:
-    """A `$roots` column of tuples that belong to no tree."""
-    return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, dtype=np.int32)), pa.array([], type=pa.int64()))
+        marks = hashing.mix(places + np.uint64(base))
+    return (marks[1:] ^ marks[:-1]).view(np.int64)
 
 
 class Fold:
@@ -76,10 +78,11 @@ class Fold:
         if self._rows > FOLD_ROWS:
             self._compact()
 
-    def add_tuples(self, values: Ints, roots: pa.ListArray) -> None:
-        """XOR the value of each tuple into the records of all its roots."""
-        flat, lengths = flattened(roots)
-        self.add(flat, values if lengths is None else np.repeat(values, lengths))
+    def add_tuples(self, base: int, first: int, roots: Roots) -> None:
+        """XOR the ids of tuples number `first`, `first` + 1, … on a way into the records of all their roots."""
+        values = _between(base, np.concatenate(([0], roots.ends)).astype(np.uint64) + np.uint64(first))
+        lengths = np.diff(roots.lists.offsets.to_numpy())
+        self.add(numbers_of(roots.lists), values if np.all(lengths == 1) else np.repeat(values, lengths))
 
     def fail(self, roots: Ints) -> None:
         """These roots failed."""
@@ -122,27 +125,29 @@ def _runs_folded(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
     return roots[starts], np.bitwise_xor.reduceat(values, starts)
 
 
-def flattened(roots: pa.ListArray) -> tuple[Ints, npt.NDArray[np.int64] | None]:
-    """All roots of a `$roots` column, tuple after tuple, and how many each has; None: one each."""
-    flat = roots.flatten().to_numpy(zero_copy_only=False)
-    offsets = roots.offsets.to_numpy()
-    if len(flat) == len(roots) and bool(np.all(offsets[1:] - offsets[:-1] == 1)):
-        return flat, None
-    return flat, np.diff(offsets)
-
-
 def to_ackers(folded: Fold, ackers: Sequence[int], run: int, source: int) -> list[Message]:
     """What a task tells the ackers at its end: one message to each, by root, also where there is nothing to tell."""
     roots, values, failed = folded.folded()
-    chosen = roots % len(ackers)
+    chosen = hashing.targets(hashing.mix((roots >> ACKER_BITS).astype(np.uint64)), len(ackers))
     messages = []
     for position, target in enumerate(ackers):
         mine = chosen == position
-        body = pa.RecordBatch.from_arrays(
-            [pa.array(roots[mine]), pa.array(values[mine]), pa.array(failed[mine])], schema=SCHEMA
-        )
-        messages.append(Message(run, target, source, Kind.ACK, ACK_EDGE, 0, body.num_rows, body))
+        body = _told(roots[mine], values[mine], roots[mine & failed])
+        messages.append(Message(run, target, source, Kind.ACK, ACK_EDGE, 0, int(mine.sum()), body))
     return messages
+
+
+def _told(roots: Ints, values: Ints, failed: Ints) -> pa.RecordBatch:
+    parts = (*packed(roots), values, failed)
+    return pa.RecordBatch.from_arrays(
+        [one_list(part, field.type) for part, field in zip(parts, _TOLD, strict=True)], schema=_TOLD
+    )
+
+
+def told(body: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
+    """What a message to an acker says: roots ascending, the value of each, and those that failed."""
+    first, count, values, failed = map(numbers_of, body.columns)
+    return unpacked(first, count), values, failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,9 +175,7 @@ def outcome_messages(folded: Fold, run: int, source: int, target: int, arrived: 
     incomplete = (values != 0) & ~failed
     named = np.concatenate([roots[failed][:NAMED_MAX], roots[incomplete][:NAMED_MAX]])
     marks = np.arange(len(named)) < min(int(failed.sum()), NAMED_MAX)
-    body = pa.RecordBatch.from_arrays(
-        [pa.array(named), pa.array(np.zeros(len(named), dtype=np.int64)), pa.array(marks)], schema=SCHEMA
-    )
+    body = pa.RecordBatch.from_arrays([pa.array(named), pa.array(marks)], schema=_NAMED)
     totals = pa.RecordBatch.from_pylist(
         [{"roots": len(roots), "failed": int(failed.sum()), "incomplete": int(incomplete.sum())}], schema=_TOTALS
     )

@@ -9,16 +9,20 @@ import pyarrow as pa
 
 from txtopo.core.fields import Fields
 from txtopo.topology.streams import Stream
-from txtopo.tuples import acking
 from txtopo.tuples.columns import Columns, adder
+from txtopo.tuples.roots import Roots
 
 FLUSH_ROWS = 8192
 """A stream's rows are sent when there are so many."""
 
-FULL_ROWS = 65_536
-"""So many rows are sent even before the tuple that emits them is done."""
+TRACKED_ROWS = 32_768
+"""Where tuples are tracked rows are sent between two tuples, when there are so many: fewer and larger messages, and room for what one tuple may emit."""
 
-Send = Callable[[str, pa.RecordBatch, Sequence[int] | None], None]
+FULL_ROWS = 65_536
+"""So many rows are sent even before the tuple that emits them is done, where tuples are not tracked."""
+
+Send = Callable[[str, pa.RecordBatch, Roots | None, Sequence[int] | None], None]
+"""(stream, rows, their roots where tuples are tracked, the task of each row on a direct stream)."""
 
 
 class Buffer:
@@ -98,14 +102,12 @@ class Buffers:
             )
         return buffer
 
-    def flush(self, buffer: Buffer, roots: Callable[[Buffer], pa.ListArray] | None = None) -> None:
-        """Send what a stream holds. `roots` makes the `$roots` column where tuples are tracked; None: they belong to no tree. Raises BatchDataError."""
+    def flush(self, buffer: Buffer, roots: Callable[[Buffer], Roots] | None = None) -> None:
+        """Send what a stream holds. `roots` tells what its rows belong to where tuples are tracked; None: to no tree. Raises BatchDataError."""
         if buffer.first:
             batch = buffer.columns.batch(buffer.values)
-            if self.tracked:
-                column = acking.no_roots(batch.num_rows) if roots is None else roots(buffer)
-                batch = batch.append_column(acking.ROOTS, column)
-            self._send(buffer.columns.stream, batch, buffer.named if buffer.direct is not None else None)
+            found = (roots(buffer) if roots is not None else Roots.none(batch.num_rows)) if self.tracked else None
+            self._send(buffer.columns.stream, batch, found, buffer.named if buffer.direct is not None else None)
         buffer.clear()
 
     def flush_full(self) -> None:
@@ -114,7 +116,7 @@ class Buffers:
             if len(buffer.first) >= FLUSH_ROWS:
                 self.flush(buffer)
 
-    def flush_all(self, roots: Callable[[Buffer], pa.ListArray] | None = None) -> None:
+    def flush_all(self, roots: Callable[[Buffer], Roots] | None = None) -> None:
         """Send everything."""
         for buffer in self.by_stream.values():
             self.flush(buffer, roots)

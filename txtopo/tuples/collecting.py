@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from txtopo.errors import BatchDataError
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
-from txtopo.tuples import acking
 from txtopo.tuples.buffering import FLUSH_ROWS, FULL_ROWS, Buffer, Buffers, Send
+from txtopo.tuples.roots import Ints, Roots
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -138,22 +138,20 @@ class ArrowCollector:
         self._send = send
         self.rows = 0
         """Of the input batch at hand."""
-        self.roots: pa.ListArray | None = None
-        """Its `$roots`; None in `finish_batch` and where tuples are not tracked."""
+        self.roots: Roots | None = None
+        """Those of its rows; None in `finish_batch` and where tuples are not tracked."""
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: Any = None) -> None:
         """Emit a record batch; `anchors` holds the number of the input row of each row."""
         buffer = self._buffers.plain(stream)
         fitted = buffer.columns.fitted(batch)
         positions = self._positions(fitted, anchors)
+        roots = None
         if self._buffers.tracked:
-            column = (
-                acking.no_roots(fitted.num_rows)
-                if positions is None or self.roots is None
-                else self.roots.take(pa.array(positions))
+            roots = (
+                Roots.none(fitted.num_rows) if positions is None or self.roots is None else self.roots.take(positions)
             )
-            fitted = fitted.append_column(acking.ROOTS, column)
-        self._send(stream, fitted, None)
+        self._send(stream, fitted, roots, None)
 
     def _positions(self, batch: pa.RecordBatch, anchors: Any) -> NDArray[np.int64] | None:
         if anchors is None:
@@ -169,18 +167,15 @@ class ArrowCollector:
         return BatchDataError(f"{self._buffers.component}: {what}", component=self._buffers.component)
 
 
-def anchored_roots(buffer: Buffer) -> pa.ListArray:
-    """The `$roots` of rows that a RichBolt emitted: of all their anchors together, each once."""
-    return pa.array([_union(anchors) for anchors in buffer.anchors], type=acking.ROOTS_TYPE)
+def anchored_roots(buffer: Buffer) -> Roots:
+    """The roots of rows that a RichBolt emitted: of all their anchors together, each once."""
+    return Roots.of_rows(map(_union, buffer.anchors))
 
 
-def executed_roots(ends: Iterable[int], rows: int, roots: pa.ListArray) -> pa.ListArray:
-    """The `$roots` of `rows` rows, emitted by the input tuples whose roots are given; `ends` are the numbers of rows after each of them."""
-    after = np.fromiter(ends, dtype=np.int64)
-    counts = after - np.concatenate(([0], after[:-1]))
-    if len(counts) == rows and bool(np.all(counts == 1)):
-        return roots
-    return roots.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+def executed_roots(ends: Sequence[int], roots: Roots) -> Roots:
+    """The roots of rows emitted by the input tuples whose roots are given; `ends` are the numbers of rows after each of them."""
+    after: Ints = np.array(ends, dtype=np.int64)
+    return roots.slice(0, len(ends)).repeated(after - np.append(0, after[:-1]))
 
 
 def _union(anchors: Sequence[Tuple]) -> Sequence[int]:

@@ -12,9 +12,10 @@ from txtopo.topology.components import Tally
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples import acking
 from txtopo.tuples.frames import spout_failure_of
-from txtopo.tuples.graph import TaskGraph, root_id, source_id
+from txtopo.tuples.graph import ROOT_PARTS_MAX, TaskGraph, root_id, source_id
 from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, Reporter, RunSpec, TaskReport
+from txtopo.tuples.roots import Ints, Roots
 from txtopo.tuples.setting import CAUGHT, Setting
 from txtopo.tuples.tasks import Task, ack_task, last_messages, router_of
 
@@ -54,7 +55,7 @@ class Engine:
                     kept = ~np.isin(numbers, excluded)
                     batch, numbers = batch.filter(pa.array(kept)), numbers[kept]
                 emitted += batch.num_rows
-                router.send(DEFAULT_STREAM, self._numbered(setting, batch, numbers, index))
+                router.send(DEFAULT_STREAM, batch, self._init(setting, numbers, index))
                 yield from router.drain()
         except RowFailed as error:
             setting.fail(error)
@@ -109,15 +110,15 @@ class Engine:
             graph=graph, node=node, task=task, run_index=run_index, run=run, failures_max=self._failures_max, fold=fold
         )
 
-    def _numbered(self, setting: Setting, batch: pa.RecordBatch, numbers: acking.Ints, index: int) -> pa.RecordBatch:
-        """The batch with what tells where each tuple comes from."""
-        if not setting.tracked:
-            return batch.append_column(acking.NUMBER, pa.array(numbers))
+    def _init(self, setting: Setting, numbers: Ints, index: int) -> Roots | None:
+        """The roots of tuples number `numbers` of a source: themselves. None where nobody needs them and there are too many parts."""
+        if not setting.tracked and index >= ROOT_PARTS_MAX:
+            return None
         roots = numbers + root_id(setting.node, index, 0)
         if setting.fold is not None:
             # Storm's INIT: the ackers know every spout tuple, also one that no task gets.
             setting.fold.add(roots, np.zeros(len(roots), dtype=np.int64))
-        return batch.append_column(acking.ROOTS, acking.single_roots(roots))
+        return Roots.single(roots)
 
     def _tellers(self, run: RunSpec) -> frozenset[int]:
         """All tasks that tell the ackers about their tuples."""

@@ -17,6 +17,8 @@ RECEIVERS = 4
 """Tasks that take in the tuples of a DataFrame bolt."""
 _PART_BITS = 32
 _ROOT_PART_BITS = 14
+ROOT_PARTS_MAX = 1 << _ROOT_PART_BITS
+"""More parts of a batch than this have no root ids."""
 _NUMBER_BITS = 40
 
 NodeKind = Literal["spout", "frame", "bolt", "committer", "receiver", "acker"]
@@ -116,10 +118,10 @@ def source_id(node: Node, index: int) -> int:
 
 def root_id(node: Node, part: int, number: int) -> int:
     """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. Raises BatchDataError for too many parts."""
-    if part >> _ROOT_PART_BITS:
+    if part >= ROOT_PARTS_MAX:
         # Its bits would be those of another spout: another tuple would be blamed.
         raise BatchDataError(
-            f"a batch has more than {1 << _ROOT_PART_BITS} parts: put less into a batch", component=node.name
+            f"a batch has more than {ROOT_PARTS_MAX} parts: put less into a batch", component=node.name
         )
     return (node.ordinal << _ROOT_PART_BITS | part) << _NUMBER_BITS | number
 

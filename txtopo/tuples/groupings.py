@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,19 @@ from txtopo.tuples.frames import shown
 from txtopo.tuples.graph import Edge
 
 Indices = npt.NDArray[np.intp]
-Routed = list[tuple[int, pa.RecordBatch]]
-"""Position among the targets, and the rows that go there in the order of the batch."""
+
+
+class Choice(NamedTuple):
+    """Which rows of a batch go where."""
+
+    order: Indices | None
+    """Numbers of the rows, put together by target; None: the rows as they are."""
+    shares: Sequence[tuple[int, int, int]]
+    """(position among the targets, first, rows) of the rows in that order. Targets without rows are left out; positions ascend."""
+
+    def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in that order."""
+        return batch if self.order is None else batch.take(pa.array(self.order))
 
 
 class RowFailed(Exception):
@@ -44,8 +56,14 @@ class Grouping(ABC):
         """Before the first batch. Raises what the user's code raises."""
 
     @abstractmethod
-    def route(self, batch: pa.RecordBatch) -> Routed:
-        """Split a batch, which has the edge's fields in front of other columns. Targets without rows are left out; positions ascend."""
+    def choose(self, batch: pa.RecordBatch) -> Choice:
+        """Share out a batch, which has the edge's fields in front of other columns. Rows of one target keep their order."""
+
+    def route(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """The same, with the rows themselves by position among the targets."""
+        choice = self.choose(batch)
+        moved = choice.moved(batch)
+        return [(position, moved.slice(first, rows)) for position, first, rows in choice.shares]
 
 
 class Whole(Grouping):
@@ -54,8 +72,8 @@ class Whole(Grouping):
     def __init__(self, positions: Sequence[int]) -> None:
         self._positions = tuple(positions)
 
-    def route(self, batch: pa.RecordBatch) -> Routed:
-        return [(position, batch) for position in self._positions]
+    def choose(self, batch: pa.RecordBatch) -> Choice:
+        return Choice(None, [(position, 0, batch.num_rows) for position in self._positions])
 
 
 class Shuffle(Grouping):
@@ -65,19 +83,13 @@ class Shuffle(Grouping):
         self._count = count
         self._turn = start % count
 
-    def route(self, batch: pa.RecordBatch) -> Routed:
+    def choose(self, batch: pa.RecordBatch) -> Choice:
         each, more = divmod(batch.num_rows, self._count)
         sizes = [each] * self._count
         for step in range(more):
             sizes[(self._turn + step) % self._count] += 1
         self._turn = (self._turn + more) % self._count
-        routed: Routed = []
-        first = 0
-        for position, size in enumerate(sizes):
-            if size:
-                routed.append((position, batch.slice(first, size)))
-            first += size
-        return routed
+        return Choice(None, _shares(sizes))
 
 
 class ByFields(Grouping):
@@ -87,8 +99,8 @@ class ByFields(Grouping):
         self._count = count
         self._hasher = hashing.Hasher(columns)
 
-    def route(self, batch: pa.RecordBatch) -> Routed:
-        return split(batch, hashing.targets(self._hasher.rows(batch), self._count), self._count)
+    def choose(self, batch: pa.RecordBatch) -> Choice:
+        return split(hashing.targets(self._hasher.rows(batch), self._count), self._count)
 
 
 class PartialKey(Grouping):
@@ -99,12 +111,12 @@ class PartialKey(Grouping):
         self._hasher = hashing.Hasher(columns)
         self._sent = [0] * count
 
-    def route(self, batch: pa.RecordBatch) -> Routed:
+    def choose(self, batch: pa.RecordBatch) -> Choice:
         hashes = self._hasher.rows(batch)
         first = hashing.targets(hashes, self._count)
         second = hashing.second_targets(hashes, first, self._count)
         chosen = [less_used((a, b), self._sent) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
-        return split(batch, np.array(chosen, dtype=np.intp), self._count)
+        return split(np.array(chosen, dtype=np.intp), self._count)
 
 
 def less_used(candidates: Sequence[int], sent: list[int]) -> int:
@@ -130,7 +142,7 @@ class Custom(Grouping):
         self._grouping = copy.deepcopy(self._grouping)
         self._grouping.prepare(self._edge.source, self._edge.stream, self._edge.fields, self._targets)
 
-    def route(self, batch: pa.RecordBatch) -> Routed:
+    def choose(self, batch: pa.RecordBatch) -> Choice:
         chosen: list[list[int]] = [[] for _ in self._positions]
         columns = [batch.column(at).to_pylist() for at in range(self._width)]
         for row, values in enumerate(zip(*columns, strict=True)):
@@ -139,7 +151,7 @@ class Custom(Grouping):
                     chosen[self._position(target)].append(row)
             except Exception as error:
                 raise RowFailed(error, row, shown(dict(zip(self._edge.fields.names, values, strict=True)))) from error
-        return [(position, batch.take(pa.array(rows, type=pa.int64()))) for position, rows in enumerate(chosen) if rows]
+        return _grouped([np.array(rows, dtype=np.intp) for rows in chosen])
 
     def _listed(self, tasks: Sequence[int]) -> Sequence[int]:
         # One id instead of a list, and a `return` that was forgotten, are what goes wrong first.
@@ -161,21 +173,35 @@ class Custom(Grouping):
         return position
 
 
-def split(batch: pa.RecordBatch, positions: Indices, count: int) -> Routed:
-    """The rows of each position, in the order of the batch."""
+def split(positions: Indices, count: int) -> Choice:
+    """The rows of each position, where each row has one of `count`."""
     sizes = np.bincount(positions, minlength=count)
     if len(positions) and sizes[positions[0]] == len(positions):
-        return [(int(positions[0]), batch)]
+        return Choice(None, [(int(positions[0]), 0, len(positions))])
     # The narrow type lets numpy sort by radix.
     order = np.argsort(positions.astype(np.uint16 if count <= 65_536 else np.uint32), kind="stable")
-    moved = batch.take(pa.array(order))
-    routed: Routed = []
-    first = 0
-    for position, size in enumerate(sizes.tolist()):
+    return Choice(order, _shares(sizes.tolist()))
+
+
+def named_tasks(tasks: Sequence[int], targets: Sequence[int]) -> Choice:
+    """Where the emitter names the task of each row; some may be tasks of another component."""
+    named = np.asarray(tasks, dtype=np.int64)
+    return _grouped([np.flatnonzero(named == target) for target in targets])
+
+
+def _grouped(rows: Sequence[Indices]) -> Choice:
+    """Given the rows of each position."""
+    return Choice(np.concatenate(rows), _shares(map(len, rows)))
+
+
+def _shares(sizes: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Of rows that stand together by position."""
+    shares, first = [], 0
+    for position, size in enumerate(sizes):
         if size:
-            routed.append((position, moved.slice(first, size)))
+            shares.append((position, first, size))
         first += size
-    return routed
+    return shares
 
 
 def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int]) -> Grouping:

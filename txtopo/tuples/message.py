@@ -21,11 +21,11 @@ class Kind(IntEnum):
     """What a message is."""
 
     DATA = 0
-    """Tuples of one stream: `rows` of them in `body`. With acking by tuple the last column is `$roots` list<int64>."""
+    """Tuples of one stream: `rows` of them in `body`. With acking by tuple the last column is `$roots` (see roots.Roots)."""
     REPORT = 1
     """The coordination row of CoordinatedBolt: `rows` tuples were sent from `source` to `target` over `edge`, 0 included. One for each edge and pair of tasks."""
     ACK = 2
-    """To an acker task: `body` has columns `root`, `value` int64 (XOR into the root's record) and `failed` bool."""
+    """To an acker task: `rows` roots, with what is to be XORed into the record of each, and which of them failed (see acking.told)."""
     RESULT = 3
     """To the driver: result rows of one committer task (`edge` is the committer's number), or of an acker task (`edge` -1). One or more a task; the last one has kind END."""
     END = 4

@@ -32,8 +32,8 @@ class RichWork(BoltWork):
 
     def take(self, arrived: Arrived) -> None:
         origin = arrived.origin
-        if arrived.ids is not None and arrived.roots is not None:
-            origin.ids, origin.roots = arrived.ids.tolist(), arrived.roots.to_pylist()
+        if self.setting.tracked and arrived.roots is not None:
+            origin.ids, origin.roots = arrived.ids.tolist(), arrived.roots.rows
         execute = self.bolt.execute
         rows = self.rows(arrived)
         while not self.stopped:
@@ -99,9 +99,7 @@ class ArrowWork(BoltWork):
     def take(self, arrived: Arrived) -> None:
         rows = arrived.batch.num_rows
         step = 1 if self.setting.run.traced else rows
-        fold = self.setting.fold
-        if fold is not None and arrived.ids is not None:
-            fold.add_tuples(arrived.ids, arrived.roots)
+        arrived.ack(self.setting)
         for first in range(0, rows, step):
             if self.stopped:
                 return

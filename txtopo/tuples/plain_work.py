@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,15 @@ import numpy as np
 from txtopo.core.fields import parse_fields
 from txtopo.topology.streams import Origin, Tuple
 from txtopo.topology.tuple_bolts import BasicBolt
-from txtopo.tuples.buffering import Buffer
+from txtopo.tuples.buffering import TRACKED_ROWS, Buffer
 from txtopo.tuples.collecting import PlainCollector, executed_roots
 from txtopo.tuples.columns import Columns
+from txtopo.tuples.roots import Roots
 from txtopo.tuples.setting import CAUGHT, Arrived
 from txtopo.tuples.work import BoltWork
+
+Rows = Iterator[tuple[int, Any]]
+"""Number and values of each tuple that is left."""
 
 
 class PlainWork(BoltWork):
@@ -37,30 +41,49 @@ class PlainWork(BoltWork):
             self.bolt.prepare(config, context, self.collector, self.setting.run.attempt)
 
     def take(self, arrived: Arrived) -> None:
-        tracked = self.setting.tracked
-        execute_all = self._execute_tracked if tracked else self._execute_plain
         rows = self.rows(arrived)
+        if not self.setting.tracked or arrived.roots is None:
+            self._through(rows, arrived, self._execute_plain)
+            self.guard(self.buffers.flush_full)
+            return
+        failed: list[int] = []
+        done, more = 0, True
+        while more and not self.stopped:
+            more, failures = self._through(rows, arrived, self._execute_tracked)
+            failed += failures
+            done = self._flush_tracked(arrived.roots, done)
+        arrived.ack(self.setting)
+        if self.setting.fold is not None:
+            for row in failed:
+                self.setting.fold.fail(np.array(arrived.roots_of(row), dtype=np.int64))
+
+    def _through(
+        self, rows: Rows, arrived: Arrived, execute_all: Callable[[Rows, Origin], bool]
+    ) -> tuple[bool, list[int]]:
+        """Execute tuples until there is much to be sent: (are there more?, those that failed)."""
         failed = []
+        more = False
         # One `try` around many tuples: after a failure `rows` goes on with the next one.
         while not self.stopped:
             try:
-                execute_all(rows, arrived.origin)
+                more = execute_all(rows, arrived.origin)
                 break
             except CAUGHT as error:
                 failed.append(self._row)
                 self.failed_on(error, arrived, self._row)
-        if not tracked:
-            self.guard(self.buffers.flush_full)
-            return
-        self._ack(arrived, failed)
-        roots = arrived.roots
-        self.guard(
-            lambda: self.buffers.flush_all(lambda buffer: executed_roots(buffer.anchors, len(buffer.first), roots))
-        )
-        self._first.clear()
+        return more, failed
 
-    def _execute_plain(self, rows: Iterator[tuple[int, Any]], origin: Origin) -> None:
-        """Execute tuples until one raises; `self._row` is then its number. Each name looked up and each call in here is paid for every tuple."""
+    def _flush_tracked(self, roots: Roots, done: int) -> int:
+        """Send what the tuples from number `done` on have emitted; returns the number of the next one."""
+        # Each stream notes as many tuples; the first one is there also where the bolt declares none.
+        executed = len(self._first.anchors)
+        mine = roots.slice(done, executed)
+        self.guard(lambda: self.buffers.flush_all(lambda buffer: executed_roots(buffer.anchors, mine)))
+        self._first.clear()
+        return done + executed
+
+    def _execute_plain(self, rows: Rows, origin: Origin) -> bool:
+        """Execute tuples until one raises; `self._row` is then its number. False: there are no more. Each name looked up and each call in here is paid for every tuple."""
         execute, new, row = self.bolt.execute, object.__new__, -1
         try:
             if self._basic:
@@ -83,9 +106,10 @@ class PlainWork(BoltWork):
                         self._returned()
         finally:
             self._row = row
+        return False
 
-    def _execute_tracked(self, rows: Iterator[tuple[int, Any]], origin: Origin) -> None:
-        """The same, and after each tuple, also one that raises, it is noted how much had been emitted."""
+    def _execute_tracked(self, rows: Rows, origin: Origin) -> bool:
+        """The same, and after each tuple, also one that raises, it is noted how much had been emitted. True: that must be sent first."""
         execute, new, row, basic = self.bolt.execute, object.__new__, -1, self._basic
         first, others = self._first, self._others
         emitted, mark, collector = first.first, first.anchors.append, self.collector
@@ -101,27 +125,25 @@ class PlainWork(BoltWork):
                 else:
                     if execute(tup) is not None:
                         self._returned()
-                mark(len(emitted))
+                count = len(emitted)
+                mark(count)
                 for other in others:
                     other.anchors.append(len(other.first))
+                    count += len(other.first)
+                # Between two tuples: what one of them emits is anchored on it as a whole.
+                if count >= TRACKED_ROWS:
+                    return True
         except CAUGHT:
             for buffer in (first, *others):
                 buffer.anchors.append(len(buffer.first))
             raise
         finally:
             self._row = row
+        return False
 
     def _returned(self) -> None:
         """What `execute` returns would be gone without a word."""
         raise TypeError("execute returned a value, which goes nowhere: emit it with the collector")
-
-    def _ack(self, arrived: Arrived, failed: list[int]) -> None:
-        fold = self.setting.fold
-        if fold is None or arrived.ids is None:
-            return
-        fold.add_tuples(arrived.ids, arrived.roots)
-        for row in failed:
-            fold.fail(np.array(arrived.roots_of(self.setting, row), dtype=np.int64))
 
     def finish(self) -> None:
         if not isinstance(self.bolt, BasicBolt):

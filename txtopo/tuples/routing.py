@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from txtopo.tuples import acking
-from txtopo.tuples.graph import Edge, Node, TaskGraph, root_id
-from txtopo.tuples.groupings import Grouping, RowFailed, grouping_of
+from txtopo.tuples.graph import Edge, Node, TaskGraph
+from txtopo.tuples.groupings import Grouping, RowFailed, grouping_of, named_tasks
 from txtopo.tuples.message import DRIVER, Kind, Message, RunSpec
+from txtopo.tuples.roots import COLUMN, Roots
 
 REPORT_OK, REPORT_FAILED = 0, 1
 """`Message.seq` of a REPORT: the second says that its source task failed, so that tasks behind it do not finish the batch."""
@@ -36,12 +36,10 @@ class Router:
     """The outlet of sources and bolts: one for each attempt and task."""
 
     def __init__(
-        self, graph: TaskGraph, node: Node, source: int, *, run_index: int, run: RunSpec, tracked: bool,
-        fold: acking.Fold | None,
-    ) -> None:  # fmt: skip
-        """`source` is the task's id. `tracked`: tuples carry ids and roots. `fold` is where the ids of what is sent are kept; None: there are no ackers."""
+        self, graph: TaskGraph, node: Node, source: int, *, run_index: int, run: RunSpec, fold: acking.Fold | None
+    ) -> None:
+        """`source` is the task's id. `fold` is where the ids of what is sent are kept; None: there are no ackers."""
         self._run = run_index
-        self._tracked = tracked
         self._source = source
         self._fold = fold
         self._node = node
@@ -69,25 +67,28 @@ class Router:
         """Tasks that read a stream with a direct grouping."""
         return frozenset(target for way in self._ways.get(stream, ()) if way.grouping is None for target in way.targets)
 
-    def send(self, stream: str, batch: pa.RecordBatch, named: Sequence[int] | None = None) -> None:
-        """Route one batch: the stream's fields, and behind them what travels along (`$number` or `$roots`). `named`: the task of each row, on direct streams."""
+    def send(
+        self, stream: str, batch: pa.RecordBatch, roots: Roots | None = None, named: Sequence[int] | None = None
+    ) -> None:
+        """Route one batch. `roots` are those of its rows where they are known: of tracked tuples, and at the source. `named`: the task of each row, on direct streams."""
         if not batch.num_rows:
             return
         for way in self._ways.get(stream, ()):
             if way.grouping is not None:
                 try:
-                    routed = way.grouping.route(batch)
+                    choice = way.grouping.choose(batch)
                 except RowFailed as failed:
-                    failed.roots = self._roots_of(batch, failed.row)
+                    failed.roots = roots.of_row(failed.row) if roots is not None else ()
                     raise
-                for position, rows in routed:
-                    self._put(way, position, rows)
             elif named is not None:
-                chosen = np.asarray(named, dtype=np.int64)
-                for position, target in enumerate(way.targets):
-                    rows = batch.take(pa.array(np.flatnonzero(chosen == target)))
-                    if rows.num_rows:
-                        self._put(way, position, rows)
+                choice = named_tasks(named, way.targets)
+            else:
+                continue
+            moved = choice.moved(batch)
+            moved_roots = roots.take(choice.order) if roots is not None and choice.order is not None else roots
+            for position, first, rows in choice.shares:
+                share = moved_roots.slice(first, rows) if moved_roots is not None else None
+                self._put(way, position, moved.slice(first, rows), share)
 
     def drain(self) -> list[Message]:
         """Messages made since the last call."""
@@ -108,26 +109,18 @@ class Router:
         """(edge, tuples) to all its tasks."""
         return tuple(sorted((way.edge.number, sum(way.sent)) for ways in self._ways.values() for way in ways))
 
-    def _roots_of(self, batch: pa.RecordBatch, row: int) -> tuple[int, ...]:
-        if self._tracked:
-            return tuple(batch.column(acking.ROOTS)[row].as_py())
-        if acking.NUMBER not in batch.schema.names:
-            return ()
-        return (root_id(self._node, self._index, batch.column(acking.NUMBER)[row].as_py()),)
-
-    def _put(self, way: _Way, position: int, rows: pa.RecordBatch) -> None:
-        count = rows.num_rows
-        if self._tracked:
-            ids = acking.ids(way.bases[position], way.sent[position], count)
-            roots = rows.column(way.width)
+    def _put(self, way: _Way, position: int, rows: pa.RecordBatch, roots: Roots | None) -> None:
+        if roots is not None:
             if self._fold is not None:
-                self._fold.add_tuples(ids, roots)
+                self._fold.add_tuples(way.bases[position], way.sent[position], roots)
+            rows = rows.append_column(COLUMN, roots.column)
         self._out.append(
             Message(
-                self._run, way.targets[position], self._source, Kind.DATA, way.edge.number, way.seqs[position], count, rows
+                self._run, way.targets[position], self._source, Kind.DATA, way.edge.number, way.seqs[position],
+                rows.num_rows, rows,
             )
         )  # fmt: skip
-        way.sent[position] += count
+        way.sent[position] += rows.num_rows
         way.seqs[position] += 1
 
 

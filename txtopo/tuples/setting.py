@@ -14,9 +14,10 @@ from txtopo.topology.streams import Origin, Tuple
 from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples import acking
 from txtopo.tuples.frames import failure_of, one_line, shown
-from txtopo.tuples.graph import Edge, Node, TaskGraph, root_id, task_ids
+from txtopo.tuples.graph import Edge, Node, TaskGraph, task_ids
 from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, RunSpec, TupleFailure
+from txtopo.tuples.roots import COLUMN, Ints, Roots
 
 CAUGHT = (Exception, SystemExit)
 """What user code may raise without ending the process: `sys.exit()` in a bolt is its failure, not the worker's."""
@@ -104,7 +105,7 @@ class Setting:
 class Arrived:
     """A DATA message, taken apart."""
 
-    __slots__ = ("batch", "edge", "ids", "numbers", "origin", "roots")
+    __slots__ = ("_base", "_first", "batch", "edge", "origin", "roots")
 
     def __init__(self, setting: Setting, edge: Edge, message: Message, body: pa.RecordBatch, first: int) -> None:
         """`first` is the number of its first tuple among those on the way from one task to the other."""
@@ -115,13 +116,23 @@ class Arrived:
             body if len(names) == width else pa.RecordBatch.from_arrays(body.columns[:width], names=names[:width])
         )
         """The fields alone."""
-        self.numbers: pa.Array | None = body.column(width) if names[width:] == [acking.NUMBER] else None
-        tracked = names[width:] == [acking.ROOTS]
-        # The sender made them of the way and the place on it, which both ends know: so they need not travel.
-        base = acking.way_base(message.source, edge.number, message.target)
-        self.ids: acking.Ints | None = acking.ids(base, first, body.num_rows) if tracked else None
-        self.roots: pa.ListArray | None = body.column(width) if tracked else None
+        known = names[width:] == [COLUMN]
+        self.roots: Roots | None = Roots.of_column(body.column(width)) if known else None
+        """None where tuples are not tracked and do not come straight from a source."""
+        # The sender made the ids of the way and the place on it, which both ends know: so they need not travel.
+        self._base = acking.way_base(message.source, edge.number, message.target) if setting.fold is not None else 0
+        self._first = first
         self.origin = Origin(edge.source, edge.stream, message.source, edge.fields)
+
+    def ack(self, setting: Setting) -> None:
+        """All these tuples are done."""
+        if setting.fold is not None and self.roots is not None:
+            setting.fold.add_tuples(self._base, self._first, self.roots)
+
+    @property
+    def ids(self) -> Ints:
+        """The id of each tuple, where there are ackers."""
+        return acking.ids(self._base, self._first, self.batch.num_rows)
 
     def rows(self) -> Any:
         """The values of each tuple."""
@@ -136,14 +147,9 @@ class Arrived:
                 return row
         return 0
 
-    def roots_of(self, setting: Setting, row: int) -> tuple[int, ...]:
+    def roots_of(self, row: int) -> tuple[int, ...]:
         """Ids of the spout tuples behind a row, as far as they are known."""
-        if self.roots is not None:
-            return tuple(self.roots[row].as_py())
-        if self.numbers is None:
-            return ()
-        node, part = setting.graph.task_of(self.origin.task)
-        return (root_id(node, part, self.numbers[row].as_py()),)
+        return self.roots.of_row(row) if self.roots is not None else ()
 
     def shown(self, row: int) -> str:
         """A row for people."""

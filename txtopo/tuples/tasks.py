@@ -17,6 +17,7 @@ from txtopo.tuples.coordinating import Coordination
 from txtopo.tuples.graph import Edge
 from txtopo.tuples.message import DRIVER, Kind, Message, Reporter, TaskReport
 from txtopo.tuples.other_work import work_of
+from txtopo.tuples.roots import Roots
 from txtopo.tuples.routing import REPORT_FAILED, Results, Router
 from txtopo.tuples.setting import Arrived, Setting
 from txtopo.tuples.wire import unpack
@@ -33,7 +34,7 @@ class CountWork(Work):
         self._number = number
 
     def take(self, arrived: Arrived) -> None:
-        ack_all(self._setting, arrived)
+        arrived.ack(self._setting)
         try:
             self._aggregator.add(arrived.batch)
         except (Overflow, pa.ArrowInvalid) as error:
@@ -53,14 +54,8 @@ class PassWork(Work):
         self._results = results
 
     def take(self, arrived: Arrived) -> None:
-        ack_all(self._setting, arrived)
+        arrived.ack(self._setting)
         self._results.put(arrived.batch, arrived.edge.number)
-
-
-def ack_all(setting: Setting, arrived: Arrived) -> None:
-    """These tuples are done."""
-    if setting.fold is not None and arrived.ids is not None:
-        setting.fold.add_tuples(arrived.ids, arrived.roots)
 
 
 def is_deferred(topology: Topology, committer: CommitterComponent) -> bool:
@@ -164,10 +159,9 @@ class Task:
             return CountWork(setting, committer, results, number)
         fields: Fields = committer.result_fields
 
-        def send(stream: str, batch: pa.RecordBatch, named: Sequence[int] | None) -> None:
+        def send(stream: str, batch: pa.RecordBatch, roots: Roots | None, named: Sequence[int] | None) -> None:
             # Rows for the driver belong to no tuple tree.
-            body = pa.RecordBatch.from_arrays(batch.columns[: len(fields.items)], names=list(fields.names))
-            results.put(body, number)
+            results.put(batch, number)
 
         streams = {DEFAULT_STREAM: Stream(fields)}
         return work_of(bolt)(setting, bolt, bolt.config, streams, send, lambda stream: frozenset())
@@ -176,9 +170,8 @@ class Task:
 def router_of(setting: Setting) -> Router:
     """The outlet of a bolt's or source's task."""
     return Router(
-        setting.graph, setting.node, setting.task, run_index=setting.run_index, run=setting.run,
-        fold=setting.fold, tracked=setting.tracked,
-    )  # fmt: skip
+        setting.graph, setting.node, setting.task, run_index=setting.run_index, run=setting.run, fold=setting.fold
+    )
 
 
 def last_messages(setting: Setting, router: Router | None, *, failed: bool) -> Iterator[Message]:
@@ -205,10 +198,10 @@ def ack_task(
             )
             continue
         missing.discard(message.source)
-        arrived += body.num_rows
-        roots, values = body.column(0).to_numpy(), body.column(1).to_numpy()
+        arrived += message.rows
+        roots, values, failed = acking.told(body)
         fold.add(roots, values)
-        fold.fail(roots[body.column(2).to_numpy(zero_copy_only=False)])
+        fold.fail(failed)
     if missing:
         setting.problem(f"the acks of task {min(missing)} did not come")
     reporter(report_of(setting))

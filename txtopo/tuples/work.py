@@ -105,14 +105,14 @@ class BoltWork(Work):
             return enumerate(arrived.rows())
         except CAUGHT as error:
             row = arrived.first_unreadable()
-            self.setting.fail(error, roots=arrived.roots_of(self.setting, row))
+            self.setting.fail(error, roots=arrived.roots_of(row))
             self.stop()
             return enumerate(())
 
     def failed_on(self, error: BaseException, arrived: Arrived, row: int) -> None:
         """User code raised over a tuple: note it, and stop unless more failures are wanted."""
         setting = self.setting
-        setting.fail(error, on=arrived.shown(row), roots=arrived.roots_of(setting, row))
+        setting.fail(error, on=arrived.shown(row), roots=arrived.roots_of(row))
         if not setting.has_room:
             self.stop()
 
