@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kit.tuple_runs import Keeping, Ran, RowsSpout, graph_of, ran, run_spec, run_tuples
 from txtopo.committers.counting import CountCommitter
@@ -14,7 +16,7 @@ from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Tally, Topology
 from txtopo.topology.streams import Tuple
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, CustomStreamGrouping, RichBolt, TupleBolt
-from txtopo.tuples import acking
+from txtopo.tuples import acking, plain_work
 from txtopo.tuples.acking import FOLD_ROWS, Fold, ack_failure, fold
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.graph import root_place
@@ -107,6 +109,18 @@ def test_trees_of_basic_bolts_are_complete_without_a_word(n: int) -> None:
     assert seen.acks == acking.AckOutcome(roots=7)
     assert seen.acks.complete
     assert len(seen.rows("keep")) == 7 * 2 * n * 2
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 1000])
+def test_what_is_sent_between_two_tuples_keeps_its_roots(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracked bolt that emits much sends it in pieces, each with the spout tuples behind it."""
+    monkeypatch.setattr(plain_work, "TRACKED_ROWS", rows)
+    seen = run_tuples(topology_of(Branching(2), Branching(3)), WORDS)
+    failing = run_tuples(topology_of(Branching(2), ByHand("fails")), WORDS, failures_max=9)
+
+    assert seen.acks == acking.AckOutcome(roots=7)
+    assert len(seen.rows("keep")) == 7 * 2 * 3
+    assert sorted(places(failing, roots) for roots in failing.roots) == [[(0, 1)]] * 2 + [[(0, 3)]] * 2 + [[(1, 0)]] * 2
 
 
 @pytest.mark.parametrize("how", ["anchors twice", "unanchored", "late"])
@@ -357,6 +371,34 @@ def test_ids_never_repeat_in_a_topology() -> None:
 
     assert len(np.unique(np.concatenate(ways))) == 30_000
     assert acking.ids(bases[0], 9_000, 10).tolist() == ways[0][9_000:9_010].tolist()
+
+
+@given(
+    first=st.integers(0, 2**40),
+    counts=st.lists(st.integers(0, 4), max_size=20),
+    lists=st.lists(st.lists(st.integers(0, 9), max_size=3, unique=True), min_size=20, max_size=20),
+)
+def test_a_run_of_tuples_is_worth_the_ids_of_all_of_them(first: int, counts: list[int], lists: list[list[int]]) -> None:
+    """The marks at the ends of a run are the XOR of its ids, so both ends of a way agree however they cut what goes over it."""
+    by_row = [found for found, count in zip(lists, counts, strict=False) for _ in range(count)]
+    at_once, apart = Fold(), Fold()
+
+    at_once.add_tuples(7, first, Roots.of_rows(by_row))
+    for at, (value, roots) in enumerate(zip(acking.ids(7, first, len(by_row)).tolist(), by_row, strict=True)):
+        apart.add(np.array(roots, dtype=np.int64), np.full(len(roots), value))
+        assert value == acking.ids(7, first + at, 1)[0]
+
+    assert [part.tolist() for part in at_once.folded()] == [part.tolist() for part in apart.folded()]
+
+
+def test_no_set_of_lost_tuples_goes_unnoticed() -> None:
+    """Ids of neighbours share a mark, and yet no set of them is 0: of 16 tuples all 65,535 are tried."""
+    ids = acking.ids(mix_int(1, 0, 2), 1_000, 16)
+    sums = np.zeros(1, dtype=np.int64)
+    for value in ids:
+        sums = np.concatenate([sums, sums ^ value])
+
+    assert len(np.unique(sums)) == 2**16
 
 
 def test_folding_is_xor_by_root_whatever_the_order_and_the_pieces() -> None:

@@ -121,13 +121,17 @@ class Roots:
 
 
 def packed(numbers: Ints) -> tuple[Ints, Ints]:
-    """Numbers as stretches that rise by one: (the first of each, how many each has)."""
+    """Numbers as stretches that rise by one: (the first of each, how many each has; none where each has one)."""
     starts = np.flatnonzero(np.append(True, np.diff(numbers) != 1)[: len(numbers)])
-    return numbers[starts], np.append(starts[1:], len(numbers))[: len(starts)] - starts
+    if len(starts) == len(numbers):
+        return numbers, numbers[:0]
+    return numbers[starts], np.append(starts[1:], len(numbers)) - starts
 
 
 def unpacked(first: Ints, count: Ints) -> Ints:
     """The numbers again."""
+    if not len(count):
+        return first
     before = np.cumsum(count) - count
     return np.repeat(first - before, count) + np.arange(int(count.sum()))
 
