@@ -5,11 +5,17 @@ from __future__ import annotations
 import sys
 from importlib.metadata import version
 
+from hypothesis import settings
+
 from txtopo.errors import ConfigurationError
 from txtopo.local.java import find_java
 from txtopo.local.places import service_account
 from txtopo.local.postgres_binaries import find_binaries
 from txtopo.local.zookeeper import zookeeper_version
+
+settings.register_profile("search", deadline=None, max_examples=2_000)
+settings.load_profile("ci")
+"""Hypothesis tries the same examples in every run, and no clock fails a test. `--hypothesis-profile=search` looks for new ones."""
 
 pytest_plugins = ["tests.kit.fix_postgres", "tests.kit.fix_proxy", "tests.kit.fix_zookeeper", "tests.kit.fix_spark"]
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.drivers import wait_until
+from tests.kit.drivers import DEADLINE_S, wait_until
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Processed, TransactionAttempt
 from txtopo.ports import Assignment
@@ -114,19 +114,17 @@ def test_a_bolt_that_never_returns_is_gone_soon_after_it_is_cancelled(
     first, second = batches("spin")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.process, [first])
-        wait_until(lambda: any(tmp_path.glob("pid-*")), "the start of the spinning worker", 60)
+        wait_until(lambda: any(tmp_path.glob("pid-*")), "the start of the spinning worker")
         before = executor.progress(first.attempt)
 
         time.sleep(0.5)  # not to wait for anything: to see that nothing moves
         assert executor.progress(first.attempt) == before
-        began = time.monotonic()
         executor.cancel(first.attempt)
 
-        assert failure(running.result(20)).message == "cancelled"
+        assert failure(running.result(DEADLINE_S)).message == "cancelled"
         check_next(executor, second)
     pids = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
     wait_until(lambda: not any(map(_runs, pids)), "the end of every spinning worker")
-    assert time.monotonic() - began < 20
     assert len(pids) == 1, "it was not started again"
 
 

@@ -54,7 +54,7 @@ def test_a_leader_stopped_while_it_holds_the_fence_lock_is_taken_over_from(world
     assert world.last_txid() == 1
 
     wait_until(lambda: world.last_txid() > 1, "the successor's first batch")
-    bound_s = SESSION_S + IDLE_IN_TRANSACTION_TIMEOUT_MS / 1_000 + 4
+    bound_s = SESSION_S + IDLE_IN_TRANSACTION_TIMEOUT_MS / 1_000 + 20  # of a slow machine
     assert time.monotonic() - stopped_at <= bound_s, standby.output()
     assert standby.wait() == 0, standby.output()
     before = everything(world)

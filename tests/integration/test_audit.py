@@ -257,13 +257,18 @@ def test_the_text_says_what_was_compared_with_what(orders: Audited) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_batches_without_recount_take_seconds(audited: Audited) -> None:
-    """Promise: below five seconds with 10,000 batches; processor time of this process, since other tests run beside it."""
+def test_ten_thousand_batches_without_recount_cost_no_more_each_than_a_thousand(audited: Audited) -> None:
+    """It took some 3 s here. Held is what no slow machine changes: the work grows with the batches and no faster, in processor time of this process."""
     fill(audited.dsn, orders_topology(audited.folder), batches=10_000, keys=10)
 
-    began = time.process_time()
-    code, report = audited.audit("--no-recount")
-    took_s = time.process_time() - began
+    def audit(*batches: str) -> tuple[int, float]:
+        began = time.process_time()
+        code, report = audited.audit(*batches, "--no-recount")
+        took_s = time.process_time() - began
+        assert (code, report["findings"]) == (0, [])
+        return len(report["batches"]), took_s
 
-    assert (code, len(report["batches"]), report["findings"]) == (0, 10_000, [])
-    assert took_s < 5
+    (few, few_s), (many, many_s) = audit("1..1000"), audit()
+
+    assert (few, many) == (1_000, 10_000)
+    assert many_s < 3 * 10 * few_s

@@ -506,7 +506,7 @@ def _again(world: World) -> Any:
 
 def _eventually(condition: Callable[[], bool]) -> None:
     """A server process needs a moment to go."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

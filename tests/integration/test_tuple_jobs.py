@@ -323,7 +323,7 @@ def test_a_tuple_that_is_never_acked_or_failed_fails_the_attempt_and_names_its_r
     assert sorted(rows_of(done)["kept"]) == [("a", 1), ("b", 1), ("e", 2)]
 
 
-def _until(condition: Callable[[], bool], seconds: float = 30) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

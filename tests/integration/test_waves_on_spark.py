@@ -604,7 +604,7 @@ def test_a_spout_whose_dataframe_lacks_a_field_fails_its_batch_by_name(started: 
     assert failed.failure.message == "its DataFrame lacks amount, big, name, price"
 
 
-def _until(condition: Callable[[], bool], seconds: float = 30) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -27,6 +27,8 @@ from txtopo.ports import CreateNode, SessionState
 from txtopo.testing.coordinator_kit import PATHS, PATIENCE_S, TOPOLOGY, eventually, identity, lead, plan
 
 Opener = Callable[..., ZooKeeperSession]
+SLACK_S = 12.0
+"""So much longer a slow machine may take than the time limit that a test is about; without the limit it would be longer still, or for ever."""
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ def test_call_while_the_server_is_away_ends_within_the_session(own_zookeeper: Lo
     with pytest.raises(ZooKeeperUnavailable):
         session.create("/late", b"")
 
-    assert time.monotonic() - began < 2.0 + 1.0
+    assert time.monotonic() - began < 2.0 + SLACK_S
     own_zookeeper.restart()
     assert opened(own_zookeeper.hosts).get("/late") is None
 
@@ -137,8 +139,8 @@ def test_server_that_hangs_does_not_hang_the_caller(own_zookeeper: LocalZooKeepe
     finally:
         os.kill(server, signal.SIGCONT)
 
-    assert spent_s < 2.0 + 1.0
-    assert closing_s < 2.0 + 1.0
+    assert spent_s < 2.0 + SLACK_S
+    assert closing_s < 2.0 + SLACK_S
 
 
 def test_close_while_the_server_is_away_sends_nothing_later(own_zookeeper: LocalZooKeeper, opened: Opener) -> None:
@@ -155,7 +157,7 @@ def test_close_while_the_server_is_away_sends_nothing_later(own_zookeeper: Local
 
     assert failed.wait(PATIENCE_S)
     waiting.join(PATIENCE_S)
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < SLACK_S
     own_zookeeper.restart()
     assert opened(own_zookeeper.hosts).get("/late") is None
 
@@ -189,7 +191,7 @@ def test_unreachable_server_is_told_fast(session_s: float) -> None:
     with pytest.raises(ZooKeeperUnavailable, match=r"127\.0\.0\.1:1 does not answer"):
         open_session("127.0.0.1:1", session_s=session_s, start_timeout_s=0.5)
 
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 0.5 + SLACK_S
 
 
 def test_silent_server_is_told_fast(silent_port: int) -> None:
@@ -199,7 +201,7 @@ def test_silent_server_is_told_fast(silent_port: int) -> None:
     with pytest.raises(ZooKeeperUnavailable, match=f"{silent_port} does not answer"):
         open_session(f"127.0.0.1:{silent_port}", session_s=3.0, start_timeout_s=0.5)
 
-    assert time.monotonic() - began < 0.5 + 3.0 + 1.0
+    assert time.monotonic() - began < 0.5 + 3.0 + SLACK_S
 
 
 @pytest.mark.parametrize(
