@@ -13,7 +13,7 @@ from txtopo.local.places import service_account
 from txtopo.local.postgres_binaries import find_binaries
 from txtopo.local.zookeeper import zookeeper_version
 
-settings.register_profile("search", deadline=None, max_examples=2_000)
+settings.register_profile("search", derandomize=False, deadline=None, max_examples=2_000)
 settings.load_profile("ci")
 """Hypothesis tries the same examples in every run, and no clock fails a test. `--hypothesis-profile=search` looks for new ones."""
 

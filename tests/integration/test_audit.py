@@ -268,7 +268,8 @@ def test_ten_thousand_batches_without_recount_cost_no_more_each_than_a_thousand(
         assert (code, report["findings"]) == (0, [])
         return len(report["batches"]), took_s
 
+    audit("1..10")  # what is done once is done before
     (few, few_s), (many, many_s) = audit("1..1000"), audit()
 
     assert (few, many) == (1_000, 10_000)
-    assert many_s < 3 * 10 * few_s
+    assert many_s < 2 * 10 * few_s

@@ -239,14 +239,5 @@ def test_one_task_gets_everything_as_it_came(name: str) -> None:
 
     choice = grouping(name, [4], fields=("word",)).choose(whole)
 
-    assert choice.moved(whole) is whole
+    assert choice.order is None
     assert list(choice.shares) == [(0, 0, 2)]
-
-
-def test_columns_behind_the_fields_travel_along() -> None:
-    """Numbers and roots of tuples go where their tuples go."""
-    words = batch(*"abcdefgh")
-    tagged = words.append_column("$number", words.column("n"))
-
-    for _, rows in grouping("fields", range(3), fields=("word",)).route(tagged):
-        assert rows.column("$number").to_pylist() == rows.column("n").to_pylist()

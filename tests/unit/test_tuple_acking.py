@@ -19,7 +19,7 @@ from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, CustomS
 from txtopo.tuples import acking, plain_work
 from txtopo.tuples.acking import FOLD_ROWS, Fold, ack_failure, fold
 from txtopo.tuples.engine import Engine
-from txtopo.tuples.graph import root_place
+from txtopo.tuples.graph import PLACE_BITS, root_place
 from txtopo.tuples.hashing import mix_int
 from txtopo.tuples.message import Kind, Message, TaskReport
 from txtopo.tuples.roots import COLUMN, Roots
@@ -121,6 +121,22 @@ def test_what_is_sent_between_two_tuples_keeps_its_roots(rows: int, monkeypatch:
     assert seen.acks == acking.AckOutcome(roots=7)
     assert len(seen.rows("keep")) == 7 * 2 * 3
     assert sorted(places(failing, roots) for roots in failing.roots) == [[(0, 1)]] * 2 + [[(0, 3)]] * 2 + [[(1, 0)]] * 2
+
+
+def test_a_tracked_bolt_does_not_wait_for_the_end_of_a_message_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What many tuples emit does not pile up: at most so many rows and what one more tuple emits."""
+    monkeypatch.setattr(plain_work, "TRACKED_ROWS", 3)
+    topology = topology_of(Branching(2), tasks=1)
+    graph, run = graph_of(topology), run_spec({"words": 1})
+    engine = Engine(graph)
+    batch = pa.record_batch({"word": [str(at) for at in range(20)]})
+    messages = engine.source(0, run, "words", 0, iter([batch]), Tally(read=20), lambda report: None)
+
+    sent = engine.level([run], iter(sorted(messages, key=lambda m: m[:6])), 1, lambda report: None)
+
+    rows = [message.rows for message in sent if message.kind == Kind.DATA and message.source > 0]
+    assert sum(rows) == 40
+    assert max(rows) <= 4
 
 
 @pytest.mark.parametrize("how", ["anchors twice", "unanchored", "late"])
@@ -451,6 +467,18 @@ def test_ackers_share_the_roots() -> None:
     assert sorted(np.concatenate([found for found, _, _ in told]).tolist()) == roots.tolist()
     assert all((values == found * 3).all() for found, values, _ in told)
     assert sorted(np.concatenate([failed for _, _, failed in told]).tolist()) == [7, 50_001]
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("part", [0, 1, 7])
+def test_ackers_have_equal_shares_also_of_one_small_part(part: int, count: int) -> None:
+    """`topology.acker.executors` is of use to a batch of a few thousand tuples."""
+    gathered = Fold()
+    gathered.add((part << PLACE_BITS) + np.arange(6_000), np.ones(6_000, dtype=np.int64))
+
+    shares = [message.rows for message in acking.to_ackers(gathered, range(1, count + 1), 0, 1)]
+
+    assert max(shares) - min(shares) <= 2**acking.ACKER_BITS
 
 
 def test_roots_that_follow_each_other_are_told_in_little_more_than_their_values() -> None:

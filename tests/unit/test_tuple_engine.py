@@ -21,12 +21,12 @@ from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Tally, Topology
 from txtopo.topology.streams import Stream, Tuple
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, CustomStreamGrouping, RichBolt, TupleBolt
-from txtopo.tuples import wire
+from txtopo.tuples import engine, wire
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.graph import build_graph, root_place
 from txtopo.tuples.message import Kind, TaskReport
 from txtopo.tuples.results import merge
-from txtopo.tuples.verdict import judge
+from txtopo.tuples.verdict import failures_of, judge
 
 
 def built(
@@ -84,6 +84,19 @@ def test_a_bad_tuple_is_named_with_value_place_and_line() -> None:
     assert seen.failure.message == f"{__file__}:{LINE}: ValueError: cannot take bad one; on word='bad one'"
     assert "Traceback" in str(seen.failure.detail)
     assert [root_place(seen.graph, root) for (root,) in seen.roots] == [("words", 0, 7000)]
+
+
+def test_of_too_many_parts_a_bad_tuple_is_named_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More parts than root ids can tell apart: the failure is the bolt's own all the same."""
+    monkeypatch.setattr(engine, "ROOT_PARTS_MAX", 1)
+    rows = {"words": [[("bad first",)], [("bad second",)]]}
+
+    seen = run_tuples(built(Upper(), tasks=1), rows, failures_max=2)
+
+    assert [found.failure.message.rpartition(" on ")[2] for found in failures_of(seen.graph, seen.reports)] == [
+        "word='bad second'", "word='bad first'"
+    ]  # fmt: skip
+    assert [[root_place(seen.graph, root) for root in roots] for roots in seen.roots] == [[], [("words", 0, 0)]]
 
 
 def test_behind_another_bolt_the_place_is_known_in_a_traced_run() -> None:

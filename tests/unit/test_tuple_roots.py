@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest.mock import patch
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txtopo.tuples import roots as roots_module
 from txtopo.tuples.roots import COLUMN, Roots, packed, unpacked
 from txtopo.tuples.wire import pack, unpack
+
+
+@pytest.fixture(autouse=True, params=[0, 1_000], ids=["packed", "plain"])
+def packing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways in which few rows may travel."""
+    with patch.object(roots_module, "PACKED_ROWS_MIN", request.param):
+        yield
+
 
 by_row = st.lists(st.lists(st.integers(0, 5) | st.integers(0, 2**60), max_size=3), max_size=30)
 
 
 def told(roots: Roots) -> list[list[int]]:
     """By row."""
-    assert len(roots) == len(roots.rows)
+    assert [list(roots.of_row(at)) for at in range(len(roots))] == roots.rows
     return roots.rows
 
 
@@ -27,7 +39,6 @@ def test_runs_keep_what_each_row_has(rows: list[list[int]]) -> None:
     column = roots.column
 
     assert told(roots) == rows
-    assert [list(roots.of_row(at)) for at in range(len(rows))] == rows
     assert len(column) == len(rows)
     assert told(Roots.of_column(column)) == rows
 
@@ -91,11 +102,13 @@ def test_neighbours_in_the_source_cost_a_message_next_to_nothing(each: int) -> N
     assert len(Roots.of_column(received.column(0))) == 10_000 * each
 
 
-def test_a_message_that_lost_rows_has_the_roots_of_those_that_are_left() -> None:
+@pytest.mark.parametrize("lists", [[[1], [1], [2], [3]], [[1], [2, 5], [3], [4]], [[1], [], [3], [4]]])
+def test_a_message_that_lost_rows_at_its_end_has_the_roots_of_those_that_are_left(lists: list[list[int]]) -> None:
     """Its count is wrong, and that is told; nothing else may break over it."""
-    body = pa.RecordBatch.from_arrays([Roots.of_rows([[1], [1], [2], [3]]).column], names=[COLUMN])
+    body = pa.RecordBatch.from_arrays([Roots.of_rows(lists).column], names=[COLUMN])
 
-    assert told(Roots.of_column(body.slice(1, 2).column(0))) == [[1], [2]]
     received = unpack(pack(body.slice(0, 3)))
+
     assert received is not None
-    assert told(Roots.of_column(received.column(0))) == [[1], [1], [2]]
+    assert told(Roots.of_column(received.column(0))) == lists[:3]
+    assert told(Roots.of_column(body.slice(1, 2).column(0))) == lists[1:3]

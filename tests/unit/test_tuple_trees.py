@@ -40,6 +40,19 @@ class Copies(BasicBolt):
             collector.emit([tup[0] + more, tup[1]])
 
 
+class Breaking(BasicBolt):
+    """Emits once, then raises over some, and goes on with the next."""
+
+    outputs = [FIELDS]
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+        if tup[0] % FAILS == 1:
+            failed.update(tup[1].split())
+            raise ValueError(tup[0])
+        collector.emit([tup[0] + 1, tup[1]])
+
+
 class ArrowCopies(ArrowBolt):
     """The same, of many at once and from behind."""
 
@@ -137,7 +150,7 @@ def numbers(seen: Ran, roots: Sequence[int], parts: Sequence[int]) -> set[str]:
 
 bolts = st.lists(
     st.tuples(
-        st.sampled_from([Copies, ArrowCopies, Careless]),
+        st.sampled_from([Copies, Breaking, ArrowCopies, Careless]),
         st.sampled_from(["shuffle", "fields", "partial_key", "all", "global", "local_or_shuffle", "custom"]),
         st.integers(1, 3),
     ),
@@ -162,7 +175,11 @@ def test_the_ackers_know_exactly_what_the_bolts_did(
 
     with patch.object(plain_work, "TRACKED_ROWS", tracked_rows), patch.object(acking, "ACKER_BITS", bits):
         seen = run_tuples(
-            topology_of([*bolts, (Careless, "shuffle", 2)]), {"numbers": rows}, ackers=ackers, batch_rows=batch_rows
+            topology_of([*bolts, (Careless, "shuffle", 2)]),
+            {"numbers": rows},
+            ackers=ackers,
+            batch_rows=batch_rows,
+            failures_max=10_000,
         )
 
     outcome = said_by_ackers(seen)

@@ -62,7 +62,7 @@ class Origin:
         }
         self.positions = _Positions(places)
         self.ids = ids
-        """Edge ids by row; None unless every tuple is tracked."""
+        """Ids by row; None where there are no ackers."""
         self.roots = roots
         """Ids of the spout tuples behind each row; None unless every tuple is tracked."""
 

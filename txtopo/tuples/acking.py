@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from txtopo.core.values import Failure
 from txtopo.tuples import hashing
-from txtopo.tuples.graph import ACKER, TaskGraph, root_place
+from txtopo.tuples.graph import ACKER, PLACE_BITS, TaskGraph, root_place
 from txtopo.tuples.message import Kind, Message, TupleFailure
-from txtopo.tuples.roots import Ints, Roots, numbers_of, one_list, packed, unpacked
+from txtopo.tuples.roots import Ints, Roots, packed, unpacked
 
 NAMED_MAX = 100
 """So many failed and so many incomplete roots are named by each acker task; the rest is only counted."""
@@ -30,8 +30,8 @@ FOLD_ROWS = 200_000
 """Records are folded when there are more than this."""
 ACK_EDGE = -1
 """`Message.edge` of ACK messages and of an acker's results."""
-ACKER_BITS = 12
-"""Roots whose numbers differ in the last so many bits alone have the same acker task: neighbours stay together, which makes them cheap to tell."""
+ACKER_BITS = 8
+"""Roots whose numbers differ in the last so many bits alone have the same acker task, the next such block the next one: neighbours are cheap to tell together."""
 _TOLD = pa.schema(
     [
         ("first", pa.list_(pa.int64())), ("count", pa.list_(pa.int32())), ("value", pa.list_(pa.int64())), ("failed", pa.list_(pa.int64())),
@@ -81,8 +81,7 @@ class Fold:
     def add_tuples(self, base: int, first: int, roots: Roots) -> None:
         """XOR the ids of tuples number `first`, `first` + 1, … on a way into the records of all their roots."""
         values = _between(base, np.concatenate(([0], roots.ends)).astype(np.uint64) + np.uint64(first))
-        lengths = np.diff(roots.lists.offsets.to_numpy())
-        self.add(numbers_of(roots.lists), values if np.all(lengths == 1) else np.repeat(values, lengths))
+        self.add(roots.flat, values if roots.lengths is None else np.repeat(values, roots.lengths))
 
     def fail(self, roots: Ints) -> None:
         """These roots failed."""
@@ -128,7 +127,9 @@ def _runs_folded(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
 def to_ackers(folded: Fold, ackers: Sequence[int], run: int, source: int) -> list[Message]:
     """What a task tells the ackers at its end: one message to each, by root, also where there is nothing to tell."""
     roots, values, failed = folded.folded()
-    chosen = hashing.targets(hashing.mix((roots >> ACKER_BITS).astype(np.uint64)), len(ackers))
+    # A part begins with any of the ackers, so that small parts do not all have the first.
+    starts = hashing.mix((roots >> PLACE_BITS).astype(np.uint64)) >> np.uint64(32)
+    chosen = hashing.targets(starts + (roots >> ACKER_BITS).astype(np.uint64), len(ackers))
     messages = []
     for position, target in enumerate(ackers):
         mine = chosen == position
@@ -140,13 +141,21 @@ def to_ackers(folded: Fold, ackers: Sequence[int], run: int, source: int) -> lis
 def _told(roots: Ints, values: Ints, failed: Ints) -> pa.RecordBatch:
     parts = (*packed(roots), values, failed)
     return pa.RecordBatch.from_arrays(
-        [one_list(part, field.type) for part, field in zip(parts, _TOLD, strict=True)], schema=_TOLD
+        [_in_one_row(part, field.type) for part, field in zip(parts, _TOLD, strict=True)], schema=_TOLD
+    )
+
+
+def _in_one_row(numbers: Ints, kind: pa.ListType) -> pa.ListArray:
+    return pa.ListArray.from_arrays(
+        pa.array([0, len(numbers)], pa.int32()), pa.array(numbers, type=kind.value_type), type=kind
     )
 
 
 def told(body: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
     """What a message to an acker says: roots ascending, the value of each, and those that failed."""
-    first, count, values, failed = map(numbers_of, body.columns)
+    first, count, values, failed = (
+        column.flatten().to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in body.columns
+    )
     return unpacked(first, count), values, failed
 
 
@@ -174,8 +183,8 @@ def outcome_messages(folded: Fold, run: int, source: int, target: int, arrived: 
     # Storm acks a root whose value is 0 even if it failed before; a batch has no "before", and a failure must not get lost.
     incomplete = (values != 0) & ~failed
     named = np.concatenate([roots[failed][:NAMED_MAX], roots[incomplete][:NAMED_MAX]])
-    marks = np.arange(len(named)) < min(int(failed.sum()), NAMED_MAX)
-    body = pa.RecordBatch.from_arrays([pa.array(named), pa.array(marks)], schema=_NAMED)
+    is_failed = np.arange(len(named)) < min(int(failed.sum()), NAMED_MAX)
+    body = pa.RecordBatch.from_arrays([pa.array(named), pa.array(is_failed)], schema=_NAMED)
     totals = pa.RecordBatch.from_pylist(
         [{"roots": len(roots), "failed": int(failed.sum()), "incomplete": int(incomplete.sum())}], schema=_TOTALS
     )

@@ -16,7 +16,7 @@ FLUSH_ROWS = 8192
 """A stream's rows are sent when there are so many."""
 
 TRACKED_ROWS = 32_768
-"""Where tuples are tracked rows are sent between two tuples, when there are so many: fewer and larger messages, and room for what one tuple may emit."""
+"""A tracked BasicBolt or BatchBolt sends its rows between two tuples, when there are so many on all streams: few messages, and room for what one tuple may emit."""
 
 FULL_ROWS = 65_536
 """So many rows are sent even before the tuple that emits them is done, where tuples are not tracked."""

@@ -139,7 +139,7 @@ class ArrowCollector:
         self.rows = 0
         """Of the input batch at hand."""
         self.roots: Roots | None = None
-        """Those of its rows; None in `finish_batch` and where tuples are not tracked."""
+        """Those of its rows; None in `finish_batch`, and where they are not known."""
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: Any = None) -> None:
         """Emit a record batch; `anchors` holds the number of the input row of each row."""
@@ -175,7 +175,7 @@ def anchored_roots(buffer: Buffer) -> Roots:
 def executed_roots(ends: Sequence[int], roots: Roots) -> Roots:
     """The roots of rows emitted by the input tuples whose roots are given; `ends` are the numbers of rows after each of them."""
     after: Ints = np.array(ends, dtype=np.int64)
-    return roots.slice(0, len(ends)).repeated(after - np.append(0, after[:-1]))
+    return roots.repeated(after - np.append(0, after[:-1]))
 
 
 def _union(anchors: Sequence[Tuple]) -> Sequence[int]:
@@ -191,5 +191,5 @@ def roots_of(tup: Tuple) -> Sequence[int]:
 
 
 def id_of(tup: Tuple) -> int:
-    """A tracked tuple's own id."""
+    """A tuple's own id, where there are ackers."""
     return int(tup._origin.ids[tup._row])

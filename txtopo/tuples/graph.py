@@ -19,7 +19,8 @@ _PART_BITS = 32
 _ROOT_PART_BITS = 14
 ROOT_PARTS_MAX = 1 << _ROOT_PART_BITS
 """More parts of a batch than this have no root ids."""
-_NUMBER_BITS = 40
+PLACE_BITS = 40
+"""Bits of a root id that hold its number in its part; those above are the same for the whole part."""
 
 NodeKind = Literal["spout", "frame", "bolt", "committer", "receiver", "acker"]
 
@@ -123,12 +124,12 @@ def root_id(node: Node, part: int, number: int) -> int:
         raise BatchDataError(
             f"a batch has more than {ROOT_PARTS_MAX} parts: put less into a batch", component=node.name
         )
-    return (node.ordinal << _ROOT_PART_BITS | part) << _NUMBER_BITS | number
+    return (node.ordinal << _ROOT_PART_BITS | part) << PLACE_BITS | number
 
 
 def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
     """(spout, part, number) of a root id."""
-    head, number = divmod(root, 1 << _NUMBER_BITS)
+    head, number = divmod(root, 1 << PLACE_BITS)
     ordinal, part = divmod(head, 1 << _ROOT_PART_BITS)
     return next(node.name for node in graph.nodes.values() if node.ordinal == ordinal), part, number
 

@@ -31,9 +31,12 @@ class Choice(NamedTuple):
     shares: Sequence[tuple[int, int, int]]
     """(position among the targets, first, rows) of the rows in that order. Targets without rows are left out; positions ascend."""
 
-    def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in that order."""
-        return batch if self.order is None else batch.take(pa.array(self.order))
+    def rows_of(self, batch: pa.RecordBatch, share: tuple[int, int, int]) -> pa.RecordBatch:
+        """The rows of one share. Each by itself: copies for many targets need not fit into one column together."""
+        _, first, rows = share
+        return (
+            batch.slice(first, rows) if self.order is None else batch.take(pa.array(self.order[first : first + rows]))
+        )
 
 
 class RowFailed(Exception):
@@ -57,13 +60,12 @@ class Grouping(ABC):
 
     @abstractmethod
     def choose(self, batch: pa.RecordBatch) -> Choice:
-        """Share out a batch, which has the edge's fields in front of other columns. Rows of one target keep their order."""
+        """Share out a batch of the edge's fields. Rows of one target keep their order."""
 
     def route(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """The same, with the rows themselves by position among the targets."""
         choice = self.choose(batch)
-        moved = choice.moved(batch)
-        return [(position, moved.slice(first, rows)) for position, first, rows in choice.shares]
+        return [(share[0], choice.rows_of(batch, share)) for share in choice.shares]
 
 
 class Whole(Grouping):

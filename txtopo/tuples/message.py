@@ -21,7 +21,7 @@ class Kind(IntEnum):
     """What a message is."""
 
     DATA = 0
-    """Tuples of one stream: `rows` of them in `body`. With acking by tuple the last column is `$roots` (see roots.Roots)."""
+    """Tuples of one stream: `rows` of them in `body`. The last column is `$roots` (see roots.Roots) where tuples are tracked, and straight from a source."""
     REPORT = 1
     """The coordination row of CoordinatedBolt: `rows` tuples were sent from `source` to `target` over `edge`, 0 included. One for each edge and pair of tasks."""
     ACK = 2

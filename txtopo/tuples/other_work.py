@@ -33,7 +33,8 @@ class RichWork(BoltWork):
     def take(self, arrived: Arrived) -> None:
         origin = arrived.origin
         if self.setting.tracked and arrived.roots is not None:
-            origin.ids, origin.roots = arrived.ids.tolist(), arrived.roots.rows
+            origin.roots = arrived.roots.rows
+            origin.ids = arrived.ids.tolist() if self.setting.fold is not None else None
         execute = self.bolt.execute
         rows = self.rows(arrived)
         while not self.stopped:

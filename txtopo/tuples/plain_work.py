@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from txtopo.core.fields import parse_fields
+from txtopo.errors import broken
 from txtopo.topology.streams import Origin, Tuple
 from txtopo.topology.tuple_bolts import BasicBolt
 from txtopo.tuples.buffering import TRACKED_ROWS, Buffer
@@ -42,16 +43,17 @@ class PlainWork(BoltWork):
 
     def take(self, arrived: Arrived) -> None:
         rows = self.rows(arrived)
-        if not self.setting.tracked or arrived.roots is None:
+        if not self.setting.tracked:
             self._through(rows, arrived, self._execute_plain)
             self.guard(self.buffers.flush_full)
             return
+        roots = arrived.roots if arrived.roots is not None else broken("tracked tuples came without their roots")
         failed: list[int] = []
         done, more = 0, True
         while more and not self.stopped:
             more, failures = self._through(rows, arrived, self._execute_tracked)
             failed += failures
-            done = self._flush_tracked(arrived.roots, done)
+            done = self._flush_tracked(roots, done)
         arrived.ack(self.setting)
         if self.setting.fold is not None:
             for row in failed:
@@ -112,7 +114,7 @@ class PlainWork(BoltWork):
         """The same, and after each tuple, also one that raises, it is noted how much had been emitted. True: that must be sent first."""
         execute, new, row, basic = self.bolt.execute, object.__new__, -1, self._basic
         first, others = self._first, self._others
-        emitted, mark, collector = first.first, first.anchors.append, self.collector
+        emitted, note, collector = first.first, first.anchors.append, self.collector
         try:
             for row, values in rows:
                 tup = new(Tuple)
@@ -126,7 +128,7 @@ class PlainWork(BoltWork):
                     if execute(tup) is not None:
                         self._returned()
                 count = len(emitted)
-                mark(count)
+                note(count)
                 for other in others:
                     other.anchors.append(len(other.first))
                     count += len(other.first)

@@ -1,9 +1,10 @@
-"""Which spout tuples each tuple of a batch belongs to: by runs of neighbours, since what comes of one spout tuple mostly stands together."""
+"""Which spout tuples each tuple of a batch belongs to: by runs of neighbours that belong to the same ones, such as the words of a line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -13,69 +14,64 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 
 COLUMN = "$roots"
-"""Name of the column behind the fields of a message's tuples."""
-_LISTS = pa.struct(
-    [
-        ("ends", pa.list_(pa.int32())), ("lengths", pa.list_(pa.int32())), ("first", pa.list_(pa.int64())), ("count", pa.list_(pa.int32())),
-    ]
-)  # fmt: skip
-"""The roots of a whole message in one value: where its runs end, how many roots each has, and these as stretches without gaps. `ends` is empty where each row
-is a run, `lengths` where each run has one root."""
+"""Name of the column behind the fields of a message's tuples, where their roots are known."""
+PACKED_ROWS_MIN = 1000
+"""Fewer rows with a root each travel as plain numbers: packing them costs more time than it saves bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Roots:
     """The ids of the spout tuples (graph.root_id) behind each row: one list for each run of rows that belong to the same ones."""
 
     ends: Ints
     """How many rows there are up to the end of each run: ascending, the last one is the number of rows."""
-    lists: pa.ListArray
-    """The roots of each run; empty where its rows belong to no tree."""
+    flat: Ints
+    """The roots of all runs, run after run."""
+    lengths: Ints | None = None
+    """How many each run has, 0 where its rows belong to no tree; None: each has one."""
 
     @classmethod
     def single(cls, roots: Ints) -> Roots:
         """Each row has one root of its own."""
-        return cls(np.arange(1, len(roots) + 1), _lists(np.ones(len(roots), dtype=np.int64), roots))
+        return cls(np.arange(1, len(roots) + 1), roots)
 
     @classmethod
     def none(cls, rows: int) -> Roots:
         """So many rows that belong to no tree."""
-        return cls.of_rows([[]]).repeated(np.array([rows]))
+        ends = np.array([rows] if rows else [], dtype=np.int64)
+        return cls(ends, np.empty(0, dtype=np.int64), np.zeros(len(ends), dtype=np.int64))
 
     @classmethod
     def of_rows(cls, lists: Iterable[Sequence[int]]) -> Roots:
         """The roots of each row."""
-        runs = [(list(found), sum(1 for _ in same)) for found, same in groupby(lists)]
-        ends = np.cumsum([rows for _, rows in runs], dtype=np.int64)
-        return cls(ends, pa.array([found for found, _ in runs], type=pa.list_(pa.int64())))
+        runs = [(found, sum(1 for _ in same)) for found, same in groupby(lists)]
+        return cls(
+            np.cumsum([rows for _, rows in runs], dtype=np.int64),
+            np.array([root for found, _ in runs for root in found], dtype=np.int64),
+            np.array([len(found) for found, _ in runs], dtype=np.int64),
+        )
 
     @classmethod
-    def of_column(cls, column: pa.RunEndEncodedArray) -> Roots:
-        """Those of a message."""
+    def of_column(cls, column: pa.Array) -> Roots:
+        """Those of a message. One that lost rows at its end on its way has more roots than rows; its count tells that."""
+        if pa.types.is_int64(column.type):
+            return cls.single(column.to_numpy())
         if not len(column):
             return cls.none(0)
-        total = column.run_ends[-1].as_py()
-        ends, lengths, first, count = (numbers_of(column.values.field(at)) for at in range(len(_LISTS)))
-        flat = unpacked(first, count)
-        ends = ends if len(ends) else np.arange(1, total + 1)
-        lengths = lengths if len(lengths) else np.ones(len(ends), dtype=np.int64)
-        # A message that lost rows on its way has more roots than rows; its count tells that.
-        return cls(ends, _lists(lengths, flat)).slice(column.offset, len(column))
+        flat, lengths, ends = _unpacked(column.values[0].as_py())
+        runs = len(flat) if lengths is None else len(lengths)
+        known = cls(np.arange(1, runs + 1) if ends is None else ends, flat, lengths)
+        return known.slice(column.offset, len(column))
 
-    @property
-    def column(self) -> pa.RunEndEncodedArray:
-        """As a column of a message: one value for all rows, small where they belong to neighbours in the source."""
-        lengths = np.diff(self.lists.offsets.to_numpy())
-        parts = (
-            self.ends if len(self.ends) < len(self) else self.ends[:0],
-            lengths if np.any(lengths != 1) else lengths[:0],
-            *packed(numbers_of(self.lists)),
-        )
-        value = pa.StructArray.from_arrays(
-            [one_list(part, field.type) for part, field in zip(parts, _LISTS, strict=True)], fields=list(_LISTS)
-        )
+    @cached_property
+    def column(self) -> pa.Array:
+        """As a column of a message: plain numbers, or one value for all rows, small where they belong to neighbours in the source."""
+        if self.lengths is None and len(self.ends) == len(self) < PACKED_ROWS_MIN:
+            return pa.array(self.flat)
+        ends = self.ends if len(self.ends) < len(self) else None
+        value = pa.array([_packed(self.flat, self.lengths, ends)], pa.binary())
         rows = [len(self)] if len(self) else []
-        return pa.RunEndEncodedArray.from_arrays(pa.array(rows, pa.int32()), value.slice(0, len(rows)))
+        return pa.RunEndEncodedArray.from_arrays(pa.array(rows, pa.int32()), value[: len(rows)])
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -85,30 +81,36 @@ class Roots:
     def rows(self) -> list[list[int]]:
         """The roots of each row; rows of one run share a list."""
         counts = np.diff(self.ends, prepend=0).tolist()
-        return [found for found, count in zip(self.lists.to_pylist(), counts, strict=True) for _ in range(count)]
+        stops = self._stops
+        runs = [self.flat[stops[at] : stops[at + 1]].tolist() for at in range(len(counts))]
+        return [found for found, count in zip(runs, counts, strict=True) for _ in range(count)]
 
     def of_row(self, row: int) -> tuple[int, ...]:
         """The roots of one row."""
-        return tuple(self.lists[int(np.searchsorted(self.ends, row, side="right"))].as_py())
+        run = int(np.searchsorted(self.ends, row, side="right"))
+        return tuple(self.flat[self._stops[run] : self._stops[run + 1]].tolist())
 
     def slice(self, first: int, rows: int) -> Roots:
         """Those of the rows [`first`, `first` + `rows`)."""
         if first == 0 and rows == len(self):
             return self
         if not rows:
-            return Roots(self.ends[:0], self.lists.slice(0, 0))
+            return Roots.none(0)
         low = int(np.searchsorted(self.ends, first, side="right"))
         high = int(np.searchsorted(self.ends, first + rows, side="left")) + 1
-        return Roots(np.minimum(self.ends[low:high], first + rows) - first, self.lists.slice(low, high - low))
+        ends = np.minimum(self.ends[low:high], first + rows) - first
+        if self.lengths is None:
+            return Roots(ends, self.flat[low:high])
+        return Roots(ends, self.flat[self._stops[low] : self._stops[high]], self.lengths[low:high])
 
     def take(self, rows: npt.NDArray[np.int64]) -> Roots:
         """Those of the rows with these numbers, in this order."""
         if not len(rows):
-            return self.slice(0, 0)
-        # Mostly each row is a run: then its number is that of its run.
+            return Roots.none(0)
+        # Where each row is a run its number is that of its run.
         runs = rows if len(self.ends) == len(self) else np.searchsorted(self.ends, rows, side="right")
         lasts = np.flatnonzero(np.append(runs[1:] != runs[:-1], True))
-        return Roots(lasts + 1, self.lists.take(pa.array(runs[lasts])))
+        return self._of_runs(lasts + 1, runs[lasts])
 
     def repeated(self, counts: Ints) -> Roots:
         """Those of as many rows in place of each row as `counts` says."""
@@ -117,7 +119,19 @@ class Roots:
         # A run's rows are repeated as often as all of them together.
         ends = np.cumsum(counts)[self.ends - 1]
         kept = np.diff(ends, prepend=0) > 0
-        return Roots(ends, self.lists) if kept.all() else Roots(ends[kept], self.lists.filter(pa.array(kept)))
+        return Roots(ends, self.flat, self.lengths) if kept.all() else self._of_runs(ends[kept], np.flatnonzero(kept))
+
+    @property
+    def _stops(self) -> Ints:
+        """Where the roots of each run begin in `flat`, and where the last one's end."""
+        return np.arange(len(self.ends) + 1) if self.lengths is None else np.append(0, np.cumsum(self.lengths))
+
+    def _of_runs(self, ends: Ints, runs: Ints) -> Roots:
+        """The roots of these runs, which now end there."""
+        if self.lengths is None:
+            return Roots(ends, self.flat[runs])
+        lengths = self.lengths[runs]
+        return Roots(ends, self.flat[unpacked(self._stops[runs], lengths)], lengths)
 
 
 def packed(numbers: Ints) -> tuple[Ints, Ints]:
@@ -136,18 +150,23 @@ def unpacked(first: Ints, count: Ints) -> Ints:
     return np.repeat(first - before, count) + np.arange(int(count.sum()))
 
 
-def one_list(numbers: Ints, kind: pa.ListType) -> pa.ListArray:
-    """A column of one row that holds all these numbers."""
-    return pa.ListArray.from_arrays(
-        pa.array([0, len(numbers)], pa.int32()), pa.array(numbers, type=kind.value_type), type=kind
-    )
+def _packed(flat: Ints, lengths: Ints | None, ends: Ints | None) -> bytes:
+    """Everything as bytes: sizes, then the stretches of `flat` (8 bytes, 4 bytes), `lengths` and `ends` (4 bytes). Left out is what says "one each"."""
+    first, count = packed(flat)
+    small = [count, lengths, ends]
+    sizes = np.array([len(first), *(-1 if part is None else len(part) for part in small)], dtype="<i8")
+    rest = [part.astype("<i4").tobytes() for part in small if part is not None]
+    return b"".join([sizes.tobytes(), first.astype("<i8").tobytes(), *rest])
 
 
-def numbers_of(lists: pa.ListArray) -> Ints:
-    """All numbers of all rows."""
-    numbers: Ints = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return numbers
-
-
-def _lists(lengths: Ints, flat: Ints) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)), type=pa.int32()), pa.array(flat))
+def _unpacked(data: bytes) -> tuple[Ints, Ints | None, Ints | None]:
+    """(flat, lengths, ends)"""
+    sizes = np.frombuffer(data, "<i8", 4).tolist()
+    at = 8 * (4 + sizes[0])
+    first = np.frombuffer(data, "<i8", sizes[0], 32)
+    small: list[Ints | None] = []
+    for size in sizes[1:]:
+        small.append(None if size < 0 else np.frombuffer(data, "<i4", size, at).astype(np.int64))
+        at += 4 * max(size, 0)
+    count, lengths, ends = small
+    return unpacked(first, count if count is not None else first[:0]), lengths, ends

@@ -19,14 +19,13 @@ REPORT_OK, REPORT_FAILED = 0, 1
 class _Way:
     """One edge, seen from one source task."""
 
-    __slots__ = ("bases", "edge", "grouping", "sent", "seqs", "targets", "width")
+    __slots__ = ("bases", "edge", "grouping", "sent", "seqs", "targets")
 
     def __init__(self, edge: Edge, targets: Sequence[int], source: int, grouping: Grouping | None) -> None:
         self.edge = edge
         self.targets = targets
         self.grouping = grouping
         """None: the emitter names the task."""
-        self.width = len(edge.fields.items)
         self.sent = [0] * len(targets)
         self.seqs = [0] * len(targets)
         self.bases = [acking.way_base(source, edge.number, target) for target in targets]
@@ -42,8 +41,7 @@ class Router:
         self._run = run_index
         self._source = source
         self._fold = fold
-        self._node = node
-        self._index = index = graph.task_of(source)[1]
+        index = graph.task_of(source)[1]
         tasks = len(node.tasks) or run.sources[node.name]
         self._ways: dict[str, list[_Way]] = {}
         for edge in node.outputs:
@@ -84,11 +82,11 @@ class Router:
                 choice = named_tasks(named, way.targets)
             else:
                 continue
-            moved = choice.moved(batch)
-            moved_roots = roots.take(choice.order) if roots is not None and choice.order is not None else roots
-            for position, first, rows in choice.shares:
-                share = moved_roots.slice(first, rows) if moved_roots is not None else None
-                self._put(way, position, moved.slice(first, rows), share)
+            moved = roots.take(choice.order) if roots is not None and choice.order is not None else roots
+            for share in choice.shares:
+                position, first, rows = share
+                mine = moved.slice(first, rows) if moved is not None else None
+                self._put(way, position, choice.rows_of(batch, share), mine)
 
     def drain(self) -> list[Message]:
         """Messages made since the last call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ class Setting:
 
     @property
     def tracked(self) -> bool:
-        """Do tuples carry ids and roots?"""
+        """Do tuples carry their roots through every bolt?"""
         return self.run.traced or self.graph.ackers is not None
 
     @property
@@ -105,8 +106,6 @@ class Setting:
 class Arrived:
     """A DATA message, taken apart."""
 
-    __slots__ = ("_base", "_first", "batch", "edge", "origin", "roots")
-
     def __init__(self, setting: Setting, edge: Edge, message: Message, body: pa.RecordBatch, first: int) -> None:
         """`first` is the number of its first tuple among those on the way from one task to the other."""
         width = len(edge.fields.items)
@@ -116,13 +115,16 @@ class Arrived:
             body if len(names) == width else pa.RecordBatch.from_arrays(body.columns[:width], names=names[:width])
         )
         """The fields alone."""
-        known = names[width:] == [COLUMN]
-        self.roots: Roots | None = Roots.of_column(body.column(width)) if known else None
-        """None where tuples are not tracked and do not come straight from a source."""
+        self._column: pa.Array | None = body.column(width) if names[width:] == [COLUMN] else None
         # The sender made the ids of the way and the place on it, which both ends know: so they need not travel.
         self._base = acking.way_base(message.source, edge.number, message.target) if setting.fold is not None else 0
         self._first = first
         self.origin = Origin(edge.source, edge.stream, message.source, edge.fields)
+
+    @cached_property
+    def roots(self) -> Roots | None:
+        """Of each tuple; None where they are not tracked and do not come straight from a source. Without tracking only a failure asks for it."""
+        return Roots.of_column(self._column) if self._column is not None else None
 
     def ack(self, setting: Setting) -> None:
         """All these tuples are done."""
