@@ -139,7 +139,7 @@ class ArrowCollector:
         self.rows = 0
         """Of the input batch at hand."""
         self.roots: Roots | None = None
-        """Those of its rows; None in `finish_batch`, and where they are not known."""
+        """Those of its rows; None in `finish_batch`, and where tuples are not tracked."""
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: Any = None) -> None:
         """Emit a record batch; `anchors` holds the number of the input row of each row."""

@@ -109,7 +109,9 @@ class ArrowWork(BoltWork):
     def _execute(self, arrived: Arrived, first: int, rows: int) -> None:
         collector = self.collector
         collector.rows = rows
-        collector.roots = arrived.roots.slice(first, rows) if arrived.roots is not None else None
+        # Tuples straight from a source have roots that nobody reads without tracking: they stay packed.
+        roots = arrived.roots if self.setting.tracked else None
+        collector.roots = roots.slice(first, rows) if roots is not None else None
         try:
             self.bolt.execute(arrived.batch.slice(first, rows), collector)
         except CAUGHT as error:
