@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from psycopg2 import sql
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError
 
+from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import execute_as_superuser
 from txtopo import faults
 from txtopo.committers import applying, session
@@ -164,7 +164,7 @@ class TestLockModes:
                 applied(world, session, 1)
                 session.finish(TOTALS)
                 claiming.start()
-                _eventually(lambda: world.query(WAITING) != [])
+                wait_until(lambda: world.query(WAITING) != [], "the waiting for the lock")
                 session.commit()
             claiming.join(10)
         finally:
@@ -495,18 +495,12 @@ class TestEnd:
             pid = int(statement(session, "select pg_backend_pid()").scalar_one())
             world.ledger.close()
 
-        _eventually(lambda: world.query("select pid from pg_stat_activity where pid = %s", pid) == [])
+        wait_until(
+            lambda: world.query("select pid from pg_stat_activity where pid = %s", pid) == [], "the end of the session"
+        )
 
 
 def _again(world: World) -> Any:
     """The plan of batch 1 once more, as it was mirrored."""
     world.driver.digests.pop(1)
     return cast(Any, world.driver.plan(1))
-
-
-def _eventually(condition: Callable[[], bool]) -> None:
-    """A server process needs a moment to go."""
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -14,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
@@ -371,7 +371,7 @@ def test_cancelling_ends_one_attempt_soon_and_leaves_the_others_alone(
     executor = started(list_topology())
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(executor.process, [assignment(1, [f"wait {tmp_path}", row("a")])])
-        _until(lambda: any(tmp_path.glob("pid-*")))
+        wait_until(lambda: any(tmp_path.glob("pid-*")), "the start of the task")
         other = pool.submit(executor.process, [assignment(2, [row("b")])])
 
         executor.cancel(TransactionAttempt(1, 0))
@@ -391,7 +391,7 @@ def test_progress_grows_when_a_part_is_done(started: Callable[..., SparkExecutor
         running = pool.submit(executor.process, [assignment(1, [row("a")], [f"wait {tmp_path}", row("a")])])
         running.add_done_callback(lambda _: done.set())
 
-        _until(lambda: executor.progress(attempt) > 0)
+        wait_until(lambda: executor.progress(attempt) > 0, "progress")
         (tmp_path / "go").touch()
 
         assert len(rows_of(running.result(30))) == 1
@@ -427,13 +427,6 @@ def test_results_beyond_the_limit_halt_with_their_size(
     found = failure(executor.process([assignment(1, [row(f"n{at}") for at in range(100)])]))
 
     assert found.kind == "data" and found.message.startswith("results exceed ")
-
-
-def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("partitions", [2, 17])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import assignment, executors_on
 from tests.kit.tuple_runs import run_tuples
 from tests.kit.tuple_topologies import diamond, framed, mixed, tracked
@@ -227,7 +227,7 @@ def test_cancelling_ends_an_attempt_soon_and_progress_grows_when_a_task_is_done(
     attempt = TransactionAttempt(1, 0)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(plain.process, [assignment(1, [[f"wait:{tmp_path}", 1]], [["a", 1]])])
-        _until(lambda: any(tmp_path.glob("pid-*")))
+        wait_until(lambda: any(tmp_path.glob("pid-*")), "the start of the task")
         assert plain.progress(attempt) > 0, "the source tasks are done"
 
         plain.cancel(attempt)
@@ -321,10 +321,3 @@ def test_a_tuple_that_is_never_acked_or_failed_fails_the_attempt_and_names_its_r
     assert (spread.kind, spread.position) == ("data", "part-1.txt:2") and "never acked" in spread.message
     assert (one_task.kind, one_task.position) == ("data", "part-1.txt:3"), one_task
     assert sorted(rows_of(done)["kept"]) == [("a", 1), ("b", 1), ("e", 2)]
-
-
-def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)

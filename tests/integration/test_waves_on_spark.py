@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
@@ -433,7 +433,7 @@ def test_cancelling_one_attempt_of_a_wave_loses_no_other(started: Callable[..., 
     wave = [assignment(1, [f"wait {tmp_path}", row("a")]), assignment(2, [row("b")]), assignment(3, [row("c")])]
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.process, wave)
-        _until(lambda: any(tmp_path.glob("pid-*")))
+        wait_until(lambda: any(tmp_path.glob("pid-*")), "the start of the task")
 
         executor.cancel(TransactionAttempt(1, 0))
         cancelled, *others = running.result(30)
@@ -453,7 +453,7 @@ def test_a_tasks_progress_counts_for_every_attempt_of_its_wave(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.process, wave)
 
-        _until(lambda: all(executor.progress(item.attempt) > 0 for item in wave))
+        wait_until(lambda: all(executor.progress(item.attempt) > 0 for item in wave), "progress of the whole wave")
         (tmp_path / "go").touch()
 
         processed(running.result(30))
@@ -602,10 +602,3 @@ def test_a_spout_whose_dataframe_lacks_a_field_fails_its_batch_by_name(started: 
     assert isinstance(failed, Failed)
     assert (failed.failure.kind, failed.failure.component) == ("data", "source")
     assert failed.failure.message == "its DataFrame lacks amount, big, name, price"
-
-
-def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
