@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -35,11 +36,21 @@ def zookeeper_server() -> Iterator[LocalZooKeeper]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def zookeeper_janitor(zookeeper_server: LocalZooKeeper) -> Iterator[KazooClient]:
-    """One client for all tests that makes and deletes their roots: a session for each would cost more than most tests."""
+    """One client for the tests of a module that makes and deletes their roots: a session for each would cost more than most tests."""
     with connected(zookeeper_server.hosts) as client:
         yield client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_client_outlives_its_module() -> Iterator[None]:
+    """Fails a module that leaves a client connected. Its thread draws from `random` with each ping, and Hypothesis refuses to go on in a later module."""
+    yield
+    left = [thread for thread in threading.enumerate() if "zk_loop" in thread.name]
+    for thread in left:
+        thread.join(timeout=10)
+    assert not [thread.name for thread in left if thread.is_alive()], "a ZooKeeper client was not stopped"
 
 
 @pytest.fixture
