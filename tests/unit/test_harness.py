@@ -141,7 +141,7 @@ def test_a_misspelt_name_is_not_taken_for_silence(tmp_path: Path, name: tuple[st
         harness.run()
         with pytest.raises(ValueError, match="there are announce, rows, sift, sift:large"):
             harness.emitted(*name)
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match=r"no committer counts into public\.no_such_table: there is public\."):
             harness.table("no_such_table")
 
 

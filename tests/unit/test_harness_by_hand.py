@@ -45,11 +45,11 @@ def test_what_is_not_held_cannot_be_released(tmp_path: Path) -> None:
     """A test that releases the wrong batch is told."""
     with held(csv(tmp_path, "a,1\n")) as harness:
         harness.run()
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="the processing of batch 2 is not held: held is that of 1"):
             harness.release_processing(2)
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="the processing of batch 7 is not held: held is that of 1"):
             harness.fail_processing(7)
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="the commit of batch 1 is not held: none is held"):
             harness.release_commit(1)
         assert harness.held_processing == {1: 0}
 

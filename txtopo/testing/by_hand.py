@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from txtopo.core.events import AttemptEnded, CommitEnded
 from txtopo.core.values import Aborted, Failed, Failure
@@ -15,6 +15,9 @@ IDLE_AFTER_S = 2.0
 """Simulated seconds without work after which nothing more is to be expected."""
 BACKOFF_S = 31.0
 """The longest backoff, and a little: simulated seconds to wait where a batch is to be tried again."""
+
+
+Ended = TypeVar("Ended")
 
 
 class Idle(BaseException):
@@ -100,16 +103,24 @@ class _HandInbox:
 
     def release_processing(self, txid: int) -> None:
         """Let the attempt end as it did. Raises KeyError where none is held."""
-        self._items.append(self.processing.pop(txid))
+        self._items.append(_released("processing", self.processing, txid))
         self.awake()
 
     def fail_processing(self, txid: int, failure: Failure) -> None:
-        """Let the attempt end in a failure instead."""
-        held = self.processing.pop(txid)
+        """Let the attempt end in a failure instead. Raises KeyError where none is held."""
+        held = _released("processing", self.processing, txid)
         self._items.append(AttemptEnded(outcome=Failed(attempt=held.outcome.attempt, failure=failure)))
         self.awake()
 
     def release_commit(self, txid: int) -> None:
         """Let the commit be known. Raises KeyError where none is held."""
-        self._items.append(self.commits.pop(txid))
+        self._items.append(_released("commit", self.commits, txid))
         self.awake()
+
+
+def _released(phase: str, held: dict[int, Ended], txid: int) -> Ended:
+    """Take what is held of a batch, or say what is."""
+    if txid not in held:
+        known = f"held is that of {', '.join(map(str, sorted(held)))}" if held else "none is held (by_hand=True, run())"
+        raise KeyError(f"the {phase} of batch {txid} is not held: {known}")
+    return held.pop(txid)

@@ -148,7 +148,7 @@ class TopologyHarness:
             self.run()
 
     def fail_processing(self, txid: int, message: str = "failed by the test", kind: str = "data") -> None:
-        """Let the processing of a batch fail instead, then run on."""
+        """Let the processing of a batch fail instead, then run on. Raises KeyError where none is held."""
         self._lanes.inbox.fail_processing(txid, Failure(kind=kind, message=message))  # type: ignore[arg-type]
         self.run()
 
@@ -228,7 +228,10 @@ class TopologyHarness:
     def table(self, name: str) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
         """Rows of a CountCommitter's table: (count, sum, …) by key. Raises KeyError for a table that no committer of this topology counts into."""
         schema = name if "." in name else f"public.{name}"
-        return dict(self.stores.postgres.tables[schema])
+        tables = self.stores.postgres.tables
+        if schema not in tables:
+            raise KeyError(f"no committer counts into {schema}: there is {', '.join(sorted(tables)) or 'no table'}")
+        return dict(tables[schema])
 
     # ------------------------------------------------------------------------------------------------------------------------------ the inside
 
