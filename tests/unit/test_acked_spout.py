@@ -283,7 +283,7 @@ def test_an_ack_clears_the_books() -> None:
     running, coordinator = retrying(("m", ["a"]))
     one = planned(coordinator, 1)
     running.fails["m"] = 2
-    assert running.unacked == {"m": ["a"]}
+    assert running.unacked == {"m": ("a",)}
 
     coordinator.settled(1, one, "applied")
 
@@ -315,6 +315,63 @@ def test_a_message_that_failed_too_often_counts_as_acked() -> None:
     assert (running.unacked, dict(running.fails)) == ({}, {})
 
 
+def test_who_gives_a_message_up_may_keep_it_elsewhere() -> None:
+    """`give_up` is called in place of `ack`; the books are cleared all the same."""
+    kept = []
+
+    class Keeping(Retrying):
+        def give_up(self, message_id: Any) -> None:
+            kept.append((message_id, self.unacked[message_id]))
+
+    broker = Broker(("m", ["a"]))
+    coordinator = opened(Keeping(broker))
+    running = broker.told[0]
+    one = planned(coordinator, 1)
+    running.fails["m"] = 3
+
+    coordinator.settled(1, one, "quarantined")
+
+    assert kept == [("m", ("a",))]
+    assert (running.unacked, dict(running.fails)) == ({}, {})
+    assert not coordinator.is_ready()
+
+
+def test_what_failed_comes_again_in_batches_of_their_own_before_anything_new() -> None:
+    """It may have failed because of another message of its batch: alone it is committed."""
+    _, coordinator = retrying(("m1", ["a"]), ("m2", ["b"]), ("m3", ["c"]), ("m4", ["d"]))
+    one = planned(coordinator, 1)
+    first = len(one["tuples"])
+
+    coordinator.settled(1, one, "quarantined")
+
+    again = [planned(coordinator, txid)["tuples"] for txid in range(2, 2 + first)]
+    assert again == [[entry] for entry in one["tuples"]]
+    assert not coordinator.is_exhausted()
+
+
+def test_an_id_cannot_stand_for_two_messages_at_once() -> None:
+    """Its first values would be lost when it fails. What is refused is in nobody's books."""
+    running, coordinator = retrying(("m", ["a"]), ("m", ["b"]))
+
+    with pytest.raises(
+        BatchDataError, match="message 'm' is neither acked nor failed yet, and is emitted again with other values"
+    ):
+        coordinator.is_ready()
+    assert running.unacked == {"m": ("a",)}
+    with pytest.raises(BatchDataError, match="message 'n'"):
+        running.collector.emit([5], "n")
+    assert running.unacked == {"m": ("a",)}
+
+
+def test_a_list_that_is_used_again_is_remembered_as_it_was() -> None:
+    values = ["a"]
+    running, _ = retrying()
+    running.collector.emit(values, "m")
+    values[0] = "b"
+
+    assert running.unacked == {"m": ("a",)}
+
+
 def test_a_failure_of_an_earlier_driver_is_left_to_the_source() -> None:
     """It was never acked, so that the source gives it again: emitted twice it would count twice."""
     _, coordinator = retrying()
@@ -331,4 +388,4 @@ def test_the_books_are_those_of_one_leader() -> None:
     opened(spout)
 
     first, second = spout.broker.told
-    assert (first.unacked, second.unacked) == ({"m": ["a"]}, {})
+    assert (first.unacked, second.unacked) == ({"m": ("a",)}, {})

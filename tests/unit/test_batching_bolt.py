@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from tests.kit.tuple_runs import Keeping, RowsSpout, run_tuples
-from txtopo import CountCommitter, TopologyBuilder
+from txtopo import CountCommitter, Topology, TopologyBuilder
 from txtopo.bolts import Stream, Tuple
+from txtopo.errors import Halted
+from txtopo.spouts import NOTHING, PartitionedTransactionalSpout
+from txtopo.testing import TopologyHarness
 from txtopo.testing.feeding import FeederSpout, FeederTopology
 from txtopo.topology.batching_bolt import BatchingBolt, is_tick
 from txtopo.topology.tuple_bolts import OutputCollector
@@ -204,4 +208,76 @@ def test_a_batch_processes_each_task_s_groups_when_all_its_tuples_have_come(acki
     assert ran.rows("kept") == [(2,), (1,)]
     assert (None if ran.acks is None else (ran.acks.roots, ran.acks.complete)) == (
         None if acking == "batch" else (3, True)
+    )
+
+
+class Picky(BatchingBolt):
+    """One group to a word; cannot do bad ones."""
+
+    outputs: ClassVar[Sequence[str | Stream]] = ("word string", "n bigint")
+
+    def group_key(self, tup: Tuple) -> Hashable:
+        word: str = tup["word"]
+        return word
+
+    def process_batch(self, key: Hashable, tuples: Sequence[Tuple]) -> None:
+        if str(key).startswith("bad"):
+            raise ArithmeticError(f"cannot do {key}")
+        self.emit((key, len(tuples)))
+
+
+class Listed(PartitionedTransactionalSpout):
+    """Words, in one batch."""
+
+    outputs = ("word string",)
+
+    def number_of_partitions(self) -> int:
+        return 1
+
+    def next_range(self, partition: int, last: Any) -> Any:
+        return NOTHING if last else {"all": True}
+
+    def emit_partition_batch(self, attempt: Any, partition: int, metadata: Any) -> Any:
+        return [(word,) for word in ("a", "bad", "b", "worse", "bad", "bad too", "a")]
+
+
+def picky(acking: Any) -> Topology:
+    builder = TopologyBuilder("picky", acking=acking)
+    builder.set_spout("words", Listed())
+    builder.set_bolt("picky", Picky()).shuffle_grouping("words")
+    counts = CountCommitter("counts", ["word"], sums=["n"])
+    builder.set_committer_bolt("counts", counts).fields_grouping("picky", ["word"])
+    return builder.build()
+
+
+@pytest.mark.parametrize("acking", ["batch", "tuple", "off"])
+def test_the_tuples_of_a_group_that_raises_are_left_out_and_no_others(acking: Any) -> None:
+    """Groups behind it are processed all the same, so that one run tells of all that fail."""
+    with TopologyHarness(picky(acking), on_poison="dead_letter_rows", attempts_max=1) as harness:
+        if acking == "off":
+            # Then `fail` does nothing, and an error at the end of a batch belongs to no tuple.
+            with pytest.raises(Halted, match=r"test_batching_bolt\.py:\d+: ArithmeticError: cannot do bad"):
+                harness.run()
+            return
+        harness.run()
+
+        assert {key[0]: row[1] for key, row in harness.table("counts").items()} == {"a": 2, "b": 1, "worse": 1}
+        assert [
+            (letter.position, letter.reason.partition("ArithmeticError: ")[2]) for letter in harness.dead_letters
+        ] == [
+            ("partition 0 tuple 2", "cannot do bad; on word='bad'"),
+            ("partition 0 tuple 5", "cannot do bad; on word='bad'"),
+            ("partition 0 tuple 6", "cannot do bad too; on word='bad too'"),
+        ]
+
+
+@pytest.mark.parametrize("acking", ["batch", "tuple"])
+def test_the_error_of_a_group_is_told_with_its_line_and_a_tuple(acking: Any) -> None:
+    """`fail` in an `except` is because of what is being handled."""
+    with TopologyHarness(picky(acking), attempts_max=1) as harness, pytest.raises(Halted) as caught:
+        harness.run()
+
+    assert re.search(
+        r"test_batching_bolt\.py:\d+: ArithmeticError: cannot do bad; on word='bad'; on partition 0 tuple 2$",
+        str(caught.value),
     )

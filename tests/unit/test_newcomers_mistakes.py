@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from txtopo import CountCommitter, Topology, TopologyBuilder
-from txtopo.bolts import BasicBolt, BatchCommitter, CustomStreamGrouping, RichBolt
+from txtopo import CountCommitter, Grouping, Topology, TopologyBuilder
+from txtopo.bolts import ArrowBolt, BasicBolt, BatchBolt, BatchCommitter, CustomStreamGrouping, RichBolt
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import ConfigurationError, Halted, TopologyError
 from txtopo.spark.tuple_order import Ordered, SourceTask
 from txtopo.spark.tuple_tasks import emit
-from txtopo.spouts import NOTHING, PartitionedTransactionalSpout
+from txtopo.spouts import NOTHING, PartitionedTransactionalSpout, ReliableSpout
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Tally
 from txtopo.topology.streams import Origin, Tuple
@@ -210,3 +210,200 @@ def test_storms_order_of_arguments_is_recognised() -> None:
             self.collector.emit(tup, [tup["word"], 1])
 
     assert "emit takes values first, then a stream's name: emit(values, anchors=[tuple])" in said(topology(Storms()))
+
+
+class Rich(RichBolt):
+    """Acks, fails and anchors on whatever `wrong` says."""
+
+    outputs = ["word string", "n int"]
+
+    def __init__(self, wrong: str) -> None:
+        self.wrong = wrong
+
+    def prepare(self, config: Any, context: Any, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Any) -> Any:
+        match self.wrong:
+            case "ack":
+                self.collector.ack(tup["word"])
+            case "fail":
+                self.collector.fail([tup])
+            case "anchors":
+                self.collector.emit(tup.values, anchors=[5])
+            case "none":
+                self.collector.emit(tup.values, anchors=None)
+            case "returned":
+                return tup.values
+        self.collector.ack(tup)
+        return None
+
+
+@pytest.mark.parametrize("acking", ["batch", "tuple", "off"])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("ack", "TypeError: ack wants a tuple that the bolt was given, not 'a' (str)"),
+        (
+            "fail",
+            "TypeError: fail wants a tuple that the bolt was given, not [Tuple(words:default word='a', n=1)] (list)",
+        ),
+        ("anchors", "TypeError: anchors wants a tuple that the bolt was given, not 5 (int)"),
+        ("none", "TypeError: anchors=None: a tuple that the bolt was given is wanted, or a list of them"),
+        ("returned", "TypeError: execute returned a value, which goes nowhere"),
+    ],
+)
+def test_what_is_no_tuple_is_refused_whatever_the_acking(acking: Any, wrong: str, told: str) -> None:
+    """A bolt that is wrong with acking by tuple is wrong without, in its own line and with the tuple at hand."""
+    builder = TopologyBuilder("first", acking=acking)
+    builder.set_spout("words", Words())
+    builder.set_bolt("bolt", Rich(wrong)).shuffle_grouping("words")
+    builder.set_committer_bolt("counts", CountCommitter("counts", ["word"])).fields_grouping("bolt", ["word"])
+
+    message = said(builder.build())
+
+    assert told in message
+    assert "failed in bolt" in message
+    assert "on partition 0 tuple 1" in message
+
+
+class Ends(BatchBolt):
+    outputs = ["word string", "n int"]
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.rows: list[Any] = []
+
+    def execute(self, tup: Any) -> None:
+        self.rows.append(tup.values)
+
+    def finish_batch(self) -> Any:
+        return self.rows
+
+
+class Arrow(ArrowBolt):
+    outputs = ["word string", "n int"]
+
+    def execute(self, batch: Any, collector: Any) -> Any:
+        return batch
+
+
+class ArrowEnds(Arrow):
+    def execute(self, batch: Any, collector: Any) -> Any:
+        """Nothing yet."""
+
+    def finish_batch(self, collector: Any) -> Any:
+        return [1]
+
+
+@pytest.mark.parametrize(
+    ("bolt", "method"), [(Ends(), "finish_batch"), (Arrow(), "execute"), (ArrowEnds(), "finish_batch")]
+)
+def test_what_any_method_returns_is_not_lost_without_a_word(bolt: Any, method: str) -> None:
+    assert f"{method} returned a value, which goes nowhere: emit it with the collector" in said(topology(bolt))
+
+
+class Queue(ReliableSpout):
+    outputs = ["word string", "n int"]
+
+    def next_tuple(self, collector: Any) -> Any:
+        return ("a", 1)
+
+
+def test_a_message_that_is_returned_is_not_lost_without_a_word() -> None:
+    assert "next_tuple returned a value, which goes nowhere: emit it with the collector" in said(queue(Queue()))
+
+
+def queue(spout: Any) -> Topology:
+    builder = TopologyBuilder("queue", guarantee="at_least_once")
+    builder.set_spout("words", spout)
+    builder.set_committer_bolt("counts", CountCommitter("counts", ["word"])).fields_grouping("words", ["word"])
+    return builder.build()
+
+
+def test_a_spout_whose_code_would_never_run_is_refused() -> None:
+    class Yields(Queue):
+        def next_tuple(self, collector: Any) -> Any:
+            yield ("a", 1)
+
+    class Awaits(Words):
+        async def next_range(self, partition: int, last: Any) -> Any:
+            return NOTHING
+
+    class Prepares(CustomStreamGrouping):
+        def prepare(self, source: Any, stream: Any, fields: Any, targets: Any) -> Any:
+            yield targets
+
+        def choose_tasks(self, task: int, values: Any) -> Any:
+            return []
+
+    with pytest.raises(
+        TopologyError, match=r"spout 'words': Yields\.next_tuple is a generator.*its code would never run"
+    ):
+        queue(Yields())
+    with pytest.raises(TopologyError, match=r"spout 'words': Awaits\.next_range is a coroutine"):
+        topology(spout=Awaits())
+    with pytest.raises(TopologyError, match=r"'bolt': custom_grouping\('words'\): Prepares\.prepare is a generator"):
+        topology(custom=Prepares())
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, "many"])
+def test_a_batch_of_no_size_is_refused(size: Any) -> None:
+    with pytest.raises(TopologyError, match=r"Sized\.batch_size = .* is no number of tuples from 1"):
+        type("Sized", (Queue,), {"batch_size": size})
+
+
+def test_a_spout_that_cannot_be_copied_into_tasks_says_what_it_is() -> None:
+    class Locked(Words):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+    with pytest.raises(
+        TopologyError, match=r"Locked cannot be copied into tasks: lock: .*make such a thing where it is first needed"
+    ):
+        topology(spout=Locked())
+
+
+def test_a_grouping_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(TopologyError, match=r"Grouping\('shufle'\) is none of fields, partial_key"):
+        Grouping("shufle")
+
+
+def test_an_error_that_cannot_be_told_still_names_its_tuple() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    class Raises(Pass):
+        def execute(self, tup: Any, collector: Any) -> None:
+            raise Mute
+
+    assert ": Mute; on word='a', n=1" in said(topology(Raises()))
+
+
+def test_a_value_that_does_not_fit_cannot_be_swallowed_in_a_run_that_is_committed() -> None:
+    """With dead letters the batch is traced; `emit` then raises at once, and a bolt that catches that must not make the row disappear."""
+
+    class Swallows(BasicBolt):
+        outputs = ["word string", "n tinyint"]
+
+        def execute(self, tup: Any, collector: Any) -> None:
+            if tup["n"] == 1:
+                raise ValueError("one")
+            try:
+                collector.emit((tup["word"], tup["n"] * 100))
+            except Exception:
+                pass
+
+    builder = TopologyBuilder("first")
+    builder.set_spout("words", Words())
+    builder.set_bolt("passing", Pass()).shuffle_grouping("words")
+    builder.set_bolt("bolt", Swallows()).shuffle_grouping("passing")
+    builder.set_committer_bolt("counts", CountCommitter("counts", ["word"])).fields_grouping("bolt", ["word"])
+    with TopologyHarness(builder.build(), on_poison="dead_letter_rows", attempts_max=1) as harness:
+        harness.run()
+
+        assert [letter.reason.partition(": ")[2] for letter in harness.dead_letters] == [
+            "ValueError: one; on word='a', n=1",
+            "bolt, stream default: field n: 200 (int) is no tinyint: Value 200 too large to fit in C integer type; on word='b', n=2",
+        ]
+        assert harness.table("counts") == {}

@@ -374,3 +374,36 @@ def test_a_spout_without_its_methods_or_fields_is_refused_when_it_is_made() -> N
         Half()
     with pytest.raises(TopologyError, match=r"Nameless declares no fields: write outputs = "):
         _ = Nameless().fields
+
+
+def test_each_partition_and_attempt_has_an_emitter_of_its_own() -> None:
+    """As on Spark, where they are in different processes: what an emitter keeps on itself is gone with its partition and attempt."""
+
+    class Once(PartitionedTransactionalSpout):
+        outputs = ["word string"]
+
+        def __init__(self) -> None:
+            self.seen: set[str] = set()
+
+        def number_of_partitions(self) -> int:
+            return 2
+
+        def next_range(self, partition: int, last: Any) -> Any:
+            return last + 1 if last else 1
+
+        def is_ready(self) -> bool:
+            return False
+
+        def emit_partition_batch(self, attempt: Any, partition: int, metadata: Any) -> Any:
+            for word in ("a", "a", "b"):
+                if word not in self.seen:
+                    self.seen.add(word)
+                    yield (word,)
+
+    spout = Once()
+    attempt = TransactionAttempt(1, 0)
+    for _ in range(2):
+        for partition in range(2):
+            emitter = spout.get_emitter({}, partition)
+            assert list(emitter.emit_partition_batch(attempt, partition, 1)) == [("a",), ("b",)]
+    assert spout.seen == set()

@@ -26,6 +26,8 @@ _ALIASES = {
 }  # fmt: skip
 INTEGER_KINDS = frozenset({"tinyint", "smallint", "int", "bigint"})
 FLOAT_KINDS = frozenset({"float", "double"})
+FLOAT_MAX = 3.4028235677973366e38
+"""Largest number of a float; Arrow makes infinity of anything larger without a word."""
 DECIMAL_PRECISION_MAX = 38
 
 

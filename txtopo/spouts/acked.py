@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import json
 from abc import abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.core.plan import Metadata
-from txtopo.errors import BatchDataError
+from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts.adapting import UserSpout, told_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, SpoutKind, Tally
 
@@ -49,8 +49,13 @@ class RichSpout(UserSpout):
     collector: SpoutOutputCollector
     """Set before `open` is called; also for emitting in `fail`."""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if not isinstance(cls.batch_size, int) or isinstance(cls.batch_size, bool) or cls.batch_size < 1:
+            raise TopologyError(f"{cls.__name__}.batch_size = {cls.batch_size!r} is no number of tuples from 1")
+
     def open(self, config: Mapping[str, Any], context: SpoutContext) -> None:
-        """Called once on a fresh copy, for a driver that has just taken the lead."""
+        """Called once for a driver that has just taken the lead, on a shallow copy of the spout: begin here what must begin anew with it."""
 
     @abstractmethod
     def next_tuple(self, collector: SpoutOutputCollector) -> None:
@@ -118,12 +123,13 @@ class UnreliableSpout(RichSpout):
 class ReliableSpout(RichSpout):
     """Remembers what it emitted and emits again what failed, `max_fails` times at most, as pystorm's ReliableSpout does.
 
+    What failed comes again in a batch of its own, since it may have failed because of another message of its batch.
     Every message needs an id. Whoever overrides `ack` or `fail` calls the method of this class too.
     """
 
     described_as = "spout with acks and retries"
     max_fails: ClassVar[int] = 3
-    """A message that failed more often than this is given up: it counts as acked."""
+    """A message that failed more often than this is given up, see `give_up`."""
 
     @property
     def unacked(self) -> dict[Hashable, Sequence[Any]]:
@@ -139,17 +145,27 @@ class ReliableSpout(RichSpout):
         """Called for every emission, by the collector."""
         if message_id is None:
             raise ValueError("a reliable spout needs an id for every message: emit(values, message_id=…)")
-        self.unacked[message_id] = values
+        kept = tuple(values)
+        if self.unacked.setdefault(message_id, kept) != kept:
+            raise ValueError(
+                f"message {message_id!r} is neither acked nor failed yet, and is emitted again with other values"
+            )
 
     def ack(self, message_id: Any) -> None:
         self.fails.pop(message_id, None)
         self.unacked.pop(message_id, None)
 
+    def give_up(self, message_id: Any) -> None:
+        """A message failed more often than `max_fails` and is in no table. Override it to keep the message elsewhere; by default it is acked, as in pystorm."""
+        self.ack(message_id)
+
     def fail(self, message_id: Any) -> None:
         if message_id not in self.unacked:
             return  # of an earlier driver: the source gives it again, since it was never acked
         if self.fails[message_id] >= self.max_fails:
-            self.ack(message_id)
+            self.give_up(message_id)
+            self.fails.pop(message_id, None)
+            self.unacked.pop(message_id, None)
             return
         self.fails[message_id] += 1
         self.collector.emit(self.unacked[message_id], message_id)
@@ -171,6 +187,9 @@ class AckedCoordinator:
         self._spout = spout
         self._waiting: list[list[Any]] = []
         """Emitted and not yet in a batch, as they will stand in its metadata."""
+        self._again: deque[list[Any]] = deque()
+        """The same, of what was emitted while failures were told: each becomes a batch of its own."""
+        self._is_failing = False
         self._unsettled: set[int] = set()
         self._is_dry = False
         user.__dict__.pop("_bookkeeping", None)
@@ -179,31 +198,38 @@ class AckedCoordinator:
     def emit(self, values: Sequence[Any], message_id: MessageId | None = None) -> None:
         from txtopo.spouts.value_codec import to_json
 
-        check = getattr(self._user, "check_emit", None)
-        if check is not None:
-            check(values, message_id)
         if message_id is not None and not self._user.wants_settled:
             raise ValueError(f"{self._spout} is an unreliable spout: it emits without message ids")
         self._check(values, message_id)
         entry: list[Any] = [to_json(values, self._user.fields)]
         if message_id is not None:
             entry.append(_stored_id(message_id, self._spout))
-        self._waiting.append(entry)
+        # Last: what is refused is in nobody's books.
+        check = getattr(self._user, "check_emit", None)
+        if check is not None:
+            check(values, message_id)
+        (self._again if self._is_failing else self._waiting).append(entry)
 
     def is_ready(self) -> bool:
         """Pull until a batch is full or nothing more comes. What was pulled before an error stays for the next batch."""
+        if self._again:
+            return True
         while len(self._waiting) < self._user.batch_size:
             before = len(self._waiting)
             with told_of(self._spout, "next_tuple"):
-                self._user.next_tuple(self)
+                if self._user.next_tuple(self) is not None:
+                    raise TypeError("next_tuple returned a value, which goes nowhere: emit it with the collector")
             self._is_dry = len(self._waiting) == before
             if self._is_dry:
                 break
         return bool(self._waiting)
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
-        taken = self._waiting[: self._user.batch_size]
-        del self._waiting[: len(taken)]
+        if self._again:
+            taken = [self._again.popleft()]
+        else:
+            taken = self._waiting[: self._user.batch_size]
+            del self._waiting[: len(taken)]
         if self._user.wants_settled:
             self._unsettled.add(txid)
         return {"txid": txid, "tuples": taken}
@@ -215,15 +241,19 @@ class AckedCoordinator:
         from txtopo.spouts.value_codec import from_json
 
         told, what = (self._user.ack_value, "ack") if state == "applied" else (self._user.fail_value, "fail")
-        for entry in metadata["tuples"]:
-            if len(entry) > 1:  # AK-08: without an id neither ack nor fail
-                with told_of(self._spout, what):
-                    told(_id_of(entry), from_json(entry[0], self._user.fields))
+        self._is_failing = state == "quarantined"
+        try:
+            for entry in metadata["tuples"]:
+                if len(entry) > 1:  # AK-08: without an id neither ack nor fail
+                    with told_of(self._spout, what):
+                        told(_id_of(entry), from_json(entry[0], self._user.fields))
+        finally:
+            self._is_failing = False
         self._unsettled.discard(metadata["txid"])  # planned again, it may have got another txid
 
     def is_exhausted(self) -> bool:
         """Not before every batch is settled: what fails may be emitted again."""
-        return self._is_dry and not self._waiting and not self._unsettled
+        return self._is_dry and not self._waiting and not self._again and not self._unsettled
 
     def close(self) -> None:
         self._user.close()

@@ -95,12 +95,12 @@ class PartitionedTransactionalSpout(UserSpout):
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
-        """The coordinator half, fresh for a driver that has just taken the lead."""
+        """The coordinator half for a driver that has just taken the lead: by default a shallow copy of the spout, see TransactionalSpout."""
         return copy.copy(self)
 
     def get_emitter(self, config: Mapping[str, Any], partition: int) -> PartitionedEmitter:
-        """The emitter half, fresh for a task with this partition."""
-        return copy.copy(self)
+        """The emitter half, fresh for a partition and attempt: by default a deep copy of the spout."""
+        return copy.deepcopy(self)
 
     def number_of_partitions(self) -> int:
         """See PartitionedCoordinator."""

@@ -83,12 +83,15 @@ class TransactionalSpout(UserSpout):
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
-        """The coordinator half, fresh for a driver that has just taken the lead; `context.previous` says where the source stands."""
+        """The coordinator half for a driver that has just taken the lead; `context.previous` says where the source stands.
+
+        By default a shallow copy of the spout: what `__init__` made is the same for all that take the lead in one process.
+        """
         return copy.copy(self)
 
     def get_emitter(self, config: Mapping[str, Any], context: EmitterContext) -> Emitter:
-        """The emitter half, fresh for a task."""
-        return copy.copy(self)
+        """The emitter half, fresh for a task and attempt: by default a deep copy of the spout."""
+        return copy.deepcopy(self)
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
         """See Coordinator."""

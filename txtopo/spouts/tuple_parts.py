@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
+from txtopo.core.fields import FLOAT_KINDS, FLOAT_MAX, INTEGER_KINDS, Field, Fields
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.topology.components import Position, Tally
@@ -23,8 +23,6 @@ ROWS_PER_BATCH = 8192
 COMPONENT = "spout"
 """Filled in by the executor, which knows the spout's name."""
 RAW_CHARS_MAX = 2000
-FLOAT_MAX = 3.4028235677973366e38
-"""Arrow makes infinity of anything larger without a word."""
 _PYTHON: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),

@@ -35,7 +35,7 @@ class BatchingBolt(RichBolt):
     auto_ack: ClassVar[bool] = True
     """Ack the tuples of a group when `process_batch` returns."""
     auto_fail: ClassVar[bool] = True
-    """Fail all tuples held when `process_batch` raises; the exception goes on."""
+    """Fail the tuples of a group whose `process_batch` raises; the exception goes on."""
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
         """Keeps what it is given, as `self.settings`, `self.context` and `self.collector`. Call it when you override it."""
@@ -76,24 +76,30 @@ class BatchingBolt(RichBolt):
             self._ticks = 0
 
     def process_batches(self) -> None:
-        """Processes all groups now, in the order of their first tuples."""
-        try:
-            while self._groups:
-                key = next(iter(self._groups))
-                self._group = self._groups[key]
+        """Processes all groups now, in the order of their first tuples. Those behind a group that raises are kept."""
+        while self._groups:
+            key = next(iter(self._groups))
+            self._group = self._groups.pop(key)
+            try:
                 self.process_batch(key, self._group)
-                del self._groups[key]
+            except BaseException:
+                # While it is being handled, so that it is known why they failed.
+                for tup in self._group if self.auto_fail else ():
+                    self.collector.fail(tup)
+                raise
+            else:
                 for tup in self._group if self.auto_ack else ():
                     self.collector.ack(tup)
-        except BaseException:
-            held = [tup for group in self._groups.values() for tup in group]
-            self._groups.clear()
-            for tup in held if self.auto_fail else ():
-                self.collector.fail(tup)
-            raise
-        finally:
-            self._group = ()
+            finally:
+                self._group = ()
 
     def finish_batch(self) -> None:
-        """The batch is complete: what is left is processed now."""
-        self.process_batches()
+        """The batch is complete: what is left is processed now, also behind a group that raises: all that fail are to be known. Then raises the first error."""
+        first: Exception | None = None
+        while self._groups:
+            try:
+                self.process_batches()
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first

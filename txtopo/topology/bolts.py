@@ -22,6 +22,11 @@ COUNTING_GROUPINGS = ("fields", "shuffle", "none", "local_or_shuffle", "local_fi
 """What a committer that counts takes; global only where it gets tuples."""
 CALLED = ("prepare", "execute", "process_batch", "finish_batch", "commit", "cleanup")
 """Methods of a user's bolts whose return value is not looked at, or is a number."""
+CALLED_OF_SPOUTS = (
+    "open", "next_tuple", "ack", "fail", "ack_value", "fail_value", "close", "is_ready", "initialize_transaction",
+    "number_of_partitions", "next_range", "get_coordinator", "get_emitter",
+)  # fmt: skip
+"""The same of a spout; what emits a batch may well be a generator."""
 REFUSED_GROUPINGS = {
     "global": "its rows are counted in parallel and meet at the commit, so one task for all would only be slower; use shuffle_grouping",
     "all": "every task would get every row and count it again; use shuffle_grouping",
@@ -43,6 +48,9 @@ def check_spout(name: str, spout: object) -> Spout:
         )
     if spout.kind not in SPOUT_KINDS:
         raise TopologyError(f"spout {name!r}: kind={spout.kind!r} is none of {', '.join(SPOUT_KINDS)}")
+    check_code_runs(f"spout {name!r}", spout, CALLED_OF_SPOUTS)
+    if hasattr(spout, "get_emitter"):
+        _check_copied(f"spout {name!r}", spout, "where it is first needed")
     return spout
 
 
@@ -61,7 +69,7 @@ def check_committer(name: str, bolt: object) -> CommitterBolt:
         raise TopologyError(f"committer bolt {name!r}: effects={bolt.effects!r} is none of {', '.join(EFFECTS)}")
     if isinstance(bolt, BatchCommitter):
         check_config(f"committer bolt {name!r}", bolt.config)
-        _check_code_runs(f"committer bolt {name!r}", bolt)
+        check_code_runs(f"committer bolt {name!r}", bolt)
         _check_copied(f"committer bolt {name!r}", bolt)
     return bolt
 
@@ -77,15 +85,15 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
         raise TopologyTypeError(
             f"bolt {name!r}: {type(bolt).__name__} has a finish_batch, which a BasicBolt is never asked for: derive it from BatchBolt"
         )
-    _check_code_runs(f"bolt {name!r}", bolt)
+    check_code_runs(f"bolt {name!r}", bolt)
     _check_copied(f"bolt {name!r}", bolt)
     return bolt
 
 
-def _check_code_runs(who: str, bolt: object) -> None:
-    """Calling a generator or a coroutine runs none of its code: every tuple would be gone without a word."""
-    for name in CALLED:
-        method = getattr(bolt, name, None)
+def check_code_runs(who: str, component: object, called: Sequence[str] = CALLED) -> None:
+    """Calling a generator or a coroutine runs none of its code: every tuple would be gone without a word. Raises TopologyTypeError."""
+    for name in called:
+        method = getattr(component, name, None)
         if inspect.isgeneratorfunction(method):
             what = "a generator, since it has a `yield`"
         elif inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
@@ -93,18 +101,18 @@ def _check_code_runs(who: str, bolt: object) -> None:
         else:
             continue
         raise TopologyTypeError(
-            f"{who}: {type(bolt).__name__}.{name} is {what}: its code would never run; write a plain function that emits with the collector"
+            f"{who}: {type(component).__name__}.{name} is {what}: its code would never run; write a plain function that emits with the collector"
         )
 
 
-def _check_copied(who: str, bolt: object) -> None:
+def _check_copied(who: str, bolt: object, made_in: str = "in `prepare`") -> None:
     """Each task gets a copy of the template (in Storm: a bolt is serializable), so a lock, an open file or a connection cannot be in it."""
     error = _copy_error(bolt)
     if error is None:
         return
     guilty = next((f"{name}: " for name, value in vars(bolt).items() if _copy_error(value) is not None), "")
     raise TopologyTypeError(
-        f"{who}: {type(bolt).__name__} cannot be copied into tasks: {guilty}{error}; make such a thing in `prepare`, not in `__init__`"
+        f"{who}: {type(bolt).__name__} cannot be copied into tasks: {guilty}{error}; make such a thing {made_in}, not in `__init__`"
     ) from error
 
 

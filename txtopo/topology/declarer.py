@@ -8,7 +8,7 @@ from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.topology.bolts import check_grouping
+from txtopo.topology.bolts import check_code_runs, check_grouping
 from txtopo.topology.components import CommitterBolt, Subscription
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
@@ -140,6 +140,8 @@ class BoltDeclarer:
             raise TopologyTypeError(
                 f"{draft.name!r}: custom_grouping({source!r}, {custom!r}) is no CustomStreamGrouping{hint}"
             )
+        if custom is not None:
+            check_code_runs(f"{draft.name!r}: custom_grouping({source!r})", custom)
         if any((other.source, other.stream) == (source, stream) for other in draft.inputs):
             which = "" if stream == DEFAULT_STREAM else f" on stream {stream!r}"
             raise TopologyError(f"{draft.name!r} reads {source!r}{which} twice")

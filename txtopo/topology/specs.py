@@ -24,6 +24,20 @@ from txtopo.topology.outputs import parse_outputs
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 
+KINDS = (
+    "fields",
+    "partial_key",
+    "custom",
+    "shuffle",
+    "none",
+    "local_or_shuffle",
+    "local_first",
+    "load_aware",
+    "global",
+    "all",
+    "direct",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
@@ -35,6 +49,12 @@ class Grouping:
     """Fields of a fields or partial key grouping."""
     chooser: CustomStreamGrouping | None = None
     """Of a custom grouping."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise TopologyError(
+                f"Grouping({self.kind!r}) is none of {', '.join(KINDS)}: write Grouping.SHUFFLE or Grouping.fields(…)"
+            )
 
     SHUFFLE: ClassVar[Grouping]
     NONE: ClassVar[Grouping]

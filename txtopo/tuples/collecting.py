@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from txtopo.errors import BatchDataError
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
 from txtopo.tuples.buffering import FLUSH_ROWS, FULL_ROWS, Buffer, Buffers, Send
+from txtopo.tuples.frames import shown_value
 from txtopo.tuples.roots import Ints, Roots
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class PlainCollector:
         """Emit to one task."""
         buffer = self._buffers.direct(stream, task)
         if self._buffers.eager:
-            buffer.columns.row(values)
+            buffer.columns.check(values)
         buffer.add(values)
         buffer.named.append(task)
         self._flush_full(buffer)
@@ -40,7 +41,7 @@ class PlainCollector:
     def _slow(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         buffer = self._buffers.plain(stream)
         if self._buffers.eager:
-            buffer.columns.row(values)
+            buffer.columns.check(values)
         buffer.add(values)
         self._flush_full(buffer)
 
@@ -101,29 +102,33 @@ class RichCollector:
 
     def ack(self, tup: Tuple) -> None:
         """This tuple is done."""
+        check_tuple("ack", tup)
         if self._buffers.tracked:
             self.acked.append(tup)
 
     def fail(self, tup: Tuple) -> None:
         """This tuple failed."""
+        check_tuple("fail", tup)
         if self.counting:
             self._fail(tup)
 
     def reset_timeout(self, tup: Tuple) -> None:
         """A batch goes by progress, not by time."""
+        check_tuple("reset_timeout", tup)
 
     def _put(
         self, buffer: Buffer, values: Sequence[Any], anchors: Sequence[Tuple] | Tuple, task: int | None = None
     ) -> None:
         buffers = self._buffers
+        anchored = (anchors,) if isinstance(anchors, Tuple) else checked_anchors(anchors)
         if buffers.eager:
-            buffer.columns.row(values)
+            buffer.columns.check(values)
         buffer.add(values)
         # Only now: a row that was refused must not leave its task behind.
         if task is not None:
             buffer.named.append(task)
         if buffers.tracked:
-            buffer.anchors.append((anchors,) if isinstance(anchors, Tuple) else tuple(anchors))
+            buffer.anchors.append(anchored)
         if len(buffer.first) >= FLUSH_ROWS:
             buffers.flush(buffer, anchored_roots)
 
@@ -156,7 +161,10 @@ class ArrowCollector:
     def _positions(self, batch: pa.RecordBatch, anchors: Any) -> NDArray[np.int64] | None:
         if anchors is None:
             return None
-        positions = np.asarray(anchors, dtype=np.int64)
+        numbers = np.asarray(anchors)
+        if len(numbers) and numbers.dtype.kind not in "iu":
+            raise self._error(f"anchors are numbers of input rows, not {numbers.dtype}")
+        positions = numbers.astype(np.int64)
         if len(positions) != batch.num_rows:
             raise self._error(f"{len(positions)} anchors for {batch.num_rows} rows")
         if len(positions) and (positions.min() < 0 or positions.max() >= self.rows):
@@ -165,6 +173,26 @@ class ArrowCollector:
 
     def _error(self, what: str) -> BatchDataError:
         return BatchDataError(f"{self._buffers.component}: {what}", component=self._buffers.component)
+
+
+def check_tuple(method: str, tup: object) -> None:
+    """Raise TypeError for what is no tuple that came in, whatever the acking: with it or without, a bolt is right or wrong."""
+    if not isinstance(tup, Tuple):
+        raise TypeError(
+            f"{method} wants a tuple that the bolt was given, not {shown_value(tup)} ({type(tup).__name__})"
+        )
+
+
+def checked_anchors(anchors: Iterable[Tuple]) -> Sequence[Tuple]:
+    """The same for several that a row is anchored on."""
+    if not isinstance(anchors, Iterable):
+        raise TypeError(
+            f"anchors={anchors!r}: a tuple that the bolt was given is wanted, or a list of them; () for none"
+        )
+    found = tuple(anchors)
+    for anchor in found:
+        check_tuple("anchors", anchor)
+    return found
 
 
 def anchored_roots(buffer: Buffer) -> Roots:

@@ -2,30 +2,71 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from numbers import Integral
-from typing import Any, NoReturn
+from numbers import Integral, Real
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from txtopo.core.fields import INTEGER_KINDS, Fields
+from txtopo.core.fields import FLOAT_MAX, INTEGER_KINDS, Fields
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.tuples.frames import shown_value
 
-_Kinds = tuple[frozenset[type], tuple[type, ...], tuple[type, ...]]
 _NONE: type = type(None)
-_WHOLE: _Kinds = (frozenset({int, _NONE}), (Integral,), (bool,))
-_DATE: _Kinds = (frozenset({date, _NONE}), (date,), (datetime,))
-_TIME: _Kinds = (frozenset({datetime, _NONE}), (datetime,), ())
-_EXACT: Mapping[str, _Kinds] = {
+
+
+class _Kind(NamedTuple):
+    """Which Python values a kind of field takes: Arrow takes more, and changes them without a word."""
+
+    usual: frozenset[type]
+    """Types that need no second look."""
+    fits: tuple[type, ...]
+    """All types that fit."""
+    refused: tuple[type, ...] = ()
+    """Those among them that do not."""
+    loses: Callable[[Any], bool] | None = None
+    """Does a value of a type that fits lose something all the same?"""
+    looks_at_usual: bool = False
+    """Must `loses` be asked also of the usual types?"""
+
+
+def _becomes_infinite(value: Any) -> bool:
+    return math.isfinite(value) and abs(value) > FLOAT_MAX
+
+
+def _has_nanoseconds(value: Any) -> bool:
+    # Of pandas' Timestamp, which is a datetime.
+    return bool(getattr(value, "nanosecond", 0))
+
+
+def _is_no_local_time(value: datetime) -> bool:
+    return value.tzinfo is not None or _has_nanoseconds(value)
+
+
+_WHOLE = _Kind(frozenset({int, _NONE}), (Integral,), (bool,))
+_KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(INTEGER_KINDS, _WHOLE),
-    "date": _DATE,
-    "timestamp": _TIME,
-    "timestamp_ntz": _TIME,
+    "double": _Kind(frozenset({float, int, _NONE}), (Real,), (bool,)),
+    "float": _Kind(frozenset({float, int, _NONE}), (Real,), (bool,), _becomes_infinite, looks_at_usual=True),
+    "string": _Kind(frozenset({str, _NONE}), (str,)),
+    "binary": _Kind(frozenset({bytes, _NONE}), (bytes, bytearray, memoryview)),
+    "date": _Kind(frozenset({date, _NONE}), (date,), (datetime,)),
+    "timestamp": _Kind(frozenset({datetime, _NONE}), (datetime,), (), _has_nanoseconds),
+    "timestamp_ntz": _Kind(frozenset({datetime, _NONE}), (datetime,), (), _is_no_local_time, looks_at_usual=True),
 }
-"""By kind of field: the usual Python types; all types that fit; and those among them that do not."""
+"""Arrow itself refuses what is no boolean and no decimal."""
+
+
+class Refused(BaseException):
+    """A value that does not fit, in a traced run. An ordinary run tells of it after the bolt returned, so an `except Exception` around `emit` must not swallow it."""
+
+    def __init__(self, error: BatchDataError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Columns:
@@ -38,7 +79,7 @@ class Columns:
         self._fields = fields.items
         self.width = len(fields.items)
         self._nullable = [field.nullable for field in fields.items]
-        self._exact = [_EXACT.get(field.type.kind) for field in fields.items]
+        self._kinds = [_KINDS.get(field.type.kind) for field in fields.items]
 
     def batch(self, values: Sequence[list[Any]]) -> pa.RecordBatch:
         """Emitted values, a list a field, as a record batch. Raises BatchDataError naming component, stream, field and value."""
@@ -55,13 +96,19 @@ class Columns:
 
     def row(self, values: Any) -> pa.RecordBatch:
         """One emitted row as a record batch. Raises BatchDataError where it does not fit."""
-        lists: list[list[Any]] = [[] for _ in range(self.width)]
-        adder(lists, self)(values)
-        return self.batch(lists)
+        return self.batch(self._apart(values))
+
+    def check(self, values: Any) -> None:
+        """Check one emitted row at once. Raises BatchDataError where an ordinary run raises it too, and Refused where that is found out later."""
+        lists = self._apart(values)
+        try:
+            self.batch(lists)
+        except BatchDataError as error:
+            raise Refused(error) from error
 
     def check_kind(self, values: Any) -> None:
         """Raise for a row that is no list, tuple or the like: a text or a dict is a sequence of other things than values."""
-        if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        if isinstance(values, str | bytes | bytearray | memoryview) or not isinstance(values, Sequence):
             raise self._error(
                 f"emitted {shown_value(values)} ({type(values).__name__}); a list or tuple of {self.width} values is wanted"
             )
@@ -83,7 +130,7 @@ class Columns:
         arrays = []
         for field, declared, column in zip(self._fields, self.schema, batch.columns, strict=True):
             try:
-                array = column if column.type == declared.type else column.cast(declared.type)
+                array = column if column.type == declared.type else cast_column(column, declared.type)
             except Exception as error:
                 raise self._error(f"field {field.name}: {column.type} is no {field.type} ({error})") from error
             if array.null_count and not field.nullable:
@@ -91,15 +138,22 @@ class Columns:
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def _apart(self, values: Any) -> list[list[Any]]:
+        lists: list[list[Any]] = [[] for _ in range(self.width)]
+        adder(lists, self)(values)
+        return lists
+
     def _loses(self, at: int, values: Sequence[Any]) -> bool:
-        """Would Arrow change a value without a word: cut off digits behind the point, or the time of a day, or take a number for a time?"""
-        known = self._exact[at]
-        if known is None:
+        """Would Arrow change a value without a word: cut off digits behind the point, or the time of a day, or take bytes for text?"""
+        kind = self._kinds[at]
+        if kind is None:
             return False
-        found = set(map(type, values))
-        if found <= known[0]:
+        strange = set(map(type, values)) - kind.usual
+        if any(not issubclass(found, kind.fits) or issubclass(found, kind.refused) for found in strange):
+            return True
+        if kind.loses is None or not (strange or kind.looks_at_usual):
             return False
-        return any(not issubclass(kind, known[1]) or issubclass(kind, known[2]) for kind in found - known[0])
+        return any(value is not None and kind.loses(value) for value in values)
 
     def _refuse_first(self, at: int, values: Sequence[Any]) -> NoReturn:
         field, kind = self._fields[at], self.schema.field(at).type
@@ -122,6 +176,38 @@ class Columns:
 
     def _error(self, what: str) -> BatchDataError:
         return BatchDataError(f"{self._component}, stream {self.stream}: {what}", component=self._component)
+
+
+_FAMILIES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]]] = (
+    (pa.types.is_integer, lambda to: pa.types.is_integer(to) or pa.types.is_floating(to) or pa.types.is_decimal(to)),
+    (pa.types.is_floating, pa.types.is_floating),
+    (pa.types.is_decimal, pa.types.is_decimal),
+    (lambda of: pa.types.is_large_string(of) or pa.types.is_string_view(of), pa.types.is_string),
+    (lambda of: pa.types.is_large_binary(of) or pa.types.is_binary_view(of) or pa.types.is_fixed_size_binary(of), pa.types.is_binary),
+    (pa.types.is_date, pa.types.is_date),
+    (pa.types.is_null, lambda to: True),
+)  # fmt: skip
+"""Which Arrow types are cast to which: the same values, held in another way."""
+
+
+def cast_column(column: pa.Array, to: pa.DataType) -> pa.Array:
+    """The same values in the declared type. Raises ValueError or ArrowInvalid where they would be others, or of another kind: text for a number, say."""
+    of = column.type
+    if pa.types.is_dictionary(of):
+        return cast_column(column.dictionary_decode(), to)
+    if pa.types.is_timestamp(of) and pa.types.is_timestamp(to):
+        allowed = (of.tz is None) == (to.tz is None)
+    else:
+        allowed = of == to or any(is_of(of) and is_to(to) for is_of, is_to in _FAMILIES)
+    if not allowed:
+        raise ValueError("a value of another kind: convert it in the bolt")
+    if pa.types.is_integer(of) and pa.types.is_decimal(to):
+        # Arrow wants room for every number of the type; here those that there are must fit.
+        return column.cast(pa.decimal128(20, 0)).cast(to)
+    made = column.cast(to)
+    if pa.types.is_floating(of) and pc.any(pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(column)))).as_py():
+        raise ValueError("a value would become infinite")
+    return made
 
 
 def adder(lists: Sequence[list[Any]], columns: Columns) -> Callable[[Any], None]:

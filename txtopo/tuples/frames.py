@@ -75,7 +75,7 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         what, detail, position = str(error), error.detail or _cut(trace, DETAIL_CHARACTERS_MAX), error.position
         where = None if position is not None else where
     else:
-        first = str(error).strip().partition("\n")[0]
+        first = _said(error).strip().partition("\n")[0]
         # Some say nothing but their name, MemoryError among them.
         what = f"{type(error).__name__}: {first}" if first else type(error).__name__
         detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
@@ -87,6 +87,14 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         position=position,
         detail=detail,
     )
+
+
+def _said(error: BaseException) -> str:
+    """Its words, where it has some: a `__str__` that raises has none."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def spout_failure_of(error: BaseException, component: str) -> Failure:

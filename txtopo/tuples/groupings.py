@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 class RowFailed(Exception):
     """User code in a grouping raised over one row of a batch."""
 
-    def __init__(self, error: Exception, row: int, shown: str) -> None:
+    def __init__(self, error: BaseException, row: int, shown: str) -> None:
         super().__init__(str(error))
         self.error = error
         self.row = row
@@ -151,7 +151,7 @@ class Custom(Grouping):
             try:
                 for target in self._listed(self._grouping.choose_tasks(self._task, values)):
                     chosen[self._position(target)].append(row)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RowFailed(error, row, shown(dict(zip(self._edge.fields.names, values, strict=True)))) from error
         return _grouped([np.array(rows, dtype=np.intp) for rows in chosen])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from txtopo.tuples.collecting import ArrowCollector, RichCollector, anchored_roo
 from txtopo.tuples.frames import user_frame
 from txtopo.tuples.plain_work import PlainWork
 from txtopo.tuples.setting import CAUGHT, Arrived, Setting, shown_tuple
-from txtopo.tuples.work import BoltWork
+from txtopo.tuples.work import BoltWork, returned
 
 
 class RichWork(BoltWork):
@@ -25,6 +26,8 @@ class RichWork(BoltWork):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.collector = RichCollector(self.buffers, self._fail, counting=self.setting.counting)
+        self._told: list[BaseException] = []
+        """Errors that were noted when the bolt failed a tuple over them."""
 
     def begin(self, config: Mapping[str, Any], context: Any) -> None:
         bolt: RichBolt = self.bolt
@@ -41,18 +44,27 @@ class RichWork(BoltWork):
             row = 0
             try:
                 for row, values in rows:
-                    execute(Tuple(values, origin, row))
+                    if execute(Tuple(values, origin, row)) is not None:
+                        returned("execute")
                 break
             except CAUGHT as error:
                 self.failed_on(error, arrived, row)
         self._settle()
 
     def finish(self) -> None:
-        self.guard(self.bolt.finish_batch)
+        self.guard(self._end)
         self._settle()
 
     def flush(self) -> None:
         self.guard(lambda: self.buffers.flush_all(anchored_roots))
+
+    def _end(self) -> None:
+        try:
+            self.end_batch()
+        except CAUGHT as error:
+            if not any(error is told for told in self._told):
+                raise
+            self.stop()
 
     def _settle(self) -> None:
         """Tell the ackers what was acked, and send what was emitted where that must be known by batch."""
@@ -72,9 +84,15 @@ class RichWork(BoltWork):
             self.setting.fold.fail(np.array(roots, dtype=np.int64))
         if not self.setting.has_room:
             return  # a bolt may fail a million tuples: only what is noted is put into words
+        error = sys.exception()
+        if error is not None:
+            # `except …: collector.fail(tup)`: what is being handled is why.
+            self.setting.fail(error, on=shown_tuple(tup), roots=roots)
+            self._told.append(error)
+            return
         trace = "".join(traceback.format_stack())
         where = user_frame(trace)
-        message = f"{type(self.bolt).__name__} failed the tuple {shown_tuple(tup)}"
+        message = f"{type(self._template).__name__} failed the tuple {shown_tuple(tup)}"
         self.setting.note(
             Failure(
                 kind="data",
@@ -113,7 +131,8 @@ class ArrowWork(BoltWork):
         roots = arrived.roots if self.setting.tracked else None
         collector.roots = roots.slice(first, rows) if roots is not None else None
         try:
-            self.bolt.execute(arrived.batch.slice(first, rows), collector)
+            if self.bolt.execute(arrived.batch.slice(first, rows), collector) is not None:
+                returned("execute")
         except CAUGHT as error:
             if rows == 1:
                 self.failed_on(error, arrived, first)
@@ -123,7 +142,7 @@ class ArrowWork(BoltWork):
         collector.rows, collector.roots = 0, None
 
     def finish(self) -> None:
-        self.guard(lambda: self.bolt.finish_batch(self.collector))
+        self.guard(lambda: self.end_batch(self.collector))
 
 
 def work_of(bolt: Any) -> type[BoltWork]:

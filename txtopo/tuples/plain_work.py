@@ -16,7 +16,7 @@ from txtopo.tuples.collecting import PlainCollector, executed_roots
 from txtopo.tuples.columns import Columns
 from txtopo.tuples.roots import Roots
 from txtopo.tuples.setting import CAUGHT, Arrived
-from txtopo.tuples.work import BoltWork
+from txtopo.tuples.work import BoltWork, returned
 
 Rows = Iterator[tuple[int, Any]]
 """Number and values of each tuple that is left."""
@@ -97,7 +97,7 @@ class PlainWork(BoltWork):
                     tup._origin = origin
                     tup._row = row
                     if execute(tup, collector) is not None:
-                        self._returned()
+                        returned("execute")
             else:
                 for row, values in rows:
                     tup = new(Tuple)
@@ -105,7 +105,7 @@ class PlainWork(BoltWork):
                     tup._origin = origin
                     tup._row = row
                     if execute(tup) is not None:
-                        self._returned()
+                        returned("execute")
         finally:
             self._row = row
         return False
@@ -123,10 +123,10 @@ class PlainWork(BoltWork):
                 tup._row = row
                 if basic:
                     if execute(tup, collector) is not None:
-                        self._returned()
+                        returned("execute")
                 else:
                     if execute(tup) is not None:
-                        self._returned()
+                        returned("execute")
                 count = len(emitted)
                 note(count)
                 for other in others:
@@ -143,11 +143,7 @@ class PlainWork(BoltWork):
             self._row = row
         return False
 
-    def _returned(self) -> None:
-        """What `execute` returns would be gone without a word."""
-        raise TypeError("execute returned a value, which goes nowhere: emit it with the collector")
-
     def finish(self) -> None:
         if not isinstance(self.bolt, BasicBolt):
             self.collector.finishing = True
-            self.guard(self.bolt.finish_batch)
+            self.guard(self.end_batch)

@@ -14,13 +14,14 @@ from txtopo.core.values import Failure
 from txtopo.topology.streams import Origin, Tuple
 from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples import acking
+from txtopo.tuples.columns import Refused
 from txtopo.tuples.frames import failure_of, one_line, shown
 from txtopo.tuples.graph import Edge, Node, TaskGraph, task_ids
 from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, RunSpec, TupleFailure
 from txtopo.tuples.roots import COLUMN, Ints, Roots
 
-CAUGHT = (Exception, SystemExit)
+CAUGHT = (Exception, SystemExit, Refused)
 """What user code may raise without ending the process: `sys.exit()` in a bolt is its failure, not the worker's."""
 
 
@@ -77,6 +78,8 @@ class Setting:
         """Note that user code raised."""
         if isinstance(error, RowFailed):
             on, roots, error = error.shown, error.roots, error.error
+        elif isinstance(error, Refused):
+            error = error.error.with_traceback(error.__traceback__)
         self.note(failure_of(error, self.node.name, on=on), roots)
 
     def prepared(self, router: Prepared) -> bool:

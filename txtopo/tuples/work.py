@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt
@@ -89,6 +89,11 @@ class BoltWork(Work):
     def flush(self) -> None:
         self.guard(self.buffers.flush_all)
 
+    def end_batch(self, *arguments: Any) -> None:
+        """Call the bolt's `finish_batch`."""
+        if self.bolt.finish_batch(*arguments) is not None:
+            returned("finish_batch")
+
     def guard(self, call: Callable[[], None]) -> None:
         """Call user code that works on no single tuple."""
         if self.stopped:
@@ -119,3 +124,8 @@ class BoltWork(Work):
     def stop(self) -> None:
         self.stopped = True
         self.buffers.drop()
+
+
+def returned(method: str) -> NoReturn:
+    """What a bolt returns, a generator's tuples among it, would be gone without a word."""
+    raise TypeError(f"{method} returned a value, which goes nowhere: emit it with the collector")
