@@ -92,7 +92,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
         raise Halted(
             f"the fence of {lead.topology} stands at {last_txid}, but the ledger has no row {last_txid}", txid=last_txid
         )
-    last_digest, newest, newest_bytes, system_identifier = found
+    last_digest, newest, newest_bytes, system_identifier, description = found
     return Claimed(
         lead=lead,
         last_txid=last_txid,
@@ -103,6 +103,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
         plans=_plans(connection, lead.topology, last_txid),
         attempts=_attempts(connection, lead.topology, last_txid),
         system_identifier=system_identifier,
+        description={} if description is None else json.loads(description),
     )
 
 

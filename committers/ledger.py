@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,16 @@ class PostgresLedger:
                 if isinstance(committer.bolt, BatchCommitter):
                     continue  # its tables are its own: there is nothing to make, to check or to register
                 prepare_target(connection, lead, self._applier(committer))
+
+    def describe(self, lead: Lead, description: Mapping[str, Any]) -> None:
+        with self._database.fenced(lead, "describing the topology") as connection:
+            run(
+                connection,
+                "describe_topology",
+                topology=lead.topology,
+                description=json.dumps(dict(description)),
+                code_hash=lead.code_hash,
+            )
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:
         with self._database.transaction("reading what was consumed") as connection:

@@ -87,7 +87,7 @@ class MemoryLedger:
             rows.fence, rows.opaque = fence, claim.opaque
             rows.life = {
                 "application": claim.application,
-                "description": dict(claim.description),
+                "description": claimed.description or dict(claim.description),
                 "state": "running",
                 "host": claim.host,
                 "pid": claim.pid,
@@ -117,6 +117,10 @@ class MemoryLedger:
             except BaseException:
                 self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
                 raise
+
+    def describe(self, lead: Lead, description: Mapping[str, Any]) -> None:
+        with self._fenced(lead) as rows:
+            rows.life["description"] = dict(description)
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:
         with self._transaction():
@@ -334,6 +338,7 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence) -> Claimed:
         ),
         last_txid=last,
         last_digest=rows.ledger[last].digest,
+        description=rows.life.get("description", {}),
         last_metadata=None if newest is None else last_metadata(newest, plan and plan[1]),
         plans=[rows.plans[txid][1] for txid in above],
         attempts=[

@@ -30,6 +30,8 @@ _UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
 _DATA = re.compile(r"^(21|22|23|42|44|P0)...$")
 # What says nothing about a statement: connections, deadlocks and lost races, resources, operators, the system itself (P2, P10).
 _STORE = re.compile(r"^(08|40|53|55|57|58|XX)...$")
+# A schema or table that is not there, a right that was not granted: the same for every batch, so none may be quarantined over it.
+_NOT_PREPARED = ("3F000", "42P01", "42501")
 _NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
 
@@ -88,6 +90,8 @@ def translate_apply(error: Exception, committer: str, txid: int, *, ledger_held:
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
     if table_of(error) == ("txtopo", "committer_count"):
         return BatchDataError(f"committer {committer}: {_numbers(error)}", component=committer)
+    if state in _NOT_PREPARED:
+        return _not_prepared(error, committer, txid)
     if (state is not None and _DATA.match(state)) or isinstance(error, (ValueError, OverflowError)):
         # P14: NUL and lone surrogates are refused by the client, in Python, without an SQLSTATE.
         reason = "text with a lone surrogate" if isinstance(error, UnicodeEncodeError) else one_line(error)
@@ -104,10 +108,20 @@ def translate_own(error: Exception, committer: str, txid: int, *, ledger_held: b
         # The server's time for a statement was up while user code held the database transaction: it would be again.
         what = f"{one_line(error)}; a statement may take {STATEMENT_TIMEOUT_MS // 1000} s"
         return BatchDataError(f"committer {committer}: {what}", component=committer)
+    if state in _NOT_PREPARED:
+        return _not_prepared(error, committer, txid)
     is_store = state is None or _STORE.match(state) is not None
     if isinstance(error, psycopg2.Error) and is_store and not isinstance(error, psycopg2.ProgrammingError):
         return PostgresUnavailable(f"committer {committer} of batch {txid}: {one_line(error)}")
     return BatchDataError(f"committer {committer}: {one_line(error)}", component=committer)
+
+
+def _not_prepared(error: Exception, committer: str, txid: int) -> Halted:
+    return Halted(
+        f"committer {committer} of batch {txid}: {one_line(error)}: no batch is at fault, so none is tried again or left out",
+        txid=txid,
+        next_command="make the table or grant what is missing, then start `txtopo run` again",
+    )
 
 
 def translate_rejected(error: Exception, spout: str, txid: int) -> TxtopoError:

@@ -32,7 +32,7 @@ from txtopo.errors import (
     told,
 )
 from txtopo.lanes import ThreadLanes
-from txtopo.leading import Identity, Leadership, is_opaque, take_lead
+from txtopo.leading import Identity, Leadership, begin, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import CoordinatorSession, Executor, Ledger
 from txtopo.progress import Reporter
@@ -265,7 +265,6 @@ class Driver:
         self, leadership: Leadership, session: CoordinatorSession, coordinator: Any, ledger: Ledger, executor: Executor
     ) -> End:
         reconciled = leadership.reconciled
-        ledger.prepare_targets(leadership.lead, self.topology.committers)
         planner = Planner(
             lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=SystemClock(),
             once=self.settings.once, say=self.reporter.say, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
@@ -275,7 +274,7 @@ class Driver:
         lanes = ThreadLanes(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)
         clock = SystemClock()
         try:
-            planner.open(reconciled.plans)
+            begin(leadership, self.topology, planner, ledger)
             self.reporter.note(
                 f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, {len(reconciled.plans)} planned ones are taken up"
             )

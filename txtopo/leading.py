@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txtopo import faults
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
 from txtopo.core.values import ActionRecord, Lead, Request
-from txtopo.errors import Fenced, Halted, TopologyError
+from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, TopologyError, TxtopoError
 from txtopo.faults import CrashPoint
+from txtopo.planner import Planner
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
 from txtopo.topology.components import Topology
 
@@ -50,6 +52,8 @@ class Leadership:
     system_identifier: str
     requests: Sequence[Request] = ()
     """Operators' orders that are still to be carried out, oldest first."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """What the topology was under the last leader that got under way; empty for a new one."""
 
 
 def is_opaque(topology: Topology) -> bool:
@@ -106,8 +110,41 @@ def take_lead(
     return Leadership(
         lead=claimed.lead, last_txid=claimed.last_txid, last_digest=claimed.last_digest, last_metadata=claimed.last_metadata,
         reconciled=reconciled, system_identifier=claimed.system_identifier,
-        requests=left,
+        requests=left, description=claimed.description,
     )  # fmt: skip
+
+
+def begin(leadership: Leadership, topology: Topology, planner: Planner, ledger: Ledger) -> None:
+    """Make sure that the topology fits what is committed: its spouts, its tables. Raises Halted and ConfigurationError, noted for `status`.
+
+    Only then is it described anew: of one that is refused nothing stays, and an audit goes by the one before.
+    """
+    lead, plans = leadership.lead, leadership.reconciled.plans
+    try:
+        check_spouts(leadership, topology)
+        planner.open(plans)
+        ledger.prepare_targets(lead, topology.committers)
+    except (Halted, ConfigurationError, BatchDataError) as error:
+        txid = error.txid if isinstance(error, Halted) else None
+        with suppress(TxtopoError):
+            ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans))
+        raise
+    ledger.describe(lead, topology.describe())
+
+
+def check_spouts(leadership: Leadership, topology: Topology) -> None:
+    """Raise Halted where a spout seems to have another name than before: what it gave is remembered by its name, and would all count again."""
+    if not leadership.last_txid:
+        return
+    before = leadership.description.get("spouts", {}).keys()
+    now = {spout.name for spout in topology.spouts}
+    gone, new = sorted(before - now), sorted(now - before)
+    if gone and new:
+        raise Halted(
+            f"{topology.name} has a spout {', '.join(new)} that it had not before, and {', '.join(gone)} is gone: "
+            "were it the same under another name, all its input would be counted again",
+            next_command=f"give it its old name; if it is another source, start `txtopo run` once with both of them, then without {', '.join(gone)}",
+        )
 
 
 def _carry_out_replans(

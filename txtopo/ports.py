@@ -256,6 +256,8 @@ class Claimed:
     """Of the Postgres cluster."""
     requests: Sequence[Request] = ()
     """Orders that are still open, oldest first."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """What the topology was under the last leader that got under way; empty for a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +374,9 @@ class Ledger(Protocol):
 
         Raises Halted where a table has other columns, belongs to another committer, or holds rows and is not adopted. Repeatable.
         """
+
+    def describe(self, lead: Lead, description: Mapping[str, Any]) -> None:
+        """From now on the topology is this, for audits and operators (fenced). Called once its tables and spouts are found to fit what is committed."""
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:
         """Path -> fingerprint of all that was mirrored into some batch."""

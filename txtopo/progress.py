@@ -24,6 +24,8 @@ class Reporter:
         self._shown = ""
         self._started: tuple[float, int] | None = None
         self._last_txid = 0
+        self._quarantined = 0
+        self._quarantined_in_lead = 0
 
     def say(self, message: str) -> None:
         """One line for the operator; also when quiet, since it is about trouble."""
@@ -41,6 +43,10 @@ class Reporter:
         if self._started is None:
             self._started = (now, state.last_txid)
             self._last_txid = state.last_txid
+        # With the lead taken anew it is counted from 0.
+        newly = state.quarantined - self._quarantined_in_lead
+        self._quarantined += newly if newly >= 0 else state.quarantined
+        self._quarantined_in_lead = state.quarantined
         if self._quiet or now < self._next_at:
             return
         if not self._terminal and state.last_txid == self._last_txid:
@@ -54,8 +60,9 @@ class Reporter:
         if self._started is None:
             return f"last txid {last_txid}"
         seconds = time.monotonic() - self._started[0]
-        count = last_txid - self._started[1]
-        return f"{count} {'batch' if count == 1 else 'batches'} committed in {seconds:.1f} s, last txid {last_txid}"
+        count = last_txid - self._started[1] - self._quarantined
+        left_out = f", {self._quarantined} quarantined (txtopo status {self._topology})" if self._quarantined else ""
+        return f"{count} {'batch' if count == 1 else 'batches'} committed{left_out} in {seconds:.1f} s, last txid {last_txid}"
 
     def close(self) -> None:
         """Leave the terminal with a clean line."""
@@ -82,5 +89,7 @@ def progress_line(topology: str, state: State, rate: float) -> str:
     """The state in one line: committed, planned, processing, rate, and what it waits for."""
     processing = len(state.running - state.abandoned)
     waiting = sum(batch.phase is Phase.PROCESSED for batch in state.batches.values())
-    line = f"{topology}: {state.last_txid} committed of {state.next_txid - 1} planned, {processing} processing, {waiting} waiting for their turn, {rate:.1f} batches/s"
+    line = f"{topology}: done up to {state.last_txid} of {state.next_txid - 1} planned, {processing} processing, {waiting} waiting for their turn, {rate:.1f} batches/s"
+    if state.quarantined:
+        line += f", {state.quarantined} quarantined"
     return line + (f"; {state.problem}" if state.problem else "")

@@ -222,6 +222,7 @@ class TestPoison:
         assert action.quarantine.reason == "1 attempt failed: boom"
         assert action.quarantine.attempt == TransactionAttempt(2, 0)
         assert [commit.plan.txid for commit in hand.of(Commit)] == [3]
+        assert hand.state.quarantined == 1
 
     def test_infrastructure_failures_never_quarantine(self) -> None:
         """A store away, a deadlock, a lost executor never use up attempts."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg2
 import pytest
 
-from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply
+from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply, translate_own
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, PostgresUnavailable
 
 
@@ -52,6 +54,18 @@ def test_rows_that_the_table_refuses_are_the_fault_of_the_batch(state: str) -> N
 
     assert isinstance(found, BatchDataError)
     assert found.component == "totals"
+
+
+@pytest.mark.parametrize("state", ["3F000", "42P01", "42501"])
+@pytest.mark.parametrize("translated", [translate_apply, translate_own])
+def test_a_table_that_is_not_there_is_no_fault_of_any_batch(state: str, translated: Any) -> None:
+    """It would be the same for every batch: were it a data failure, `quarantine_batch` would leave out one after the other."""
+    found = translated(error(state), "totals", 7, ledger_held=False)
+
+    assert isinstance(found, Halted)
+    assert found.txid == 7
+    assert "committer totals of batch 7" in str(found)
+    assert found.next_command is not None
 
 
 @pytest.mark.parametrize("state", [None, "40001", "40P01", "55P03", "53100", "57P01"])

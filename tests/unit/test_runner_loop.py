@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
 from txtopo.core.state import State
 from txtopo.core.values import TransactionAttempt
-from txtopo.errors import TxtopoError
+from txtopo.errors import Halted, TxtopoError
 from txtopo.ports import Assignment, Executor
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
@@ -217,3 +218,60 @@ def test_a_folder_that_is_not_there_yet_is_waited_for_aloud(tmp_path: Path) -> N
 
     assert driver.run().kind == "stopped"
     assert len([line for line in driver.said if "cannot be read" in line]) == 1
+
+
+def renamed(folder: Path, **names: str) -> Topology:
+    """The same topology with another name for its spout or its committer."""
+    topology = orders_topology(folder)
+    spout, committer = topology.spouts[0], topology.committers[0]
+    source = names.get("spout", spout.name)
+    inputs = tuple(replace(one, source=source) for one in committer.inputs)
+    changed = replace(
+        committer,
+        name=names.get("committer", committer.name),
+        input=replace(committer.input, source=source),
+        inputs=inputs,
+    )
+    return replace(topology, spouts=(replace(spout, name=source),), committers=(changed, *topology.committers[1:]))
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (
+            {"spout": "deliveries"},
+            "has a spout deliveries that it had not before, and files is gone: .* counted again",
+        ),
+        ({"committer": "by_store"}, "belongs to committer totals of topology orders"),
+    ],
+)
+def test_a_topology_that_does_not_fit_what_is_committed_is_refused_and_changes_nothing(
+    folder: Path, names: dict[str, str], why: str
+) -> None:
+    """Under a new name a spout would give all its input again. What the topology is stays what it was, for audits; `status` is told why."""
+    stores = SimulatedStores()
+    SimulatedDriver(topology=orders_topology(folder), stores=stores).run()
+    rows = stores.postgres.topologies["orders"]
+    before, counts = rows.life["description"], dict(stores.postgres.tables)
+
+    with pytest.raises(Halted, match=why):
+        SimulatedDriver(topology=renamed(folder, **names), stores=stores).run()
+
+    assert rows.life["description"] == before
+    assert stores.postgres.tables == counts
+    assert rows.life["state"] == "halted"
+    assert re.search(why, rows.life["reason"])
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+    assert rows.life["state"] == "finished"
+
+
+def test_a_source_is_replaced_by_way_of_both(folder: Path) -> None:
+    """One run with the old and the new one; then the old one may go, and another come later."""
+    stores = SimulatedStores()
+    old, new = orders_topology(folder), renamed(folder, spout="deliveries")
+    both = replace(old, spouts=(*old.spouts, *new.spouts))
+    later = replace(new, spouts=(*new.spouts, replace(new.spouts[0], name="third")))
+
+    for topology in (old, both, new, later):
+        assert SimulatedDriver(topology=topology, stores=stores).run().kind == "finished"
+    assert stores.postgres.topologies["orders"].life["description"]["spouts"].keys() == {"deliveries", "third"}

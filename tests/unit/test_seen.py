@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.tuple_runs import Keeping, RowsSpout, run_tuples
+from txtopo import TopologyBuilder
 from txtopo.committers.canonical import tuples_of
 from txtopo.committers.memory_transaction import MemoryTransaction
 from txtopo.committers.seen import NewIds
@@ -101,3 +103,33 @@ def test_a_filter_that_cannot_be_is_refused(capacity: int, rate: float) -> None:
     """Found when the topology is built."""
     with pytest.raises(TopologyError):
         DropRepeated("word", "word string", capacity=capacity, error_rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("group", "tasks", "why"),
+    [
+        (lambda bolt: bolt.shuffle_grouping("words"), 2, "reads 'words' with a shuffle grouping"),
+        (lambda bolt: bolt.fields_grouping("words", ["word", "n"]), 2, "reads 'words' with a fields grouping"),
+        (lambda bolt: bolt.all_grouping("words"), 3, "reads 'words' with a all grouping"),
+        (lambda bolt: bolt.shuffle_grouping("words"), 1, None),
+        (lambda bolt: bolt.global_grouping("words"), 3, None),
+        (lambda bolt: bolt.fields_grouping("words", ["word"]), 3, None),
+    ],
+)
+def test_equal_ids_must_meet_in_one_task(group: Any, tasks: int, why: str | None) -> None:
+    """Else repeats would pass, unseen: refused when the topology is built."""
+    builder = TopologyBuilder("seen")
+    builder.set_spout("words", RowsSpout("word string, n bigint"))
+    drop = DropRepeated("word", "n bigint, word string", capacity=100, error_rate=1e-6)
+    group(builder.set_bolt("drop", drop, parallelism_hint=tasks))
+    builder.set_committer_bolt("keep", Keeping()).global_grouping("drop")
+    if why is not None:
+        with pytest.raises(
+            TopologyError, match=f"bolt 'drop': DropRepeated in {tasks} tasks {why}: .*write fields_grouping"
+        ):
+            builder.build()
+        return
+
+    ran = run_tuples(builder.build(), {"words": [[("a", 1), ("b", 2)], [("a", 3), (None, 4)]]})
+
+    assert sorted(str(word) for _, word in ran.rows("keep")) == ["None", "a", "b"]

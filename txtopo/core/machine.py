@@ -316,6 +316,7 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         state,
         last_txid=txid,
         last_digest=batch.plan.digest,
+        quarantined=state.quarantined + (batch.quarantine is not None),
         batches=batches,
         carried={number: known for number, known in state.carried.items() if number > txid},
         next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},

@@ -175,6 +175,8 @@ class State:
     """Why attempts do not share a job; None: they do."""
     waved: int = 0
     """Batches processed in waves since the lead was taken; waves grow with it."""
+    quarantined: int = 0
+    """Batches that were given their place without any effect since the lead was taken (R14)."""
     cutting: bool = False
     cut_not_before: float = 0.0
     cut_failures: int = 0

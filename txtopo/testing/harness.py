@@ -26,7 +26,7 @@ from txtopo.core.health import health_of
 from txtopo.core.state import Phase, PoisonPolicy, Rules, State, first_state
 from txtopo.core.values import DeadLetter, EdgeCount, Failure, RejectedRow
 from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTypeError, broken
-from txtopo.leading import Identity, is_opaque, take_lead
+from txtopo.leading import Identity, begin, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Executor
 from txtopo.runner import Runner, World
@@ -262,14 +262,13 @@ class TopologyHarness:
         election.enter()
         coordinator = TopologyCoordinator(session, topology.name, opaque=identity.opaque)
         lead = take_lead(identity, election, coordinator, ledger, self.said.append)
-        ledger.prepare_targets(lead.lead, topology.committers)
         planner = Planner(
             lead=lead.lead, spouts=topology.spouts, coordinator=coordinator, ledger=ledger, clock=clock, once=self._once, say=self.said.append,
             last_digest=lead.last_digest, last_metadata=lead.last_metadata, committers=topology.committers, config=topology.config,
             last_txid=lead.last_txid, opaque=identity.opaque,
         )  # fmt: skip
         self._planner = planner
-        planner.open(lead.reconciled.plans)
+        begin(lead, topology, planner, ledger)
         world = World(
             topology=topology, lead=lead.lead, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=self._watched,
             planner=planner, clock=clock, lanes=self._lanes, say=self.said.append, dead_letter_max=self._dead_letter_max, watch=self._keep,

@@ -116,6 +116,7 @@ class ClaimContract:
 
         writes: list[Callable[[], object]] = [
             lambda: ledger.prepare_targets(lead, old.committers),
+            lambda: ledger.describe(lead, {"name": "of an older epoch"}),
             lambda: ledger.mirror(lead, [old.entry(plan)]),
             lambda: ledger.begin_attempts(lead, [AttemptStart(attempt=TransactionAttempt(1, 1))]),
             lambda: ledger.end_attempt(lead, attempt, "cancelled", None),
@@ -315,6 +316,16 @@ class TargetContract:
         lead_on(world)
 
         assert len(world.rows("flights_count")) == 3
+
+    def test_a_topology_is_described_by_who_found_that_it_fits(self, world: LedgerWorld) -> None:
+        """Claiming the lead alone changes nothing of it: a start that is refused must not spoil audits of what is committed."""
+        first = lead_on(world)
+        first.ledger.describe(first.lead, {"name": "accepted"})
+
+        refused = world.open().claim_fence(claim_for(description={"name": "refused"}))
+        seen = world.open().claim_fence(claim_for())
+
+        assert refused.description == seen.description == {"name": "accepted"}
 
     def test_table_of_another_topology_is_refused(self, world: LedgerWorld) -> None:
         """A target table belongs to one committer of one topology."""

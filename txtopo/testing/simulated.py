@@ -22,7 +22,7 @@ from txtopo.core.events import End
 from txtopo.core.state import Rules, State, first_state
 from txtopo.faults import CrashPoint
 from txtopo.lanes import Lane, Work
-from txtopo.leading import Identity, is_opaque, take_lead
+from txtopo.leading import Identity, begin, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Executor
 from txtopo.runner import Runner, World
@@ -162,13 +162,12 @@ class SimulatedDriver:
         election.enter()
         coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
         leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
-        ledger.prepare_targets(leadership.lead, self.topology.committers)
         planner = Planner(
             lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=self.stores.clock, once=self.once,
             say=self.said.append, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
             committers=self.topology.committers, config=self.topology.config, last_txid=leadership.last_txid, opaque=identity.opaque,
         )  # fmt: skip
-        planner.open(leadership.reconciled.plans)
+        begin(leadership, self.topology, planner, ledger)
         executor = self.make_executor(self.topology, self.code_hash)
         executor.start()
         world = World(

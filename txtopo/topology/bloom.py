@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import TopologyError
 from txtopo.topology.streams import Stream, Tuple
 from txtopo.topology.tuple_bolts import BatchBolt, BatchOutputCollector, FailedException, TopologyContext
+
+if TYPE_CHECKING:
+    from txtopo.topology.components import Subscription
 
 
 class BloomFilter:
@@ -58,8 +61,8 @@ class DropRepeated(BatchBolt):
     Guarantee: of the tuples of one batch with one id **at most one** is passed on. Error rate: while a task gets at most `capacity` different ids
     a batch, each new tuple is dropped **by mistake** with a probability of at most `error_rate`; such tuples are lost. A task that gets more
     ids fails the batch rather than drop more. It knows nothing of other batches, since each attempt starts afresh: for a source that is
-    at-least-once put `txtopo.committers.seen.NewIds` behind it, which is exact. Read it with a fields grouping on the id: each task knows only
-    what it got. NULL is no id and is passed on always.
+    at-least-once put `txtopo.committers.seen.NewIds` behind it, which is exact. In several tasks it must be read with a fields grouping on the id, since each
+    task knows only what it got. NULL is no id and is passed on always.
 
     >>> DropRepeated("order_id", "order_id string, amount bigint", capacity=100_000, error_rate=1e-6).outputs
     [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
@@ -73,6 +76,16 @@ class DropRepeated(BatchBolt):
         self.capacity = capacity
         self.error_rate = error_rate
         self.outputs: Sequence[str | Stream] = [Stream(fields)]  # type: ignore[misc]
+        self._names = parse_fields(fields).names
+
+    def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:
+        """Equal ids must meet in one task."""
+        for one in inputs:
+            if tasks > 1 and one.grouping != "global" and (one.grouping, one.fields) != ("fields", (self.id_field,)):
+                raise TopologyError(
+                    f"DropRepeated in {tasks} tasks reads {one.source!r} with a {one.grouping} grouping: each task knows only the ids that it got, "
+                    f"so repeats would pass; write fields_grouping({one.source!r}, [{self.id_field!r}])"
+                )
 
     def prepare(
         self,
@@ -93,7 +106,8 @@ class DropRepeated(BatchBolt):
             raise FailedException(
                 f"more than {self.capacity} different ids in a batch: the error rate of {self.error_rate} does not hold; raise capacity"
             )
-        self._collector.emit(tup.values)
+        # By name: it may read fields in another order.
+        self._collector.emit([tup[name] for name in self._names])
 
     def finish_batch(self) -> None:
         """Nothing is left to do."""

@@ -147,6 +147,8 @@ class TopologyBuilder:
         wiring.check_presence_and_sources()
         bolts, committers = wiring.bolts_in_order(), wiring.committers_in_order()
         wiring.check_streams()
+        for bolt in bolts:
+            _check_inputs(bolt)
         wiring.check_acking(self._acking)
         wiring.check_guarantee(self._guarantee)
         return Topology(
@@ -177,6 +179,14 @@ class TopologyBuilder:
         _checked_name(kind, name)
         if name in self._spouts or name in self._bolts or name in self._committers:
             raise TopologyError(f"{kind} {name!r}: another component has that name already")
+
+
+def _check_inputs(draft: FrameDraft | TupleDraft) -> None:
+    if isinstance(draft, TupleDraft):
+        try:
+            draft.bolt.check_inputs(draft.inputs, draft.tasks)
+        except TopologyError as error:
+            raise TopologyError(f"bolt {draft.name!r}: {error}") from error
 
 
 def _bolt_component(draft: FrameDraft | TupleDraft) -> BoltComponent | TupleBoltComponent:

@@ -15,6 +15,8 @@ from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from txtopo.topology.components import Subscription
+
 
 class FailedException(Exception):
     """Raise it in a bolt to fail the batch on purpose: its attempt fails as a data failure and is tried again (Storm's FailedException)."""
@@ -98,6 +100,9 @@ class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its 
     """Settings of its own, over those of the topology."""
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Its spec in a class-style topology."""
+
+    def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:  # noqa: B027 - most take any
+        """Raise TopologyError where it cannot keep its promise with these inputs in so many tasks. Called when the topology is built."""
 
     def cleanup(self) -> None:  # noqa: B027 - most have nothing to do here
         """Called at the end of an attempt's task, after errors as well where the process lives."""
