@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit.applications import orders_topology
+from tests.kit.tuple_runs import RowsSpout
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from txtopo.app import spark_executor
 from txtopo.application import load_application
 from txtopo.config import Settings
 from txtopo.errors import ConfigurationError
+from txtopo.spark.shipping import check_picklable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,6 +63,39 @@ def test_the_number_of_ackers_reaches_the_executor(tmp_path: Path, monkeypatch: 
     spark_executor(orders_topology(tmp_path), b"", Settings(ackers=7))
 
     assert made == [7]
+
+
+def test_a_module_that_raises_is_refused_with_its_line(tmp_path: Path) -> None:
+    """Also where what raises is a helper's."""
+    (tmp_path / "raises_helper.py").write_text("def make():\n    raise KeyError('boom')\n")
+    (tmp_path / "raises_app.py").write_text("from raises_helper import make\n\ntopology = make()\n")
+
+    with pytest.raises(
+        ConfigurationError, match=r"raises_app\.py: importing it failed: .*raises_helper\.py:2: KeyError: 'boom'"
+    ):
+        load_application(str(tmp_path / "raises_app.py"))
+
+
+def test_a_component_that_cannot_travel_to_tasks_is_named() -> None:
+    """A copy in this process is no proof: a function is copied as it is, with what it closes over."""
+
+    def opened() -> Any:
+        connection = sqlite3.connect(":memory:")
+        return lambda: connection
+
+    class Closes(RowsSpout):
+        def __init__(self) -> None:
+            super().__init__("word string")
+            self.find = opened()
+
+    builder = TopologyBuilder("closes")
+    builder.set_spout("words", Closes())
+    builder.set_committer_bolt("counts", CountCommitter("counts", ["word"]), "words")
+
+    with pytest.raises(
+        ConfigurationError, match=r"spout 'words': Closes cannot be sent to Spark's tasks: .*sqlite3.Connection"
+    ):
+        check_picklable(builder.build())
 
 
 def test_a_module_that_needs_spark_to_be_imported_is_recognised(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from txtopo import CountCommitter, Grouping, Topology, TopologyBuilder
+from txtopo import CountCommitter, FileSpout, Grouping, Topology, TopologyBuilder
 from txtopo.bolts import ArrowBolt, BasicBolt, BatchBolt, BatchCommitter, CustomStreamGrouping, RichBolt
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import TransactionAttempt
@@ -407,3 +408,40 @@ def test_a_value_that_does_not_fit_cannot_be_swallowed_in_a_run_that_is_committe
             "bolt, stream default: field n: 200 (int) is no tinyint: Value 200 too large to fit in C integer type; on word='b', n=2",
         ]
         assert harness.table("counts") == {}
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "told"),
+    [
+        (lambda: FileSpout("texts", ["line string"]), r"fields \['line string'\] is no text: write 'a string, b int'"),  # type: ignore[arg-type]
+        (lambda: type("Nothing", (Words,), {"outputs": None}), "Nothing.outputs = None is no list of fields"),
+        (lambda: type("Numbers", (Words,), {"outputs": [1]}), r"Numbers.outputs = \[1\] is no list of fields"),
+    ],
+)
+def test_fields_of_another_shape_are_refused_in_words(mistaken: Any, told: str) -> None:
+    """And not with the AttributeError that comes of them."""
+    with pytest.raises(TopologyError, match=told):
+        mistaken()
+
+
+class Bad(Pass):
+    def execute(self, tup: Any, collector: Any) -> None:
+        if tup["word"] == "a":
+            raise ValueError("no a")
+        collector.emit(tup.values)
+
+
+def configured(**config: Any) -> Topology:
+    return replace(topology(Bad()), config=config)
+
+
+def test_a_harness_goes_by_the_settings_of_the_topology_as_a_run_does() -> None:
+    """`config` of the topology says what becomes of a bad record, here as there; a keyword of the test is stronger."""
+    with TopologyHarness(configured(on_poison="dead_letter_rows", attempts_max=1)) as harness:
+        harness.run()
+        assert [(batch.attempt, batch.dead_lettered) for batch in harness.batches] == [(1, 1)]
+    with TopologyHarness(configured(on_poison="dead_letter_rows", attempts_max=1), on_poison="halt") as harness:
+        with pytest.raises(Halted, match="1 attempt failed"):
+            harness.run()
+    with pytest.raises(ConfigurationError, match="on_poison"):
+        TopologyHarness(configured(on_poison="dead_letter"))

@@ -93,6 +93,8 @@ def parse_fields(ddl: str | Fields) -> Fields:
     """Read a DDL string such as `"a string, b decimal(10,2) not null"`. Raises TopologyError with the place that is wrong."""
     if isinstance(ddl, Fields):
         return ddl
+    if not isinstance(ddl, str):
+        raise TopologyError(f"fields {ddl!r} is no text: write 'a string, b int'")
     tokens = _tokens(ddl)
     items: list[Field] = []
     position = 0

@@ -136,9 +136,12 @@ class SparkExecutor:
         for thread in threads:
             thread.join()
         if missing:
-            raise ConfigurationError(
-                f"the Python of Spark's workers lacks a module: {missing[0]}; point PYSPARK_PYTHON at one that has txtopo installed"
+            remedy = (
+                "point PYSPARK_PYTHON at one that has txtopo installed"
+                if "'txtopo" in missing[0]
+                else "name its file or zip with --py-files, or install it where the workers run"
             )
+            raise ConfigurationError(f"the Python of Spark's workers lacks a module: {missing[0]}; {remedy}")
 
     def _failure(self, error: Exception, run: Run, reports: RunReports) -> Failure:
         cause: BaseException = error.__cause__ if isinstance(error, JobError) and error.__cause__ is not None else error

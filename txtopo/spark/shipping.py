@@ -13,17 +13,20 @@ from types import ModuleType
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from txtopo.errors import ConfigurationError
 from txtopo.topology.components import Topology
+from txtopo.tuples.frames import one_line
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def ship(spark: SparkSession, topology: Topology, py_files: tuple[str, ...] = ()) -> None:
-    """Make the topology's code loadable in every task of this session. Safe to repeat."""
+    """Make the topology's code loadable in every task of this session. Safe to repeat. Raises ConfigurationError naming what cannot be sent."""
     module = module_of(topology)
     if module is not None:
         # Executors cannot import a file that a driver was pointed at; its functions travel inside the plan instead.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    check_picklable(topology)
     context = spark.sparkContext
     for path in py_files:
         context.addPyFile(path)
@@ -32,6 +35,20 @@ def ship(spark: SparkSession, topology: Topology, py_files: tuple[str, ...] = ()
         paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
         if root not in paths:
             context.environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+
+
+def check_picklable(topology: Topology) -> None:
+    """Raise ConfigurationError naming the component that cannot travel to tasks: a connection in a closure of its is found only by pickling."""
+    components: list[tuple[str, object]] = [(f"spout {one.name!r}", one.spout) for one in topology.spouts]
+    components += [(f"bolt {one.name!r}", one.bolt) for one in topology.tuple_bolts]
+    components += [(f"committer bolt {one.name!r}", one.bolt) for one in topology.committers]
+    for who, component in components:
+        try:
+            cloudpickle.dumps(component)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise ConfigurationError(
+                f"{who}: {type(component).__name__} cannot be sent to Spark's tasks: {one_line(str(error))}; make such a thing where it is used, in the task"
+            ) from error
 
 
 def module_of(topology: Topology) -> ModuleType | None:

@@ -28,6 +28,8 @@ class UserSpout(Spout):
         super().__init_subclass__(**keywords)
         if isinstance(cls.__dict__.get("outputs"), str):
             raise TopologyError(f"{cls.__name__}.outputs is text; write a list: outputs = [{cls.__dict__['outputs']!r}]")  # fmt: skip
+        if not isinstance(cls.outputs, Sequence) or not all(isinstance(one, str) for one in cls.outputs):
+            raise TopologyError(f"{cls.__name__}.outputs = {cls.outputs!r} is no list of fields: outputs = ['word string', 'n bigint']")  # fmt: skip
         if "outputs" in cls.__dict__:
             cls.fields = parse_fields(", ".join(cls.outputs))
         elif "fields" in cls.__dict__:

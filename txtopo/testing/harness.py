@@ -12,11 +12,12 @@ import random
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args
 
 from txtopo.committers.memory import MemoryLedger
+from txtopo.config import Settings
 from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.codec import Identity as Candidate
 from txtopo.coordinators.election import Election
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODE_HASH = b"a topology in a test"
+RULES = frozenset(one.name for one in fields(Rules)) - {"workers", "wave_txids_max", "wave_bytes_max"}
+"""Settings of a topology that hold in a test too. How batches run beside each other is the test's own business."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class TopologyHarness:
 
     `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held when it is done, until the
     test releases or fails it; `spout_pending_max=` says how many batches at once. Give a `session` to run the processing phase on Spark: results are the same. Batches run one by one unless
-    `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in `Rules`.
+    `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in `Rules`, over those in the topology's `config`.
 
     What components emit is seen by hidden committers, which make any topology one of tuples. `capture=False` runs it just as it is: then DataFrame bolts
     alone share jobs as they do in production, and `emitted` knows nothing. An input without end is no endless test: after `works_max` pieces of work
@@ -77,7 +80,7 @@ class TopologyHarness:
         waves: bool = False,
         once: bool = True,
         capture: bool = True,
-        dead_letter_max: int = 100,
+        dead_letter_max: int | None = None,
         works_max: int = 50_000,
         **rules: Any,
     ) -> None:
@@ -91,6 +94,8 @@ class TopologyHarness:
             raise ConfigurationError(
                 f"on_poison must be {' or '.join(get_args(PoisonPolicy))}, not {rules['on_poison']!r}"
             )
+        settings = Settings().with_topology(topology.config)
+        rules = {**{name: getattr(settings, name) for name in settings.sources if name in RULES}, **rules}
         self.said: list[str] = []
         """What an operator would have been told."""
         self.end: End | None = None
@@ -100,7 +105,7 @@ class TopologyHarness:
         weakref.finalize(self, forget, self._token)
         self._topology, self._reads = with_captures(topology, self._token) if capture else (topology, {})
         self._watched = Watched(_executor(self._topology, session), self._reads)
-        self._dead_letter_max = dead_letter_max
+        self._dead_letter_max = settings.dead_letter_max if dead_letter_max is None else dead_letter_max
         # Whatever may be pending can be held at once.
         workers = max(2, rules.get("spout_pending_max", 2)) if by_hand else 2
         self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **rules})
