@@ -321,9 +321,9 @@ def test_large_batches_of_one_part_are_spread_over_tasks(
     made: list[Mapping[str, int]] = []
     compile_wave = Compiler.compile_wave
 
-    def noting(self: Any, rows: Mapping[str, int], order: str | None = None) -> Any:
+    def noting(self: Any, rows: Mapping[str, int], *args: Any) -> Any:
         made.append(rows)
-        return compile_wave(self, rows, order)
+        return compile_wave(self, rows, *args)
 
     monkeypatch.setattr(Compiler, "compile_wave", noting)
     wave = [assignment(txid, [row("a", txid)]) for txid in (1, 2, 3)]

@@ -47,7 +47,7 @@ class FakeJobs:
 
     def warm_up(self) -> None: ...
 
-    def split(self, assignment: Assignment) -> Work:
+    def split(self, assignment: Assignment, run: Run) -> Work:
         return Work(assignment=assignment, parts={})
 
     def results(self, runs: Sequence[Run], works: Sequence[Work]) -> list[list[CommitterResult]]:

@@ -83,7 +83,7 @@ class FrameJobs:
             for counted in reusable.compiled.counted:
                 collect_batches(counted.frame)
 
-    def split(self, assignment: Assignment) -> Work:
+    def split(self, assignment: Assignment, run: Run) -> Work:
         """See WaveJobs."""
         parts: dict[str, Sequence[Mapping[str, Any]]] = {item.name: [] for item in self._topology.spouts}
         frames: dict[str, DataFrame] = {}
@@ -92,8 +92,10 @@ class FrameJobs:
             if metadata is None:
                 continue
             if item.spout.emits_frame:
-                frames[item.name] = self._compiler.frame(item.name, metadata)
-                parts[item.name] = [{}] * partitions(frames[item.name])
+                # It may run jobs while it is called, or Spark may to count partitions: those are cancelled with the run.
+                with marked(self._context.spark, self._topology.name, [run], None):
+                    frames[item.name] = self._compiler.frame(item.name, metadata, [run])
+                    parts[item.name] = [{}] * partitions(frames[item.name])
             else:
                 parts[item.name] = list(item.spout.parts(metadata))
                 invariant(bool(parts[item.name]), "a spout split a batch into no part")
@@ -115,7 +117,7 @@ class FrameJobs:
             if reusable and small:
                 by_committer = self._collected(runs, reusable.compiled)
             else:
-                compiled = self._plan(works, together, None if small else order)
+                compiled = self._plan(runs, works, together, None if small else order)
                 try:
                     by_committer = self._collected(runs, compiled)
                 finally:
@@ -188,15 +190,15 @@ class FrameJobs:
             if item.name in work.assignment.metadata
         )
 
-    def _plan(self, works: Sequence[Work], together: bool, order: str | None) -> Compiled:
+    def _plan(self, runs: Sequence[Run], works: Sequence[Work], together: bool, order: str | None) -> Compiled:
         rows = {
             item.name: 1 if together else max(1, sum(len(work.parts[item.name]) for work in works))
             for item in self._topology.spouts
         }
         if len(works) == 1:
-            return self._compiler.compile(rows, order, self._given(works, order))
+            return self._compiler.compile(rows, order, self._given(works, order), runs)
         try:
-            return self._compiler.compile_wave(rows, order)
+            return self._compiler.compile_wave(rows, order, runs)
         except NotCarriedError as error:
             # A bolt may make another plan each time it is called.
             self.one_by_one = str(error)

@@ -26,6 +26,13 @@ ORDER_BYTES_MAX = 512 * 1024
 _DESCRIPTION = "spark.job.description"
 
 
+@dataclass(slots=True)
+class Waited:
+    """Progress of one who waits for its turn to build a plan: who is in turn, is timed instead."""
+
+    looks: int = 0
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Run:
     """One attempt while it is being processed: in the job of its wave, or alone."""
@@ -38,6 +45,8 @@ class Run:
     attempt: TransactionAttempt
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
+    waited: Waited = field(default_factory=Waited)
+    """Shared by the runs of one call of `process`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +114,8 @@ class WaveJobs(Protocol):
     def warm_up(self) -> None:
         """Run plans that are used again over nothing, so that the first batch waits for less; several threads at once call it."""
 
-    def split(self, assignment: Assignment) -> Work:
-        """The parts of a batch, as its spouts split it."""
+    def split(self, assignment: Assignment, run: Run) -> Work:
+        """The parts of a batch of this run, as its spouts split it. Raises CancelledError."""
 
     def results(self, runs: Sequence[Run], works: Sequence[Work]) -> list[list[CommitterResult]]:
         """Process these runs in one go: for each run one result of each committer, in the order of the topology.

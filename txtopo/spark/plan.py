@@ -24,8 +24,11 @@ from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_
 from txtopo.spark.carrying import NotCarriedError, carry
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
+from txtopo.spark.jobs import Run, check
+from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable, partitions_of
+from txtopo.spark.turns import TURNS
 from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
 
 HIDDEN = "$run"
@@ -68,24 +71,28 @@ class Compiler:
         self._numbers = itertools.count(1)
 
     def compile(
-        self, rows: Mapping[str, int], order: str | None = None, frames: Mapping[str, DataFrame] | None = None
+        self,
+        rows: Mapping[str, int],
+        order: str | None = None,
+        frames: Mapping[str, DataFrame] | None = None,
+        runs: Sequence[Run] = (),
     ) -> Compiled:
-        """Plan a batch with so many source tasks by spout. Raises BatchDataError where a bolt raises.
+        """Plan a batch with so many source tasks by spout. Raises BatchDataError where a bolt raises, CancelledError.
 
-        `order` is for what no local property can hold, `frames` are the tuples of spouts that give a DataFrame.
+        `order` is for what no local property can hold, `frames` are the tuples of spouts that give a DataFrame. `runs` are those it is for.
         """
         leaves = {**self._leaves(rows, order), **(frames or {})}
         with let_go_on_error(leaves.values()):
-            streams = self._streams(leaves)
+            streams = self._streams(leaves, runs)
             counted = [self._counted(item, streams[item.input.source]) for item in self._topology.committers]
         return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
 
-    def compile_wave(self, rows: Mapping[str, int], order: str | None = None) -> Compiled:
-        """Plan several batches in one. Raises NotCarriedError naming the bolt that would see more than its own batch."""
+    def compile_wave(self, rows: Mapping[str, int], order: str | None = None, runs: Sequence[Run] = ()) -> Compiled:
+        """Plan several batches in one. Raises NotCarriedError naming the bolt that would see more than its own batch, CancelledError."""
         self._check_spouts_can_tell_runs()
         leaves = self._leaves(rows, order, HIDDEN)
         with let_go_on_error(leaves.values()):
-            streams = self._carried_streams(leaves, [item.input.source for item in self._topology.committers])
+            streams = self._carried_streams(leaves, [item.input.source for item in self._topology.committers], runs)
             if all(count == 1 for count in rows.values()):
                 # Spark forgets behind Python functions, too, that one partition is one.
                 streams = {name: frame.coalesce(1) for name, frame in streams.items()}
@@ -140,28 +147,41 @@ class Compiler:
     ) -> dict[str, DataFrame]:
         return {item.name: self.leaf(item.name, rows[item.name], order, hidden) for item in self._topology.spouts}
 
-    def _streams(self, leaves: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    def _streams(self, leaves: Mapping[str, DataFrame], runs: Sequence[Run] = ()) -> dict[str, DataFrame]:
         """By name: the tuples of every spout, and of every DataFrame bolt with no tuple bolt before it."""
         streams = dict(leaves)
-        for bolt in self._bolts_on_frames():
-            streams[bolt.name] = call_bolt(bolt, [streams[subscription.source] for subscription in bolt.inputs])
+        with TURNS.taken(runs):
+            for bolt in self._bolts_on_frames():
+                check(runs)
+                streams[bolt.name] = call_bolt(bolt, [streams[subscription.source] for subscription in bolt.inputs])
+        self._check_leaves(leaves, streams)
         return streams
 
-    def _carried_streams(self, leaves: Mapping[str, DataFrame], wanted: Iterable[str]) -> dict[str, DataFrame]:
+    def _check_leaves(self, leaves: Mapping[str, DataFrame], streams: Mapping[str, DataFrame]) -> None:
+        own = leaves_in(leaves.values())
+        for bolt in self._bolts_on_frames():
+            check_leaves(bolt.name, streams[bolt.name], own)
+
+    def _carried_streams(
+        self, leaves: Mapping[str, DataFrame], wanted: Iterable[str], runs: Sequence[Run]
+    ) -> dict[str, DataFrame]:
         """The streams in `wanted` with the column HIDDEN behind their own. Raises NotCarriedError naming a bolt that rules that out."""
         streams = {name: leaf.drop(HIDDEN) for name, leaf in leaves.items()}
         ways: dict[str, list[str]] = {name: [] for name in leaves}
         spout_of = {name: name for name in leaves}
-        for bolt in self._bolts_on_frames():
-            if len(bolt.inputs) > 1:
-                raise NotCarriedError(f"bolt {bolt.name} reads several streams")
-            source, jobs_before = bolt.inputs[0].source, self._jobs_so_far()
-            streams[bolt.name] = call_bolt(bolt, [streams[source]])
-            if self._jobs_so_far() != jobs_before:
-                # What it read may stand in its plan as a literal, which no walk over the plan can see.
-                raise NotCarriedError(f"bolt {bolt.name} runs a Spark job while it is called")
-            ways[bolt.name] = [*ways[source], bolt.name]
-            spout_of[bolt.name] = spout_of[source]
+        with TURNS.taken(runs):
+            for bolt in self._bolts_on_frames():
+                check(runs)
+                if len(bolt.inputs) > 1:
+                    raise NotCarriedError(f"bolt {bolt.name} reads several streams")
+                source, jobs_before = bolt.inputs[0].source, self._jobs_so_far()
+                streams[bolt.name] = call_bolt(bolt, [streams[source]])
+                if self._jobs_so_far() != jobs_before:
+                    # What it read may stand in its plan as a literal, which no walk over the plan can see.
+                    raise NotCarriedError(f"bolt {bolt.name} runs a Spark job while it is called")
+                ways[bolt.name] = [*ways[source], bolt.name]
+                spout_of[bolt.name] = spout_of[source]
+        self._check_leaves(leaves, streams)
         return {name: _carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
 
     def leaf(self, spout: str, rows: int, order: str | None, hidden: str | None = None) -> DataFrame:
@@ -176,20 +196,18 @@ class Compiler:
             hidden=hidden,
             plan=next(self._numbers),
         )
-
-        def emit(batches: Any) -> Any:
-            return emitter(batches)
-
         schema = self._schemas[spout]
         if hidden is not None:
             schema = StructType([*schema.fields, StructField(hidden, IntegerType(), nullable=False)])
-        leaf = self._spark.range(0, rows, 1, min(rows, self._slices_max)).mapInArrow(emit, schema)
+        leaf = leaf_of(self._spark.range(0, rows, 1, min(rows, self._slices_max)), emitter, schema)
         # Spark forgets behind mapInArrow that one partition is one; told again, it groups without an exchange.
         return leaf.coalesce(1) if rows == 1 else leaf
 
-    def frame(self, spout: str, metadata: Metadata) -> DataFrame:
-        """What a spout that gives a DataFrame gives for a batch. Raises BatchDataError naming it."""
-        return call_spout(next(item for item in self._topology.spouts if item.name == spout), self._spark, metadata)
+    def frame(self, spout: str, metadata: Metadata, runs: Sequence[Run] = ()) -> DataFrame:
+        """What a spout that gives a DataFrame gives for a batch. Raises BatchDataError naming it, CancelledError."""
+        component = next(item for item in self._topology.spouts if item.name == spout)
+        with TURNS.taken(runs):
+            return call_spout(component, self._spark, metadata)
 
     def counted(self, spout: str, frame: DataFrame, order: str | None) -> DataFrame:
         """The tuples of such a spout, counted by partition on their way."""
@@ -202,11 +220,7 @@ class Compiler:
             order=order,
             plan=next(self._numbers),
         )
-
-        def emit(batches: Any) -> Any:
-            return emitter(batches)
-
-        return frame.mapInArrow(emit, self._schemas[spout])
+        return leaf_of(frame, emitter, self._schemas[spout])
 
     @property
     def _one_task(self) -> dict[str, int]:
@@ -258,6 +272,7 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
         # Spark's `to` would fill a missing field with NULL.
         if missing := set(map(str.lower, schema.names)) - set(map(str.lower, made.columns)):
             raise BatchDataError(f"its DataFrame lacks {', '.join(sorted(missing))}", component=spout)
+        check_leaves(spout, made, frozenset())
         return made.to(schema)
     except TxtopoError:
         raise

@@ -6,14 +6,14 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import invariant
-from txtopo.spark.jobs import Run
+from txtopo.spark.jobs import Run, Waited
 from txtopo.spark.reports import Reports
 
 CANCEL_AGAIN_S = 0.1
@@ -29,6 +29,7 @@ class _Group:
     """Tag and names of the runs that are at work."""
     before: int = 0
     """Progress of those that were at work earlier."""
+    waited: Waited = field(default_factory=Waited)
 
 
 class Running:
@@ -47,8 +48,11 @@ class Running:
         """Begin a call of `process`: runs that share a tag, as the job of a wave has it. Those of a closed executor are cancelled."""
         number = next(self._numbers)
         tag = f"txtopo-{self._topology}-wave-{number}"
-        runs = [Run(name=f"{attempt}/{number}", tag=tag, attempt=attempt) for attempt in attempts]
-        group = _Group(tag=tag, names=[run.name for run in runs])
+        group = _Group(tag=tag, names=[f"{attempt}/{number}" for attempt in attempts])
+        runs = [
+            Run(name=name, tag=tag, attempt=attempt, waited=group.waited)
+            for name, attempt in zip(group.names, attempts, strict=True)
+        ]
         with self._lock:
             for run in runs:
                 invariant(run.attempt not in self._runs, f"attempt {run.attempt} is being processed already")
@@ -62,7 +66,7 @@ class Running:
 
     def alone(self, run: Run) -> None:
         """Give a run a tag of its own, and a name under which nothing of its wave is reported (K1)."""
-        moved = self.progress(run.attempt) + 1
+        moved = self.progress(run.attempt) + 1 - run.waited.looks
         self._reports.take(run.name)
         with self._lock:
             _, group = self._runs[run.attempt]
@@ -91,10 +95,10 @@ class Running:
             if found is None:
                 return 0
             _, group = found
-            before, tag, names = group.before, group.tag, group.names
+            before, tag, names, waited = group.before, group.tag, group.names, group.waited.looks
         with contextlib.suppress(Py4JError, OSError):
-            return before + sum(map(self._reports.received, names)) + self._completed_tasks(tag)
-        return before
+            return before + waited + sum(map(self._reports.received, names)) + self._completed_tasks(tag)
+        return before + waited
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Returns at once; a thread goes on until the attempt has ended, since Spark cannot cancel jobs yet to come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -23,6 +24,7 @@ from txtopo.spark.tuple_plan import TupleCompiler
 from txtopo.spark.tuple_tracing import explained
 from txtopo.spark.tuple_verdict import Verdict
 from txtopo.spark.tuple_work import Seen, TupleWork, seen_of
+from txtopo.spark.turns import TURNS
 from txtopo.tuples.message import Message, RunSpec
 from txtopo.tuples.results import merge
 from txtopo.tuples.tracing import Again
@@ -54,7 +56,8 @@ class TupleJobs:
         try:
             # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
             nothing = self._ordered("start", None, Again())
-            self._compiler.plan([nothing]).let_go()
+            with TURNS.taken():
+                self._compiler.plan([nothing]).let_go()
         except TxtopoError:
             raise
         except Exception as error:
@@ -65,7 +68,7 @@ class TupleJobs:
         if self._compiler.one_task is not None:
             collect_batches(self._compiler.one_task)
 
-    def split(self, assignment: Assignment) -> TupleWork:
+    def split(self, assignment: Assignment, run: Run) -> TupleWork:
         """See WaveJobs."""
         spouts = self._topology.spouts
         parts = {
@@ -97,7 +100,8 @@ class TupleJobs:
             if plan is not None:
                 batches = self._collected(runs, plan)
             else:
-                planned = self._compiler.plan(wave, failures_max=again.failures_max, alone=alone)
+                with TURNS.taken(runs) if self._graphs.frames else contextlib.nullcontext():
+                    planned = self._compiler.plan(wave, failures_max=again.failures_max, alone=alone)
                 specs = dict(planned.specs)
                 try:
                     batches = self._collected(runs, planned.messages)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from txtopo.errors import invariant
 from txtopo.spark.aggregate import spark_schema
 from txtopo.spark.jobs import JobContext
+from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.plan import call_bolt, call_spout, compare_fields
 from txtopo.spark.planned import partitions as partitions_of
@@ -119,13 +120,13 @@ class TupleCompiler:
         total = len(order.source_tasks([spout]))
         numbers = self._context.spark.range(0, total, 1, min(total, self._slices_max))
         task = LeafTask(wiring=wiring, name=spout, spout=self._spouts[spout])
-        return _mapped(numbers, task, spark_schema(self._spouts[spout].fields))
+        return leaf_of(numbers, task, spark_schema(self._spouts[spout].fields))
 
     def _in_one_task(self, wiring: Wiring) -> DataFrame:
         return self._map(self._context.spark.range(0, 1, 1, 1), GraphTask(wiring=wiring, spouts=self._spouts))
 
     def _map(self, frame: DataFrame, task: Any) -> DataFrame:
-        return _mapped(frame, task, DDL)
+        return leaf_of(frame, task, DDL)
 
 
 class _Planning:
@@ -186,11 +187,12 @@ class _Planning:
         else:
             messages = self.messages(bolt.name)
             inputs = [
-                _mapped(messages, ReceivingTask(edge=edge.number, fields=edge.fields), spark_schema(edge.fields))
+                leaf_of(messages, ReceivingTask(edge=edge.number, fields=edge.fields), spark_schema(edge.fields))
                 for edge in self._graphs.by_name[bolt.name].nodes[bolt.name].inputs
             ]
         self.given += inputs
         frame = call_bolt(bolt, inputs)
+        check_leaves(bolt.name, frame, leaves_in(self.given))
         if bolt.fields is not None:
             compare_fields(bolt.name, bolt.fields, frame.schema, set())
         return frame
@@ -222,13 +224,6 @@ class _Planning:
             runs.append(replace(run, spec=replace(run.spec, sources=found)))
         order = TupleOrder(runs=tuple(runs))
         return list(order.specs), order
-
-
-def _mapped(frame: DataFrame, task: Any, schema: Any) -> DataFrame:
-    def run(batches: Any) -> Any:
-        return task(batches)
-
-    return frame.mapInArrow(run, schema)
 
 
 def _emitted_fields(node: Node) -> Any:

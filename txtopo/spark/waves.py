@@ -76,7 +76,7 @@ class Waves:
         runs = [run for run, _ in pairs]
         outcomes: list[Processed] = []
         try:
-            works = [self._jobs.split(assignment) for _, assignment in pairs]
+            works = [self._jobs.split(assignment, run) for run, assignment in pairs]
             results = self._jobs.results(runs, works)
             for run, work, found in zip(runs, works, results, strict=True):
                 outcome = self._jobs.outcome(run, work, found, self._reports.so_far(run.name))
@@ -99,7 +99,7 @@ class Waves:
         error: Exception | None = None
         outcome: Outcome
         try:
-            work = self._jobs.split(assignment)
+            work = self._jobs.split(assignment, run)
             (results,) = self._jobs.results([run], [work])
             outcome = self._jobs.outcome(run, work, results, self._reports.so_far(run.name))
         except Exception as raised:

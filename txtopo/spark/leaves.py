@@ -1,0 +1,43 @@
+"""The leaves that txtopo puts below the users' functions, each under a name of its own: a plan shows by them whose tuples it reads."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from txtopo.errors import BatchDataError
+
+_NUMBERS = itertools.count(1)
+_NAME = re.compile(r"\btxtopo_leaf_\d+\b")
+
+
+def leaf_of(frame: DataFrame, task: Callable[[Any], Any], schema: Any) -> DataFrame:
+    """`mapInArrow` under a name that no other leaf of this process has."""
+
+    def emit(batches: Any) -> Any:
+        return task(batches)
+
+    emit.__name__ = f"txtopo_leaf_{next(_NUMBERS)}"
+    return frame.mapInArrow(emit, schema)
+
+
+def leaves_in(frames: Iterable[DataFrame]) -> frozenset[str]:
+    """Names of all leaves in the analysed plans of these DataFrames, below views and in subqueries as well."""
+    found: set[str] = set()
+    for frame in frames:
+        analysed: Any = frame._jdf.queryExecution().analyzed()
+        found.update(_NAME.findall(analysed.toString()))
+    return frozenset(found)
+
+
+def check_leaves(component: str, made: DataFrame, own: frozenset[str]) -> None:
+    """Raise BatchDataError where what a component made reads a leaf that is not among its plan's `own`: the tuples of another batch."""
+    if leaves_in([made]) - own:
+        raise BatchDataError(
+            "reads tuples of another plan: a view or a DataFrame that an earlier call made, or another batch's",
+            component=component,
+        )
