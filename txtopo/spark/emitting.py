@@ -27,6 +27,30 @@ if TYPE_CHECKING:
 
 ORDER_PROPERTY = "txtopo.order"
 """Local property of the job that tells its tasks which batch they emit. It is no part of the plan, so that one plan serves all batches."""
+NOTHING = "nothing"
+"""Order of jobs at the start, over no rows."""
+INSIDE = "inside"
+"""Order of jobs whose order stands in their plan, where it is too large for a local property."""
+
+
+class NoBatchError(Exception):
+    """A job reads a spout, and carries no order at all: to emit nothing would pass for an empty batch."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a job of no batch: a bolt ran an action in a thread of its own; start it with pyspark.InheritableThread"
+        )
+
+
+def order_of_job(inside: str | None) -> str | None:
+    """The order of the job that this task is of, where it is not `inside` the plan; None: emit nothing. Raises NoBatchError."""
+    context = TaskContext.get()
+    if context is None:
+        return inside
+    text = context.getLocalProperty(ORDER_PROPERTY)
+    if text is None:
+        raise NoBatchError
+    return None if text == NOTHING else inside or text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +69,7 @@ class Emitter:
     """Number of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer one with what a bolt persisted in another."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Emit the parts named in `batches`; without an order (the runs over nothing at start) none."""
+        """Emit the parts named in `batches`; in the runs over nothing at start none."""
         order = self._order()
         if order is None:
             self.spout.warm_up()
@@ -57,10 +81,7 @@ class Emitter:
                     yield from self._emit(order or {}, run, part)
 
     def _order(self) -> Mapping[str, Any] | None:
-        text = self.order
-        if text is None:
-            context = TaskContext.get()
-            text = context.getLocalProperty(ORDER_PROPERTY) if context is not None else None
+        text = order_of_job(self.order)
         return json.loads(text) if text else None
 
     def _parts(self, order: Mapping[str, Any]) -> list[tuple[int, int]]:

@@ -124,7 +124,9 @@ def building_error(error: Exception, component: str) -> BatchDataError:
     trace = "".join(traceback.format_exception(error))
     where = user_frame(trace)
     condition = _CONDITION.search(str(error))
-    what = condition[0] if condition is not None else f"{type(error).__name__}: {_first_line(str(error))}"
+    # An action that the function ran may have ended in a task.
+    raised = python_failure(str(error))
+    what = raised or (condition[0] if condition is not None else f"{type(error).__name__}: {_first_line(str(error))}")
     return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=_clip(trace))
 
 

@@ -19,7 +19,7 @@ from txtopo.spark.bisecting import Ranges
 from txtopo.spark.carrying import NotCarriedError
 from txtopo.spark.emitting import emitter_order
 from txtopo.spark.failures import building_error, is_about_size
-from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
+from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
 from txtopo.spark.plan import Compiled, Compiler, Reusable
 from txtopo.spark.planned import partitions
 from txtopo.spark.searching import BadRows, Only
@@ -56,8 +56,9 @@ class FrameJobs:
     def start(self) -> None:
         """See WaveJobs."""
         try:
-            self._compiler.check()
-            self.reusable, columns = self._compiler.reusable()
+            with over_nothing(self._context.spark):
+                self._compiler.check()
+                self.reusable, columns = self._compiler.reusable()
         except (TopologyError, BatchDataError):
             raise
         except Exception as error:
@@ -68,7 +69,8 @@ class FrameJobs:
     def settle_waves(self) -> None:
         """Find out whether runs may share a job, and by which plan."""
         try:
-            self._wave = self._compiler.reusable_wave()
+            with over_nothing(self._context.spark):
+                self._wave = self._compiler.reusable_wave()
         except NotCarriedError as error:
             self.one_by_one = str(error)
         except (TopologyError, BatchDataError):
@@ -81,7 +83,8 @@ class FrameJobs:
         """See WaveJobs."""
         for reusable in filter(None, (self.reusable, self._wave)):
             for counted in reusable.compiled.counted:
-                collect_batches(counted.frame)
+                with over_nothing(self._context.spark):
+                    collect_batches(counted.frame)
 
     def split(self, assignment: Assignment, run: Run) -> Work:
         """See WaveJobs."""

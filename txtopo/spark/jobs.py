@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from txtopo.core import limits
 from txtopo.core.plan import Metadata
 from txtopo.core.values import CommitterResult, Failure, Outcome, TransactionAttempt
+from txtopo.errors import BatchDataError
 from txtopo.ports import Assignment
-from txtopo.spark.emitting import ORDER_PROPERTY
+from txtopo.spark.emitting import INSIDE, NOTHING, ORDER_PROPERTY
 from txtopo.spark.reports import Reports
 from txtopo.topology.components import Topology
 
@@ -144,11 +145,11 @@ def check(runs: Sequence[Run]) -> None:
 
 @contextlib.contextmanager
 def marked(spark: SparkSession, topology: str, runs: Sequence[Run], order: str | None) -> Iterator[None]:
-    """Mark the jobs of this thread as these runs', with what their tasks are to do. Worker threads are reused, so everything is taken off again."""
+    """Mark the jobs of this thread as these runs', with what their tasks are to do; None: that stands in the plan. Worker threads are reused, so everything is taken off again."""
     context: Any = spark.sparkContext
     tags = {run.tag for run in runs}
     named = f"batch {runs[0].attempt}" if len(runs) == 1 else f"batches {runs[0].attempt} to {runs[-1].attempt}"
-    context.setLocalProperty(ORDER_PROPERTY, order)
+    context.setLocalProperty(ORDER_PROPERTY, order or INSIDE)
     context.setLocalProperty(_DESCRIPTION, f"{topology} {named}")
     for tag in tags:
         context.addJobTag(tag)
@@ -160,6 +161,22 @@ def marked(spark: SparkSession, topology: str, runs: Sequence[Run], order: str |
                 context.removeJobTag(tag)
             context.setLocalProperty(ORDER_PROPERTY, None)
             context.setLocalProperty(_DESCRIPTION, None)
+
+
+@contextlib.contextmanager
+def over_nothing(spark: SparkSession) -> Iterator[None]:
+    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too: a bolt may well work over some rows."""
+    context: Any = spark.sparkContext
+    context.setLocalProperty(ORDER_PROPERTY, NOTHING)
+    try:
+        yield
+    except BatchDataError as error:
+        raise BatchDataError(
+            f"{error} (at the start bolts are called over no rows)", component=error.component, detail=error.detail
+        ) from error
+    finally:
+        with contextlib.suppress(Py4JError, OSError):
+            context.setLocalProperty(ORDER_PROPERTY, None)
 
 
 def collect_batches(frame: Any) -> list[pa.RecordBatch]:

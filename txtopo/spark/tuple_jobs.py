@@ -16,7 +16,7 @@ from txtopo.ports import Assignment
 from txtopo.spark import jobs
 from txtopo.spark.failures import building_error
 from txtopo.spark.frame_jobs import TOGETHER_BYTES_MAX
-from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked
+from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
 from txtopo.spark.shipping import package_version
 from txtopo.spark.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
@@ -56,7 +56,7 @@ class TupleJobs:
         try:
             # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
             nothing = self._ordered("start", None, Again())
-            with TURNS.taken():
+            with over_nothing(self._context.spark), TURNS.taken():
                 self._compiler.plan([nothing]).let_go()
         except TxtopoError:
             raise
@@ -66,7 +66,8 @@ class TupleJobs:
     def warm_up(self) -> None:
         """See WaveJobs."""
         if self._compiler.one_task is not None:
-            collect_batches(self._compiler.one_task)
+            with over_nothing(self._context.spark):
+                collect_batches(self._compiler.one_task)
 
     def split(self, assignment: Assignment, run: Run) -> TupleWork:
         """See WaveJobs."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from txtopo.core.fields import Fields
-from txtopo.spark.emitting import ORDER_PROPERTY
+from txtopo.spark.emitting import order_of_job
 from txtopo.spark.reports import TupleReport
 from txtopo.spark.shipping import package_version
 from txtopo.spark.tuple_order import Ordered, SourceTask, TupleOrder, parse_order
@@ -43,10 +43,7 @@ class Wiring:
 
     def ordered(self) -> TupleOrder | None:
         """What to do; None in runs over nothing, which are there to start workers."""
-        text = self.order
-        if text is None:
-            context = TaskContext.get()
-            text = context.getLocalProperty(ORDER_PROPERTY) if context is not None else None
+        text = order_of_job(self.order)
         return parse_order(text) if text else None
 
     def report(self, report: TaskReport) -> None:
