@@ -591,6 +591,68 @@ def test_a_dataframe_spout_whose_partitions_are_not_all_read_is_no_success(
     assert isinstance(failed, Failed) and "gave no report" in failed.failure.message
 
 
+class RangeSpout(TableSpout):
+    """Its partitions follow no field, so that a union puts them behind each other."""
+
+    def frame(self, spark: SparkSession, metadata: Mapping[str, Any]) -> DataFrame:
+        frame = spark.range(0, metadata["rows"], 1, metadata["partitions"])
+        return frame.selectExpr("'a' name", "1 amount", "id big", "cast(0 as decimal(38,2)) price")
+
+
+def ranged(bolt: Callable[[DataFrame], DataFrame], rows: str = "any") -> Topology:
+    builder = TopologyBuilder("ranged")
+    builder.set_spout("source", RangeSpout())
+    builder.set_bolt("bolt1", bolt, inputs="source", fields=FIELDS, rows=rows)
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping("bolt1", ["name"])  # fmt: skip
+    return builder.build()
+
+
+def of_range(txid: int, rows: int, partitions: int) -> Assignment:
+    metadata = {"source": {"rows": rows, "partitions": partitions}}
+    return Assignment(attempt=TransactionAttempt(txid, 0), metadata=metadata)
+
+
+@pytest.mark.parametrize("rows", ["same", "any"])
+def test_a_dataframe_spout_that_is_read_twice_in_one_plan_is_no_success(
+    started: Callable[..., SparkExecutor], rows: str
+) -> None:
+    """Its second reading would count as rows read, and let a bolt that doubles every row pass for one that keeps their number."""
+    executor = started(ranged(lambda d: d.union(d), rows), proven=False)
+
+    for txid, partitions in enumerate((2, 3), 1):
+        (failed,) = executor.process([of_range(txid, 10, partitions)])
+
+        assert isinstance(failed, Failed) and failed.failure.kind == "data"
+        assert f"{2 * partitions} parts gave a report where there are {partitions}" in failed.failure.message
+        assert "union with itself" in failed.failure.message
+
+
+def test_a_dataframe_spout_of_one_partition_that_is_read_twice_counts_once(
+    started: Callable[..., SparkExecutor],
+) -> None:
+    """Spark reads both sides of such a union in one task, which says the same twice."""
+    executor = started(ranged(lambda d: d.union(d)), proven=False)
+
+    (outcome,) = processed(executor.process([of_range(1, 10, 1)]))
+
+    assert (outcome.read, outcome.results[0].arrived) == (10, 20)
+
+
+def test_partitions_of_a_dataframe_spout_that_are_read_in_one_task_are_no_success(
+    started: Callable[..., SparkExecutor],
+) -> None:
+    """They could not be told apart: the message says what does it and what does not."""
+    executor = started(ranged(lambda d: d.coalesce(1)), proven=False)
+    other = started(ranged(lambda d: d.repartition(1)), proven=False)
+
+    (failed,) = executor.process([of_range(1, 10, 2)])
+    (outcome,) = processed(other.process([of_range(1, 10, 2)]))
+
+    assert isinstance(failed, Failed)
+    assert "coalesce; repartition does not" in failed.failure.message
+    assert (outcome.read, outcome.results[0].arrived) == (10, 10)
+
+
 def test_a_spout_whose_dataframe_lacks_a_field_fails_its_batch_by_name(started: Callable[..., SparkExecutor]) -> None:
     executor = started(table_topology(lambda d: d), proven=False)
     spout = executor._topology.spouts[0].spout

@@ -150,7 +150,7 @@ class FrameEmitter(Emitter):
     """The same behind a spout that gives a DataFrame: passes its partitions on as they are, and counts them as parts.
 
     Tells partitions by the number of the task: a bolt behind it may repartition, but not `coalesce` or `union` without an exchange, else the
-    reports do not fit the partitions and the attempt fails.
+    reports do not fit the partitions and the verdict fails the attempt.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

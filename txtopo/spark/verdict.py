@@ -32,7 +32,8 @@ def judge(
     return (
         _other_code(every, code_hash, version)
         or emitter_failure(reports)
-        or _missing(parts, reports)
+        or _missing(topology, parts, reports)
+        or _unknown(parts, reports)
         or _conflict(reports)
         or _rejected(topology, reports)
         or _lost_rows(topology, every, results)
@@ -92,16 +93,33 @@ def _other_code(reports: Sequence[Report], code_hash: bytes, version: str) -> Fa
     return None
 
 
-def _missing(parts: Mapping[str, int], reports: PartReports) -> Failure | None:
+def _missing(topology: Topology, parts: Mapping[str, int], reports: PartReports) -> Failure | None:
+    given = {item.name for item in topology.spouts if item.spout.emits_frame}
     for spout, count in parts.items():
+        why = "a bolt that does not read all its input (limit, a constant filter) does this"
+        if spout in given:
+            why += ", and one that reads several partitions in one task (coalesce; repartition does not)"
         for index in range(count):
             if (spout, index) not in reports:
                 # Without a verdict on whose fault it is: a bolt that stops reading does this each time, and must not be retried for ever.
                 return Failure(
                     kind="suspect",
                     component=spout,
-                    message=f"spout {spout}: part {index + 1} of {count} gave no report; a bolt that does not read all its input (limit, a constant filter) does this",
+                    message=f"spout {spout}: part {index + 1} of {count} gave no report; {why}",
                 )
+    return None
+
+
+def _unknown(parts: Mapping[str, int], reports: PartReports) -> Failure | None:
+    """Partitions of a DataFrame are known by their task, so one that is read twice in one plan reports as a part that there is not."""
+    for spout, count in parts.items():
+        found = 1 + max((index for name, index in reports if name == spout), default=-1)
+        if found > count:
+            return Failure(
+                kind="data",
+                component=spout,
+                message=f"spout {spout}: {found} parts gave a report where there are {count}; a bolt that reads a DataFrame twice in one plan (union with itself) does this",
+            )
     return None
 
 
