@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -425,6 +427,61 @@ def test_a_difference_in_the_first_wave_ends_waves_loudly(
     shared.clear()
     executor.process(wave)
     assert shared == [1, 1]
+
+
+def test_a_job_of_somebody_else_is_none_of_the_bolts(
+    started: Callable[..., SparkExecutor], spark_session: SparkSession, shared: list[int], told: list[str]
+) -> None:
+    """Other workers run theirs while the plan of a wave is built: that a bolt looks at other rows must not be concluded from it."""
+    armed, called, done = threading.Event(), threading.Event(), threading.Event()
+
+    def bolt1(frame: DataFrame) -> DataFrame:
+        if armed.is_set():
+            called.set()
+            assert done.wait(60)
+        return frame.filter("amount > 0")
+
+    executor = started(list_topology(bolt1))
+    shared.clear()
+    armed.set()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(executor.process, [assignment(txid, [row("a")], [row("b")]) for txid in (1, 2)])
+        assert called.wait(60)
+        spark_session.range(3).count()
+        done.set()
+        processed(running.result(60))
+
+    assert shared == [2]
+    assert executor.one_by_one is None and not told
+
+
+def in_a_thread(action: Callable[[], Any]) -> None:
+    thread = InheritableThread(target=action)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("run", [lambda action: action(), in_a_thread], ids=["by itself", "in a thread"])
+def test_a_bolt_that_runs_a_job_only_later_ends_waves_and_the_operator_is_told(
+    started: Callable[..., SparkExecutor], told: list[str], run: Callable[[Callable[[], Any]], None]
+) -> None:
+    armed = threading.Event()
+
+    def bolt1(frame: DataFrame) -> DataFrame:
+        if armed.is_set():
+            run(frame.count)
+        return frame.filter("amount > 0")
+
+    executor = started(list_topology(bolt1))
+    armed.set()
+
+    for first in (1, 11):
+        processed(executor.process([assignment(first + at, [row("a")], [row("b")]) for at in range(2)]))
+
+    assert executor.one_by_one == "bolt bolt1 runs a Spark job while it is called"
+    assert told == [
+        f"batches are processed one by one from now on: {executor.one_by_one}; what is committed is what each gave alone"
+    ]
 
 
 def test_cancelling_one_attempt_of_a_wave_loses_no_other(started: Callable[..., SparkExecutor], tmp_path: Path) -> None:

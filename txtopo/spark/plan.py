@@ -26,6 +26,7 @@ from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
 from txtopo.spark.jobs import Run, check
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
+from txtopo.spark.own_jobs import own_jobs
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable, partitions_of
 from txtopo.spark.turns import TURNS
@@ -115,12 +116,12 @@ class Compiler:
 
     def reusable(self) -> tuple[Reusable | None, Mapping[str, list[str]]]:
         """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the columns read, by spout."""
-        jobs_before = self._jobs_so_far()
-        compiled = self.compile(self._one_task)
+        with own_jobs(self._spark) as own:
+            compiled = self.compile(self._one_task)
         compiled.let_go()  # before Spark looks: a plan that is run again and again keeps nothing between two runs
         needed = self._needed(compiled)
         if (
-            self._jobs_so_far() != jobs_before
+            own.any_in_process()
             or any(item.spout.emits_frame for item in self._topology.spouts)
             or not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted)
         ):
@@ -174,9 +175,11 @@ class Compiler:
                 check(runs)
                 if len(bolt.inputs) > 1:
                     raise NotCarriedError(f"bolt {bolt.name} reads several streams")
-                source, jobs_before = bolt.inputs[0].source, self._jobs_so_far()
-                streams[bolt.name] = call_bolt(bolt, [streams[source]])
-                if self._jobs_so_far() != jobs_before:
+                source = bolt.inputs[0].source
+                with own_jobs(self._spark) as own:
+                    streams[bolt.name] = call_bolt(bolt, [streams[source]])
+                # At the start nothing else runs, and a job in a thread that does not inherit shows as well.
+                if own.any() if runs else own.any_in_process():
                     # What it read may stand in its plan as a literal, which no walk over the plan can see.
                     raise NotCarriedError(f"bolt {bolt.name} runs a Spark job while it is called")
                 ways[bolt.name] = [*ways[source], bolt.name]
@@ -232,9 +235,6 @@ class Compiler:
             if all(subscription.source in known for subscription in bolt.inputs):
                 known.add(bolt.name)
                 yield bolt
-
-    def _jobs_so_far(self) -> int:
-        return int(self._spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
     def _needed(self, compiled: Compiled) -> dict[str, list[str]]:
         names = columns_read(counted.frame for counted in compiled.counted)

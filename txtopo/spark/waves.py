@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ class Waves:
         self._say = say or logging.getLogger(__name__).warning
         self._proven = False
         self._differs: str | None = None
+        self._lock = threading.Lock()
 
     @property
     def one_by_one(self) -> str | None:
@@ -59,6 +61,8 @@ class Waves:
             return [self._alone(run, assignment) for run, assignment in pairs]
         proven = self._proven
         found = self._in_one_job(pairs)
+        if isinstance(found, Failure) and self._jobs.one_by_one is not None:
+            self._refuse(self._jobs.one_by_one)
         if proven and not isinstance(found, Failure):
             return list(found)
         # A wave that failed is a failure of none of its attempts: each runs alone, and only that counts. So does it where the first wave is proven.
@@ -137,7 +141,10 @@ class Waves:
         self._proven = True
 
     def _refuse(self, why: str) -> None:
-        self._differs = why
+        with self._lock:
+            if self._differs is not None:
+                return  # several threads may find it out, and the operator is told once
+            self._differs = why
         self._say(f"batches are processed one by one from now on: {why}; what is committed is what each gave alone")
 
 
