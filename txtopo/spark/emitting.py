@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
+from txtopo.core.fields import Field, Fields
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.spark.reports import Report
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 ORDER_PROPERTY = "txtopo.order"
 """Local property of the job that tells its tasks which batch they emit. It is no part of the plan, so that one plan serves all batches."""
+_EMPTY: Mapping[str, Any] = {"string": "", "binary": b"", "boolean": False}
+"""Values that say nothing, of the types that have no 0."""
 NOTHING = "nothing"
 """Order of jobs at the start, over no rows."""
 INSIDE = "inside"
@@ -109,7 +112,7 @@ class Emitter:
                 batches = self.spout.emit_part(found["metadata"], found["parts"][part], tally)
             for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
                 if batch.num_rows:
-                    shown = batch if needed is None else _blank(batch, needed)
+                    shown = batch if needed is None else blank(batch, needed, self.spout.fields)
                     yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
         except Exception as error:
             failure = self._failure(error)
@@ -192,15 +195,25 @@ def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.Record
         yield batch
 
 
-def _blank(batch: pa.RecordBatch, needed: list[str]) -> pa.RecordBatch:
-    """The batch with NULL in columns that nothing behind it reads: parsed all the same, but not carried to the JVM."""
+def blank(batch: pa.RecordBatch, needed: Sequence[str], fields: Fields) -> pa.RecordBatch:
+    """The batch with NULL in columns that nothing behind it reads: parsed all the same, but not carried to the JVM.
+
+    In a `not null` field an empty or zero value stands instead, since Spark does not look for NULL there and would trip over one.
+    """
+    declared = {field.name: field for field in fields.items}
+    columns = [
+        column if one.name in needed else _nothing(declared[one.name], one.type, batch.num_rows)
+        for one, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return batch.from_arrays(columns, schema=batch.schema)
+
+
+def _nothing(field: Field, kind: pa.DataType, rows: int) -> pa.Array:
     import pyarrow as pa
 
-    columns = [
-        column if field.name in needed else pa.nulls(batch.num_rows, field.type)
-        for field, column in zip(batch.schema, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    if field.nullable:
+        return pa.nulls(rows, kind)
+    return pa.repeat(pa.scalar(_EMPTY.get(field.type.kind, 0), kind), rows)
 
 
 def _numbered(batch: pa.RecordBatch, column: str, run: int) -> pa.RecordBatch:
