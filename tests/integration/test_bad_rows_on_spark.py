@@ -138,6 +138,32 @@ def test_the_bad_row_of_a_dataframe_bolt_is_named(
     assert isinstance(outcome, Processed) and outcome.read == 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "made", "told"),
+    [
+        (
+            "string",
+            "cast(unhex(if(amount < 0, 'C3', '61')) as string)",
+            r"b'\xc3' is no UTF-8 (unexpected end of data)",
+        ),
+        ("date", "date_add(date'9999-12-31', if(amount < 0, 1, 0))", "10000-01-01 is not between the years 1 and 9999"),
+    ],
+)
+def test_a_key_that_python_cannot_read_is_a_failure_of_its_row(
+    started: Callable[[Topology], SparkExecutor], kind: str, made: str, told: str
+) -> None:
+    """Promise: what the driver cannot read fails its batch, with committer, column and row, and never ends the driver."""
+    builder = TopologyBuilder("unreadable")
+    builder.set_spout("source", PlacedSpout())
+    builder.set_bolt("bolt1", lambda d: d.selectExpr(f"{made} key"), inputs="source", fields=f"key {kind}")
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["key"])).fields_grouping("bolt1", ["key"])
+
+    found = failure(started(builder.build()), [*good(4), row("AA", -7), *good(2)])
+
+    assert (found.kind, found.component, found.position) == ("data", "counter", "/data/0.csv:6")
+    assert found.message == f"committer counter: column key: {told}; on /data/0.csv:6: amount=-7"
+
+
 def test_an_error_of_sparks_own_names_the_row_too(started: Callable[[Topology], SparkExecutor]) -> None:
     """ANSI: a division by zero, here with one plan for all runs. The first of several bad rows is named."""
     found = failure(started(topology(with_division)), good(6), [*good(2), row("B\nB", -7), *good(2), row("c", -7)])

@@ -16,6 +16,7 @@ from txtopo.core.values import CommitterResult
 from txtopo.errors import invariant
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Aggregation, CommitterComponent
+from txtopo.tuples.readable import check_readable
 
 _RUN = "$run"
 _ROW = "$row"
@@ -142,7 +143,7 @@ def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> li
 
 
 def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResult:
-    """Split what Spark returned into the result rows and the number of tuples that arrived."""
+    """Split what Spark returned into the result rows and the number of tuples that arrived. Raises BatchDataError where Python cannot read a row."""
     table = pa.Table.from_batches(batches) if batches else None
     arrived, rows = 0, counted.schema.empty_table()
     if table is not None:
@@ -158,6 +159,7 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
             else own
         )
         rows = rows.rename_columns(counted.schema.names).cast(counted.schema)
+        check_readable(counted.name, rows)
     return CommitterResult(
         committer=counted.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
     )

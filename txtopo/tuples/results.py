@@ -17,6 +17,7 @@ from txtopo.tuples import acking
 from txtopo.tuples.aggregating import Aggregator, Overflow
 from txtopo.tuples.graph import Node, TaskGraph
 from txtopo.tuples.message import Kind, Message, RunSpec
+from txtopo.tuples.readable import check_readable
 from txtopo.tuples.tasks import is_deferred
 from txtopo.tuples.wire import unpack
 
@@ -27,7 +28,7 @@ def merge(
     """Results in the order of the topology's committers, as far as they are in the graph; None without ackers.
 
     `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of their emission, counts in that of
-    their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice.
+    their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice, and where Python cannot read a result.
     """
     gathered = _Gathered(graph, messages)
     results = [_result(graph, gathered, item) for item in graph.topology.committers if item.name in graph.nodes]
@@ -101,6 +102,8 @@ def _result(graph: TaskGraph, gathered: _Gathered, item: CommitterComponent) -> 
 def _made(
     item: CommitterComponent, arrived: int, rows: pa.Table, deferred: tuple[tuple[str, str, Any], ...] = ()
 ) -> CommitterResult:
+    for table in (rows, *(table for _, _, table in deferred)):
+        check_readable(item.name, table)
     held = rows.nbytes + sum(table.nbytes for _, _, table in deferred)
     return CommitterResult(
         committer=item.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=held, deferred=deferred
