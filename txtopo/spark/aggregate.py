@@ -112,7 +112,7 @@ def _with_totals(
     return (
         doubled.select(
             *runs, *(F.when(own, F.col(name)).alias(name) for name in keys), _TOTAL, F.when(total, F.col("_p")).alias("_p"),
-            "_n", *(f"_d{index}" for index in range(len(scales))), "_first", "_last",
+            "_n", *(_of_group(index, scale) for index, scale in enumerate(scales)), "_first", "_last",
         )
         .groupBy(*runs, *keys, _TOTAL, "_p")
         .agg(
@@ -121,6 +121,12 @@ def _with_totals(
         )
         .select(*runs, *keys, "_n", *(f"_d{index}" for index in range(len(scales))), _TOTAL)
     )  # fmt: skip
+
+
+def _of_group(index: int, scale: int) -> Column:
+    """A sum, and 0 in a row of totals: all groups together may have more digits than one has."""
+    name = f"_d{index}"
+    return F.when(F.col(_TOTAL), F.lit(0).cast(f"decimal(38,{scale})")).otherwise(F.col(name)).alias(name)
 
 
 def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> list[CommitterResult]:
@@ -197,10 +203,9 @@ def _addend(source: str, fields: Fields) -> Column:
     field = fields.get(source)
     invariant(field is not None, f"field {source} was checked when the topology was built")
     kind = field.type.kind if field is not None else ""
-    # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error (ANSI) and never NULL.
-    if kind in ("tinyint", "smallint", "int"):
-        return _column(source)
-    return _column(source).cast(f"decimal(38,{_scale_of(source, fields)})")
+    # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error.
+    wide = kind if kind in ("tinyint", "smallint", "int") else f"decimal(38,{_scale_of(source, fields)})"
+    return F.coalesce(_column(source).cast(wide), F.lit(0).cast(wide))
 
 
 def _scale_of(source: str, fields: Fields) -> int:
@@ -209,9 +214,14 @@ def _scale_of(source: str, fields: Fields) -> int:
 
 
 def _sum(name: str, scale: int) -> Column:
-    """Sum of `_s0` or `_d0`, called `_d0`: exact, and 0 where all are NULL."""
+    """Sum of `_s0` or `_d0`, called `_d0`: exact, and 0 over no rows.
+
+    Addends are never NULL, so a sum over rows that is NULL has overflowed: an error also in a session that would hide it.
+    """
+    zero = F.lit(0).cast(f"decimal(38,{scale})")
     total = F.sum(F.col(name)).cast(f"decimal(38,{scale})")
-    return F.coalesce(total, F.lit(0).cast(f"decimal(38,{scale})")).alias(f"_d{name[2:]}")
+    known = F.coalesce(total, F.raise_error(F.lit("a sum has more than 38 digits")).cast(f"decimal(38,{scale})"))
+    return F.when(F.count(F.lit(1)) > 0, known).otherwise(zero).alias(f"_d{name[2:]}")
 
 
 def _column(name: str) -> Column:

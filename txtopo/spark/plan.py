@@ -27,6 +27,7 @@ from txtopo.spark.failures import building_error
 from txtopo.spark.jobs import Run, check
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.own_jobs import own_jobs
+from txtopo.spark.kept_settings import settings_kept
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable, partitions_of
 from txtopo.spark.turns import TURNS
@@ -266,7 +267,8 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
     spout = component.name
     try:
         schema = spark_schema(component.spout.fields)
-        made = component.spout.frame(spark, metadata)
+        with settings_kept(spark, spout):
+            made = component.spout.frame(spark, metadata)
         if not isinstance(made, DataFrame):
             raise TopologyError(f"spout {spout} gave {type(made).__name__}, not a DataFrame")
         # Spark's `to` would fill a missing field with NULL.
@@ -283,12 +285,13 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
 def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
     """What a bolt makes of its inputs. Raises BatchDataError naming the bolt and the user's line, TopologyError where it makes no DataFrame."""
     try:
-        if len(inputs) == 1:
-            made = bolt.function(inputs[0])
-        else:
-            made = bolt.function(
-                **{subscription.source: frame for subscription, frame in zip(bolt.inputs, inputs, strict=True)}
-            )
+        with settings_kept(inputs[0].sparkSession, bolt.name):
+            if len(inputs) == 1:
+                made = bolt.function(inputs[0])
+            else:
+                made = bolt.function(
+                    **{subscription.source: frame for subscription, frame in zip(bolt.inputs, inputs, strict=True)}
+                )
     except TxtopoError:
         raise
     except Exception as error:

@@ -22,7 +22,13 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError
-from txtopo.spark.settings import RESULT_SETTINGS, WORKER_MEMORY_SETTING, machine_memory_bytes, worker_memory_mib
+from txtopo.spark.settings import (
+    RESULT_SETTINGS,
+    WORKER_MEMORY_SETTING,
+    is_same_setting,
+    machine_memory_bytes,
+    worker_memory_mib,
+)
 from txtopo.spark.sockets import SocketFolder
 
 TASK_FAILURES_MAX = 4
@@ -92,7 +98,7 @@ def settings(options: SessionOptions) -> dict[str, str]:
     """All Spark settings for these options. Raises ConfigurationError where the user's differ from one that results depend on."""
     for name, value in RESULT_SETTINGS.items():
         given = options.conf.get(name)
-        if given is not None and not _same_setting(name, given, value):
+        if given is not None and not is_same_setting(name, given, value):
             raise ConfigurationError(f"{name}={given} would change results; txtopo needs {value}: leave it out")
     master = full_master(options.master)
     merged = {**_DEFAULTS, "spark.master": master, "spark.app.name": options.app_name}
@@ -158,7 +164,7 @@ def check_settings(spark: SparkSession) -> None:
     wrong = []
     for name, value in RESULT_SETTINGS.items():
         actual = spark.conf.get(name)
-        if actual is None or not _same_setting(name, actual, value):
+        if actual is None or not is_same_setting(name, actual, value):
             wrong.append(f'.config("{name}", "{value}") (it is {actual}, and results depend on it)')
     context = spark.sparkContext
     if re.fullmatch(r"local(\[[^,\]]*\])?", str(context.master)):
@@ -263,9 +269,3 @@ def _environment(master: str) -> Iterator[None]:
             os.environ.pop("SPARK_LOCAL_IP", None)
         else:
             os.environ["SPARK_LOCAL_IP"] = before
-
-
-def _same_setting(name: str, actual: str, wanted: str) -> bool:
-    if name == "spark.sql.session.timeZone":
-        return actual in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
-    return actual.lower() == wanted.lower()

@@ -31,6 +31,13 @@ WORKER_MEMORY_MIB_MIN = 3 * 1024
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+def is_same_setting(name: str, actual: str, wanted: str) -> bool:
+    """Do both values of one of RESULT_SETTINGS mean the same?"""
+    if name == "spark.sql.session.timeZone":
+        return actual in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+    return actual.lower() == wanted.lower()
+
+
 def worker_memory_mib(memory_bytes: int, cores: int) -> int:
     """The limit of one Python worker on a machine with so much memory, in MiB.
 
