@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import txtopo
 from txtopo import CountCommitter, FileSpout, Topology, TopologyBuilder
 from txtopo.errors import TopologyError
+from txtopo.topology.tuple_bolts import BasicBolt
 
 FIELDS = "carrier string, origin string, distance int"
 
@@ -40,7 +41,7 @@ def test_a_topology_holds_its_components_in_order() -> None:
     builder = TopologyBuilder("flights")
     builder.set_committer_bolt("second", counting("b")).fields_grouping("late", ["carrier"])
     builder.set_committer_bolt("first", counting("a"), inputs="lines")
-    builder.set_bolt("late", lambda early, lines: early, inputs=["early", "lines"], fields=FIELDS, rows="fewer")
+    builder.set_bolt("late", lambda early, lines: early, inputs=["early", "lines"], fields=FIELDS)
     builder.set_bolt("early", same, inputs="lines")
     builder.set_spout("lines", spout())
 
@@ -54,7 +55,7 @@ def test_a_topology_holds_its_components_in_order() -> None:
         topology.committers[0].result_fields.ddl
         == "`carrier` string, `count` bigint NOT NULL, `total` decimal(38,0) NOT NULL"
     )
-    assert topology.frame_bolts[1].rows == "fewer"
+    assert topology.frame_bolts[1].rows == "any"
 
 
 def test_the_file_that_built_a_topology_is_recorded() -> None:
@@ -244,3 +245,65 @@ def test_the_flights_example_builds_without_spark(monkeypatch: pytest.MonkeyPatc
 
     assert "'path': '/data/flights'" in result.stdout
     assert result.stdout.strip().endswith("False")
+
+
+class Pass(BasicBolt):
+    outputs: ClassVar[Sequence[str]] = [FIELDS]
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+def chain(*steps: str | BasicBolt) -> TopologyBuilder:
+    """Bolts `b1`, `b2`, … behind each other, by their `rows`, and a committer at the end."""
+    builder, source = started(), "lines"
+    for number, step in enumerate(steps, 1):
+        if isinstance(step, str):
+            builder.set_bolt(f"b{number}", same, inputs=source, fields=FIELDS, rows=step)
+        else:
+            builder.set_bolt(f"b{number}", step, inputs=source)
+        source = f"b{number}"
+    builder.set_committer_bolt("end", counting("ends"), inputs=source)
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("steps", "named"),
+    [
+        (["any", "same"], "'b2': nothing can check rows='same'"),
+        (["same", "any"], "'b1': nothing can check rows='same'"),
+        (["fewer", "any", "fewer"], "'b1': nothing can check rows='fewer'"),
+        ([Pass(), "same", "any"], "'b2': nothing can check rows='same'"),
+    ],
+)
+def test_a_promise_of_rows_that_nothing_could_check_is_refused(steps: list[Any], named: str) -> None:
+    """Promise: `rows="same"` and `"fewer"` are enforced wherever a topology with them can be built."""
+    with pytest.raises(TopologyError, match=named):
+        chain(*steps).build()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [["any", "any"], ["fewer", "same"], ["any", Pass(), "same"], ["same", Pass(), "any"], [Pass(), "any", "same"]],
+    ids=str,
+)
+def test_a_promise_of_rows_between_two_counts_is_taken(steps: list[Any]) -> None:
+    """Tuple bolts count what they get and send; so does a function behind another one, where tuples come in before both."""
+    chain(*steps).build()
+
+
+def test_a_promise_of_rows_is_checked_by_one_reader_of_several() -> None:
+    builder = chain("same", "any")
+    builder.set_committer_bolt("beside", counting("beside"), inputs="b1")
+
+    assert [bolt.rows for bolt in builder.build().frame_bolts] == ["same", "any"]
+
+
+def test_a_promise_of_rows_over_several_inputs_is_refused() -> None:
+    builder = started()
+    builder.set_bolt("early", same, inputs="lines")
+    builder.set_bolt("late", lambda early, lines: early, inputs=["early", "lines"], fields=FIELDS, rows="fewer")
+    builder.set_committer_bolt("end", counting("ends"), inputs="late")
+
+    with pytest.raises(TopologyError, match="'late': nothing can check rows='fewer'"):
+        builder.build()
