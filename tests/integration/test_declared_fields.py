@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs
+from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.plan import Metadata
-from txtopo.core.values import Processed
+from txtopo.core.values import Failed, Processed
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.builder import TopologyBuilder
@@ -80,3 +81,50 @@ def test_not_null_fields_of_every_type_that_nothing_reads_are_no_trouble(
         [{"word": "a", "n": 2}, {"word": "b", "n": 1}],
         [{"word": "c", "n": 1}],
     ], outcomes
+
+
+def without_x(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("nullif(name, 'x') name", "amount")
+
+
+def without_x_by_python(frame: DataFrame) -> DataFrame:
+    drop = F.udf(lambda name: None if name == "x" else name, "string")
+    return frame.select(drop("name").alias("name"), "amount")
+
+
+NOT_NULL = "name string not null, amount int"
+
+
+@pytest.mark.parametrize("function", [without_x, without_x_by_python])
+def test_a_null_in_a_not_null_field_of_a_function_fails_its_batch_alone(
+    started: Callable[[Topology], SparkExecutor], function: Any
+) -> None:
+    """Promise: NULL in a `not null` field fails the batch, naming bolt, field and row, in a wave as alone."""
+    executor = started(counted(["name"], function, NOT_NULL, ListSpout()))
+    assert executor.one_by_one is None
+
+    first = executor.process([assignment(1, [row("a")]), assignment(2, [row("b")])])
+    found = executor.process([assignment(3, [row("a")]), assignment(4, [row("b"), row("x")]), assignment(5, [row("c")])])  # fmt: skip
+
+    assert all(isinstance(outcome, Processed) for outcome in first), first
+    assert [type(outcome) for outcome in found] == [Processed, Failed, Processed]
+    assert isinstance(found[1], Failed)
+    failure = found[1].failure
+    assert (failure.kind, failure.component) == ("data", "bolt1")
+    assert "bolt bolt1: field name is NULL, but it is declared NOT NULL" in failure.message
+    assert failure.message.endswith("on tuple 2 of part 1 of source: name='x'")
+
+
+def test_a_field_that_nothing_reads_costs_nothing_and_one_that_cannot_be_null_is_not_looked_at(
+    started: Callable[[Topology], SparkExecutor],
+) -> None:
+    """The look is part of the plan, so that Spark leaves out what it can."""
+    unread = started(counted(["amount"], without_x, NOT_NULL, ListSpout()))
+    assert isinstance(unread.process([assignment(1, [row("x")])])[0], Processed)
+    reusable = frame_jobs(unread).reusable
+    assert reusable is not None and reusable.needed == {"source": ["amount"]}
+
+    sure = started(counted(["word"], lambda d: d.selectExpr("coalesce(word, '') word"), "word string not null"))
+    plan = frame_jobs(sure).reusable
+    assert plan is not None
+    assert "raise_error" not in str(plan.compiled.counted[0].stream._jdf.queryExecution().analyzed().toString())

@@ -57,8 +57,8 @@ def count_frame(
     0 (acking off) leaves that out. More than PARTITIONS_MAX are grouped apart first, which costs another exchange.
     """
     aggregation = component.bolt.aggregation()
-    runs = [] if run is None else [_column(run).alias(_RUN)]
-    keys = [_column(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
+    runs = [] if run is None else [column_called(run).alias(_RUN)]
+    keys = [column_called(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
     sums = [_addend(source, component.fields).alias(f"_s{index}") for index, (source, _) in enumerate(aggregation.sums)]
     numbers = [F.monotonically_increasing_id().alias(_ROW)] if partitions else []
     names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
@@ -205,7 +205,7 @@ def _addend(source: str, fields: Fields) -> Column:
     kind = field.type.kind if field is not None else ""
     # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error.
     wide = kind if kind in ("tinyint", "smallint", "int") else f"decimal(38,{_scale_of(source, fields)})"
-    return F.coalesce(_column(source).cast(wide), F.lit(0).cast(wide))
+    return F.coalesce(column_called(source).cast(wide), F.lit(0).cast(wide))
 
 
 def _scale_of(source: str, fields: Fields) -> int:
@@ -224,5 +224,6 @@ def _sum(name: str, scale: int) -> Column:
     return F.when(F.count(F.lit(1)) > 0, known).otherwise(zero).alias(f"_d{name[2:]}")
 
 
-def _column(name: str) -> Column:
+def column_called(name: str) -> Column:
+    """A column by its name alone, whatever signs are in it."""
     return F.col("`" + name.replace("`", "``") + "`")

@@ -21,6 +21,7 @@ from txtopo.core.fields import Fields
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError, TxtopoError
 from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_schema
+from txtopo.spark.asserting import assert_not_null
 from txtopo.spark.carrying import NotCarriedError, carry
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
@@ -298,7 +299,7 @@ def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
         raise building_error(error, bolt.name) from error
     if not isinstance(made, DataFrame):
         raise TopologyError(f"bolt {bolt.name} returned {type(made).__name__}, not a DataFrame")
-    return made
+    return assert_not_null(bolt.name, bolt.fields, made)
 
 
 def compare_fields(bolt: str, declared: Fields, actual: StructType, named: set[str]) -> None:
