@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.drivers import wait_until
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, list_topology, row
+from tests.kit.fix_spark import FIELDS, ListSpout, assignment, frame_jobs, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
@@ -259,6 +259,40 @@ def test_a_bolt_that_looks_at_other_rows_is_named_as_the_reason_for_one_job_a_ba
 
     assert refusal is not None
     assert refusal.startswith(f"bolt bolt2 {words}"), refusal
+
+
+DAYS = "name is not null or cast(name as date) < "
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *[f"{DAYS}{made}" for made in ("'today'", "to_date(' Yesterday')", "cast(concat('to', 'day') as date)", "date'tomorrow'", "DATE \"now\"", "to_timestamp('now')", "timestamp_ntz 'now'", "(select date'today')", "(select to_date('today'))")],
+        lambda: F.col("name").isNotNull() | (F.to_date("name") < F.when(F.col("amount") > 1, F.expr("date'today'")).otherwise("2024-01-01")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_text_that_spark_takes_for_the_time_is_never_fixed_in_a_plan_of_many_batches(
+    started: Callable[..., SparkExecutor], condition: Any
+) -> None:
+    """Promise: a plan that serves other batches gives what a new one would. Spark puts the day in while it plans, so each attempt is planned anew."""
+    executor = started(
+        list_topology(lambda frame: frame.filter(condition() if callable(condition) else condition)), proven=False
+    )
+
+    refused = executor.one_by_one
+    assert refused is not None
+    assert "bolt bolt1 depends on when it runs: a text such as 'today'" in refused or "a subquery" in refused
+    assert frame_jobs(executor).reusable is None
+    assert isinstance(executor.process([assignment(1, [row("a")])])[0], Processed)
+
+
+@pytest.mark.parametrize("made", ["'2024-01-01'", "to_date('2024-01-01')", "date'2024-01-01'", "to_date(upper(name))"])
+def test_any_other_day_is_a_day_like_any_other(started: Callable[..., SparkExecutor], made: str) -> None:
+    executor = started(list_topology(lambda frame: frame.filter(f"{DAYS}{made}")), proven=False)
+
+    assert executor.one_by_one is None
+    assert frame_jobs(executor).reusable is not None
 
 
 def test_a_refused_topology_processes_a_wave_batch_by_batch(

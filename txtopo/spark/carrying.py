@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from txtopo.spark.timeless import fixes_a_time
+
 SQL_BATCHED_UDF = 100
 SQL_ARROW_BATCHED_UDF = 101
 _ROW_UDFS = frozenset({SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF})
@@ -46,6 +48,8 @@ class Carrying:
         analysed = made._jdf.queryExecution().analyzed()
         if self._column in map(str.lower, made.columns):
             raise NotCarriedError(f"a column of its own is called {self._column}")
+        if fixes_a_time(analysed, self._spark):
+            raise NotCarriedError("depends on when it runs: a text such as 'today' or 'now' is taken for a time")
         plan = self._walk(analysed)
         own = [*_items(analysed.output()), self._attribute]
         plan = self._plans.Project(self._seq(own), plan)
@@ -98,13 +102,6 @@ class Carrying:
         for item in found:
             array.add(item)
         return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()
-
-
-def is_timeless(analysed: Any, spark: SparkSession) -> bool:
-    """Does an analysed JVM plan give the same rows whenever it runs: no current time, nothing drawn by chance?"""
-    jvm: Any = spark._jvm
-    current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    return not analysed.containsPattern(current) and bool(analysed.deterministic())
 
 
 def _check_udfs(expression: Any) -> None:

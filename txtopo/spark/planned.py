@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from txtopo.spark.carrying import is_timeless
+from txtopo.spark.timeless import is_timeless
 
 _PURE_NODES = frozenset(
     {
