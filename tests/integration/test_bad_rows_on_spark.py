@@ -139,6 +139,28 @@ def test_the_bad_row_of_a_dataframe_bolt_is_named(
 
 
 @pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("split('abc', if(amount < 0, '(', 'b'))[0]", "java.util.regex.PatternSyntaxException: Unclosed group near index 1"),
+        ("if('abc' rlike translate(name, 'A', '('), name, '')", "java.util.regex.PatternSyntaxException: Unclosed group near index 2"),
+        ("format_string(if(amount < 0, '%s %s', '%s'), name)", "java.util.MissingFormatArgumentException: Format specifier '%s'"),
+        ("cast(size(sequence(1, 2, if(amount < 0, -1, 1))) as string)", "Illegal sequence boundaries: 1 to 2 by -1"),
+    ],
+)  # fmt: skip
+def test_what_java_raises_over_a_value_names_its_row_too(
+    started: Callable[[Topology], SparkExecutor], made: str, told: str
+) -> None:
+    """Not all of Spark's functions raise errors of Spark's own."""
+    executor = started(topology(lambda frame: frame.selectExpr(f"{made} name", "amount")))
+
+    found = failure(executor, [*good(3), row("AA", -7), *good(2)])
+
+    assert (found.kind, found.component, found.position) == ("data", "bolt1", "/data/0.csv:5"), found.message
+    assert told in found.message
+    assert "awaitResult" not in found.message
+
+
+@pytest.mark.parametrize(
     ("kind", "made", "told"),
     [
         (

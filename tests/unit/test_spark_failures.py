@@ -93,3 +93,34 @@ def test_a_bolt_that_wants_too_much_memory_is_named_with_the_setting() -> None:
     assert is_about_size(RuntimeError(text))
     assert not is_about_size(RuntimeError(PYTHON))
     assert is_about_size(RuntimeError("Total size of serialized results of 3 tasks (301.2 MiB) is bigger than"))
+
+
+AWAITED = """An error occurred while calling o7.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:\x20
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 4 times
+\tat org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:1549)
+Caused by: {cause}
+\tat java.base/java.util.regex.Pattern.error(Pattern.java:2028)
+\tat {where}
+\tat org.apache.spark.sql.catalyst.expressions.GeneratedClass$GeneratedIteratorForCodegenStage3.processNext(Unknown Source)
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("org.apache.spark.sql.catalyst.expressions.RLike.matches(regexpExpressions.scala:150)", "data"),
+        ("org.apache.spark.unsafe.types.UTF8String.split(UTF8String.java:1500)", "data"),
+        ("org.apache.spark.storage.ShuffleBlockFetcherIterator.next(ShuffleBlockFetcherIterator.scala:90)", "suspect"),
+        ("org.apache.spark.memory.MemoryConsumer.allocateArray(MemoryConsumer.java:90)", "suspect"),
+    ],
+)
+def test_an_error_of_java_is_the_datas_where_a_value_was_computed(where: str, kind: str) -> None:
+    """The innermost cause is told, not the frame that waited for it; code that only moves rows proves nothing against them."""
+    text = AWAITED.format(cause="java.util.regex.PatternSyntaxException: Unclosed group near index 1\n(", where=where)
+
+    failure = classify(RuntimeError(text), component="tidy", cancelled=False)
+
+    assert (failure.kind, failure.component) == (kind, "tidy")
+    assert failure.message == "java.util.regex.PatternSyntaxException: Unclosed group near index 1"

@@ -23,6 +23,10 @@ _OVERSIZE = re.compile(
     r"[Tt]otal size of serialized results of (\d+) tasks? \(([^)]+)\)|serialized results.{0,80}?\(([\d.]+ [KMG]iB)\)"
 )
 _JVM_FRAME = re.compile(r"\s+at [\w$.]+(?:/[\w$.]+)?[\w$.<>]*\(.*\)\s*$")
+_CAUSE = re.compile(r"^Caused by: ", re.MULTILINE)
+_SPARK_FRAME = re.compile(r"^\s+at (org\.apache\.spark\.[\w.$]+)", re.MULTILINE)
+_EVALUATES = ("org.apache.spark.sql.catalyst.", "org.apache.spark.unsafe.")
+"""Where Spark computes values; code that reads, moves and keeps rows is elsewhere."""
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _MEMORY = re.compile(r"(?:^|: )[\w.]*MemoryError\b")
 
@@ -95,6 +99,8 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         )
     if condition is not None:
         return Failure(kind="data", message=_prefixed(text, condition[0]), component=component, detail=detail)
+    if _is_of_an_expression(text):
+        return Failure(kind="data", message=_prefixed(text, _first_line(text)), component=component, detail=detail)
     # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
 
@@ -157,10 +163,21 @@ def _text(error: BaseException) -> str:
     return f"{error}\n{trace}" if trace else str(error) or repr(error)
 
 
+def _is_of_an_expression(text: str) -> bool:
+    """Did a value make Java raise, as `rlike` does for a pattern that is none? The code of Spark's that is nearest to the error tells."""
+    frame = _SPARK_FRAME.search(_innermost(text))
+    return frame is not None and frame[1].startswith(_EVALUATES)
+
+
+def _innermost(text: str) -> str:
+    """The last cause with its trace, or all where none is named."""
+    return _CAUSE.split(text)[-1]
+
+
 def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _innermost(text).splitlines() if line.strip()]
     lead = next(
-        (line for line in lines if not line.startswith(("An error occurred while calling", ":"))),
+        (line for line in lines if not line.startswith(("An error occurred while calling", ":", "at "))),
         lines[0] if lines else "unknown error",
     )
     return lead.lstrip(": ")[:500]
