@@ -124,6 +124,8 @@ CARRIED: dict[str, Callable[[DataFrame], DataFrame]] = {
     "udf": lambda d: d.withColumn("amount", F.udf(doubled, "int")("amount")),
     "sql": by_sql,
     "view": by_view,
+    "pipe": lambda d: d.sparkSession.sql("from {d} |> where amount > 0 |> extend amount + 1 as more |> select name, more as amount, big, price", d=d),
+    "hint": lambda d: d.hint("broadcast"),
     "nothing": lambda d: d,
 }  # fmt: skip
 
@@ -131,7 +133,7 @@ CARRIED: dict[str, Callable[[DataFrame], DataFrame]] = {
 CHAINS = [
     ["nothing", "select", "columns", "fillna", "alias", "filter"],
     ["explode", "outer", "stack", "sql"],
-    ["view", "udf"],
+    ["view", "udf", "hint", "pipe"],
 ]
 
 
@@ -243,6 +245,8 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "mapInPandas": (lambda d: d.mapInPandas(lambda batches: batches, FIELDS), "looks at other rows: MapInPandas"),
     "mapInArrow": (lambda d: d.mapInArrow(lambda batches: batches, FIELDS), "looks at other rows: MapInArrow"),
     "table function": (by_table_function, "looks at other rows"),
+    "with": (lambda d: d.sparkSession.sql("with t as (select * from {d}) select * from t", d=d), "is not known to treat each row by itself: WithCTE"),
+    "unpivot": (lambda d: d.unpivot(["name", "big", "price"], ["amount"], "k", "v").selectExpr("name", "v amount", "big", "price"), "is not known to treat each row by itself: Expand"),
     "hidden column": (lambda d: d.withColumn("$RUN", F.lit(1)), "a column of its own is called $run"),
     "hidden input": (lambda d: d.filter("`$run` = 0"), "reads $run"),
 }  # fmt: skip

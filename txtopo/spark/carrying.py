@@ -19,6 +19,9 @@ _ROW_UDFS = frozenset({SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF})
 """Python functions that get one row at a time, however these travel. All other kinds see a block of rows, and so their neighbours."""
 _GENERATORS = frozenset({"Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "VariantExplode"})
 """Generators that make rows of one row alone. Table functions in Python and Hive may also emit at the end of their input."""
+_WALKED = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "PipeOperator", "ResolvedHint"})
+_NO_MORE_THAN_SAID = frozenset({"WithCTE", "CTERelationRef", "Expand"})
+"""Nodes that may well treat each row by itself (WITH, `unpivot`), but are not walked."""
 
 
 class NotCarriedError(Exception):
@@ -61,7 +64,9 @@ class Carrying:
         if node.equals(self._leaf):
             return node
         name = str(node.nodeName())
-        if name not in ("Project", "Filter", "Generate", "SubqueryAlias", "View"):
+        if name in _NO_MORE_THAN_SAID:
+            raise NotCarriedError(f"is not known to treat each row by itself: {name}")
+        if name not in _WALKED:
             raise NotCarriedError(f"looks at other rows: {name}")
         self._check_expressions(node)
         below = self._walk(node.children().apply(0))
@@ -76,6 +81,9 @@ class Carrying:
                 # A view over a DataFrame (`spark.sql` with one) only names it, as long as its columns are those below.
                 if not node.output().equals(node.children().apply(0).output()):
                     raise NotCarriedError("reads a view that is more than a name")
+                return below
+            case "PipeOperator" | "ResolvedHint":
+                # Marks of the parser and for joins; Spark drops them where it begins to optimise.
                 return below
         return node.withNewChildren(self._seq([below]))
 
