@@ -204,7 +204,10 @@ def _addend(source: str, fields: Fields) -> Column:
     invariant(field is not None, f"field {source} was checked when the topology was built")
     kind = field.type.kind if field is not None else ""
     # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error.
-    wide = kind if kind in ("tinyint", "smallint", "int") else f"decimal(38,{_scale_of(source, fields)})"
+    if kind in ("tinyint", "smallint", "int"):
+        # Not cast: where the user's own addition overflows, Spark would name this line instead of the user's.
+        return F.coalesce(column_called(source), F.lit(0).cast(kind))
+    wide = f"decimal(38,{_scale_of(source, fields)})"
     return F.coalesce(column_called(source).cast(wide), F.lit(0).cast(wide))
 
 
