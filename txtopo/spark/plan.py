@@ -26,9 +26,9 @@ from txtopo.spark.carrying import NotCarriedError, carry
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
 from txtopo.spark.jobs import Run, check
+from txtopo.spark.kept_settings import settings_kept
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.own_jobs import own_jobs
-from txtopo.spark.kept_settings import settings_kept
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable, partitions_of
 from txtopo.spark.turns import TURNS
