@@ -72,7 +72,9 @@ def _traits(item: Mapping[str, Any]) -> Iterator[str]:
         yield item["promises"]
         yield "a task a part" if item["tasks"] is None else _tasks(item["tasks"])
     elif item["kind"] == "DataFrame bolt":
-        yield f"rows {item['rows']}"
+        yield f"rows {item['rows']}" + (
+            " (nothing checks that: another function on the way promises nothing)" if item["unchecked"] else ""
+        )
     elif item["task_ids"]:
         first, last = item["task_ids"][0], item["task_ids"][-1]
         numbers = f"number {first}" if first == last else f"numbers {first} to {last}"

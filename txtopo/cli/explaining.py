@@ -21,6 +21,7 @@ from txtopo.topology.components import (
 )
 from txtopo.topology.guarantees import given
 from txtopo.topology.outputs import fields_of
+from txtopo.topology.promised_rows import unchecked_promises
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.tuples.graph import ACKER, task_ids
@@ -108,11 +109,14 @@ def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[Spo
 
 def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
     tasks = task_ids(topology) if topology.has_tuples else {}
+    unchecked = unchecked_promises(topology)
     levels = {spout.name: 0 for spout in topology.spouts}
     shown: list[Mapping[str, Any]] = [_spout(spout) for spout in topology.spouts]
     for item in (*topology.bolts, *topology.committers):
         levels[item.name] = 1 + max(levels[one.source] for one in item.inputs)
-        own = {} if isinstance(item, BoltComponent) else {"tasks": item.tasks} if tasks else {}
+        own: Mapping[str, Any] = {"tasks": item.tasks} if tasks and not isinstance(item, BoltComponent) else {}
+        if isinstance(item, BoltComponent):
+            own = {"unchecked": item.name in unchecked}
         ids = [] if isinstance(item, BoltComponent) else list(tasks.get(item.name, ()))
         shown.append({
             "name": item.name, **_kind(item), **own, "task_ids": ids, "level": levels[item.name],

@@ -45,7 +45,6 @@ from txtopo.topology.components import (
 from txtopo.topology.declarer import BoltDeclarer, CommitterDraft, FrameDraft, TupleDraft
 from txtopo.topology.guarantees import GUARANTEES
 from txtopo.topology.outputs import parse_outputs, parse_result
-from txtopo.topology.promised_rows import check_promised_rows
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt
 from txtopo.topology.wiring import Wiring
@@ -100,7 +99,7 @@ class TopologyBuilder:
         A tuple bolt runs in `parallelism_hint` tasks, 1 by default; `inputs` is short for shuffle groupings on the declarer. A function with
         several inputs gets each by keyword, named as its component. `fields` declares its output, needed where something behind it gets tuples
         or names fields. `rows` says how its row count relates to its input's: `same`, `fewer` or `any`. The first two are enforced over the whole way
-        between spouts, tuple bolts and committers, and refused where a bolt on that way has `any` or several inputs.
+        between spouts, tuple bolts and committers; where a bolt on that way has `any` or several inputs nothing can check them, see `unchecked_promises`.
         """
         self._check_new("bolt", name)
         tasks = check_tasks(f"bolt {name!r}", parallelism_hint)
@@ -153,7 +152,7 @@ class TopologyBuilder:
             _check_inputs(bolt)
         wiring.check_acking(self._acking)
         wiring.check_guarantee(self._guarantee)
-        topology = Topology(
+        return Topology(
             name=self._name,
             spouts=tuple(self._spouts.values()),
             bolts=tuple(_bolt_component(bolt) for bolt in bolts),
@@ -163,8 +162,6 @@ class TopologyBuilder:
             config=self._config,
             module_file=module_file or file_of(sys._getframe(1).f_code.co_filename),
         )
-        check_promised_rows(topology)
-        return topology
 
     def _set_tuple_bolt(
         self, name: str, bolt: TupleBolt, inputs: Inputs, fields: object, rows: str, tasks: int | None

@@ -1,27 +1,25 @@
 """Where `rows=` of a DataFrame bolt can be enforced: tuples are counted where they enter and leave DataFrames, never between two functions.
 
-So a promise is worth something only if every function on one way, from where tuples come in to where they are read, makes one.
+So a promise can be held against a bolt only if every function on one way, from where tuples come in to where they are read, makes one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from txtopo.errors import TopologyError
 from txtopo.topology.components import BoltComponent, Topology
 
 
-def check_promised_rows(topology: Topology) -> None:
-    """Raise TopologyError for a promise that nothing would ever look at."""
+def unchecked_promises(topology: Topology) -> frozenset[str]:
+    """Bolts whose `rows=` nothing looks at, since another one on their way says nothing of its own: `txtopo explain` tells."""
     bolts = {bolt.name: bolt for bolt in topology.frame_bolts}
     counted = _with_counted_input(topology, bolts)
     known = {bolt.name for bolt in topology.frame_bolts if _is_known_so_far(bolt, bolts, counted)}
-    for bolt in topology.frame_bolts:
-        if bolt.rows != "any" and not (bolt.name in known and _is_counted_behind(bolt.name, topology, known)):
-            raise TopologyError(
-                f"bolt {bolt.name!r}: nothing can check rows={bolt.rows!r}, since a bolt on the way between spout and committer has "
-                "rows='any' or several inputs; declare rows= there too, or leave it out here"
-            )
+    return frozenset(
+        bolt.name
+        for bolt in topology.frame_bolts
+        if bolt.rows != "any" and not (bolt.name in known and _is_counted_behind(bolt.name, topology, known))
+    )
 
 
 def _with_counted_input(topology: Topology, bolts: Mapping[str, BoltComponent]) -> frozenset[str]:
