@@ -135,6 +135,11 @@ JOB = """
         executor.start()
         first = executor.process([assignment(1, [row("a")])])[0]
         second = executor.process([assignment(2, [row("bad")])])[0]
+        for misspelt in (lambda: executor.spark.range(1).select("nope"), lambda: executor.spark.sql("select nope")):
+            try:
+                misspelt()
+            except Exception as error:
+                assert "UNRESOLVED_COLUMN" in str(error)
         print(first.read, second.failure.kind, flush=True)
         if len(sys.argv) > 2:
             input()
@@ -155,7 +160,7 @@ def _script(folder: Path) -> list[str]:
 
 
 def test_not_one_line_on_the_console_is_sparks(tmp_path: Path) -> None:
-    """A driver prints nothing that is not ours, neither at start-up nor when a job fails; all of it is in the log file."""
+    """A driver prints nothing that is not ours, neither at start-up nor when a query is wrong or a job fails; all of it is in the log file."""
     temporary = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # a path short enough for sockets
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 

@@ -274,7 +274,6 @@ DAYS = "name is not null or cast(name as date) < "
         *[f"{DAYS}{made}" for made in ("'today'", "to_date(' Yesterday')", "cast(concat('to', 'day') as date)", "date'tomorrow'", "DATE \"now\"", "to_timestamp('now')", "timestamp_ntz 'now'", "(select date'today')", "(select to_date('today'))")],
         lambda: F.col("name").isNotNull() | (F.to_date("name") < F.when(F.col("amount") > 1, F.expr("date'today'")).otherwise("2024-01-01")),
     ],
-    ids=str,
 )  # fmt: skip
 def test_a_text_that_spark_takes_for_the_time_is_never_fixed_in_a_plan_of_many_batches(
     started: Callable[..., SparkExecutor], condition: Any

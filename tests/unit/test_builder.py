@@ -293,7 +293,6 @@ def test_a_promise_of_rows_that_nothing_could_check_is_told(steps: list[Any], na
 @pytest.mark.parametrize(
     "steps",
     [["any", "any"], ["fewer", "same"], ["any", Pass(), "same"], ["same", Pass(), "any"], [Pass(), "any", "same"]],
-    ids=str,
 )
 def test_a_promise_of_rows_between_two_counts_is_taken(steps: list[Any]) -> None:
     """Tuple bolts count what they get and send; so does a function behind another one, where tuples come in before both."""

@@ -19,6 +19,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError
@@ -130,6 +131,9 @@ def start_session(options: SessionOptions) -> SparkSession:
     # A dead JVM is told as an outcome; py4j would print a traceback of its own for every call.
     # It does so at the root logger.
     logging.getLogger().addFilter(_is_not_py4j)
+    # Nor would anybody read the JSON of kilobytes that PySpark prints for each error in a query: the error itself is told.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     merged = settings(options)
     if str(merged["spark.master"]).startswith("local["):
         merged |= _sockets.settings(merged)
