@@ -55,7 +55,7 @@ def test_a_bolt_that_changes_a_setting_that_results_depend_on_is_named(
     with pytest.raises(BatchDataError) as caught:
         started(list_topology(*bolts, sums=["price"]))
 
-    assert str(caught.value) == (
+    assert str(caught.value).startswith(
         "bolt1 changes the Spark session: spark.sql.ansi.enabled was false instead of true, and results depend on it"
     )
     assert caught.value.component == "bolt1"

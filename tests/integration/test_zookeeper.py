@@ -18,6 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.kit.drivers import pause
 from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.zookeeper import ZooKeeperSession, open_session
@@ -128,7 +129,7 @@ def test_server_that_hangs_does_not_hang_the_caller(own_zookeeper: LocalZooKeepe
     assert server is not None
     began = time.monotonic()
 
-    os.kill(server, signal.SIGSTOP)
+    pause(server)
     try:
         with pytest.raises(ZooKeeperUnavailable):
             session.get("/")
@@ -241,7 +242,7 @@ def test_paused_leader_cannot_confirm_when_it_wakes(own_zookeeper: LocalZooKeepe
     second = Election(session, TOPOLOGY, identity("two"))
     second.enter()
 
-    leader.send_signal(signal.SIGSTOP)
+    pause(leader.pid)
     assert second.wait(PATIENCE_S) is True
     _leading(session, 2)
     leader.send_signal(signal.SIGCONT)

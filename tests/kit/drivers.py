@@ -34,6 +34,20 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEA
         time.sleep(0.02)
 
 
+def pause(pid: int) -> None:
+    """SIGSTOP, and wait until every thread has stopped: the signal is under way for a moment, in which a server still answers."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _is_stopped(pid), f"the stop of process {pid}")
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread ended meanwhile
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 @dataclass
 class DriverProcess:
     """One driver with its output in a file."""
@@ -55,7 +69,7 @@ class DriverProcess:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self.process.send_signal(signal.SIGSTOP)
+        pause(self.process.pid)
 
     def wake(self) -> None:
         """SIGCONT."""
