@@ -14,7 +14,7 @@ from types import ModuleType
 from txtopo.core.plan import canonical
 from txtopo.errors import ConfigurationError
 from txtopo.topology.components import Topology
-from txtopo.tuples.frames import is_own
+from txtopo.tuples.frames import user_frame
 
 DEFAULT_ATTRIBUTE = "topology"
 
@@ -60,16 +60,10 @@ def _module_of_file(path: Path) -> ModuleType:
         raise
     except Exception as error:
         del sys.modules[name]
-        raise ConfigurationError(
-            f"{path}: importing it failed: {_line_of(error)}{type(error).__name__}: {error}"
-        ) from error
+        where = user_frame("".join(traceback.format_exception(error)))
+        line = f"{where}: " if where else ""
+        raise ConfigurationError(f"{path}: importing it failed: {line}{type(error).__name__}: {error}") from error
     return module
-
-
-def _line_of(error: Exception) -> str:
-    """`file:line: ` of the innermost frame that is the user's own; nothing where there is none, as of a mistake in the syntax."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
-    return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
 
 
 def _module_of_name(name: str) -> ModuleType:

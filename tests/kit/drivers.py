@@ -45,7 +45,7 @@ def _is_stopped(pid: int) -> bool:
         stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
         return False  # a thread ended meanwhile
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+    return bool(stats) and all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 @dataclass
@@ -78,8 +78,7 @@ class DriverProcess:
     @property
     def is_stopped(self) -> bool:
         """Is it stopped by a signal?"""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "T"
+        return _is_stopped(self.process.pid)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pyspark.sql import SparkSession
 
 from txtopo.errors import BatchDataError
-from txtopo.spark.settings import RESULT_SETTINGS, is_same_setting
+from txtopo.spark.settings import changed_settings
 
 
 @contextlib.contextmanager
@@ -31,10 +31,7 @@ def settings_kept(spark: SparkSession, component: str) -> Iterator[None]:
 
 def _put_back(spark: SparkSession) -> list[str]:
     """Says what was changed."""
-    changed = []
-    for name, value in RESULT_SETTINGS.items():
-        actual = spark.conf.get(name)
-        if actual is None or not is_same_setting(name, actual, value):
-            spark.conf.set(name, value)
-            changed.append(f"{name} was {actual} instead of {value}")
-    return changed
+    changed = changed_settings(spark.conf.get)
+    for name, _, value in changed:
+        spark.conf.set(name, value)
+    return [f"{name} was {actual} instead of {value}" for name, actual, value in changed]

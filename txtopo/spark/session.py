@@ -26,6 +26,7 @@ from txtopo.errors import ConfigurationError
 from txtopo.spark.settings import (
     RESULT_SETTINGS,
     WORKER_MEMORY_SETTING,
+    changed_settings,
     is_same_setting,
     machine_memory_bytes,
     worker_memory_mib,
@@ -165,11 +166,10 @@ def _say_nothing(*_: object) -> None:
 
 def check_settings(spark: SparkSession) -> None:
     """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
-    wrong = []
-    for name, value in RESULT_SETTINGS.items():
-        actual = spark.conf.get(name)
-        if actual is None or not is_same_setting(name, actual, value):
-            wrong.append(f'.config("{name}", "{value}") (it is {actual}, and results depend on it)')
+    wrong = [
+        f'.config("{name}", "{value}") (it is {actual}, and results depend on it)'
+        for name, actual, value in changed_settings(spark.conf.get)
+    ]
     context = spark.sparkContext
     if re.fullmatch(r"local(\[[^,\]]*\])?", str(context.master)):
         wrong.append(f'.master("{full_master(context.master)}") (on {context.master} no task is tried twice)')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 RESULT_SETTINGS: Mapping[str, str] = {
@@ -29,6 +29,12 @@ WORKER_MEMORY_SHARE = 0.75
 WORKER_MEMORY_MIB_MIN = 3 * 1024
 """Where a core's share is smaller, since less leaves an ordinary bolt with Arrow and pandas no room."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def changed_settings(get: Callable[[str], str | None]) -> list[tuple[str, str | None, str]]:
+    """Those of RESULT_SETTINGS that are not as results need them: (name, as `get` tells it, as it must be)."""
+    found = [(name, get(name), wanted) for name, wanted in RESULT_SETTINGS.items()]
+    return [one for one in found if one[1] is None or not is_same_setting(one[0], one[1], one[2])]
 
 
 def is_same_setting(name: str, actual: str, wanted: str) -> bool:

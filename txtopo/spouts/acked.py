@@ -17,6 +17,7 @@ from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts.adapting import UserSpout, told_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, SpoutKind, Tally
+from txtopo.topology.tuple_bolts import returned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,8 +165,7 @@ class ReliableSpout(RichSpout):
             return  # of an earlier driver: the source gives it again, since it was never acked
         if self.fails[message_id] >= self.max_fails:
             self.give_up(message_id)
-            self.fails.pop(message_id, None)
-            self.unacked.pop(message_id, None)
+            ReliableSpout.ack(self, message_id)  # out of the books, whatever `give_up` did
             return
         self.fails[message_id] += 1
         self.collector.emit(self.unacked[message_id], message_id)
@@ -218,7 +218,7 @@ class AckedCoordinator:
             before = len(self._waiting)
             with told_of(self._spout, "next_tuple"):
                 if self._user.next_tuple(self) is not None:
-                    raise TypeError("next_tuple returned a value, which goes nowhere: emit it with the collector")
+                    returned("next_tuple")
             self._is_dry = len(self._waiting) == before
             if self._is_dry:
                 break

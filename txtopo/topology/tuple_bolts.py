@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from txtopo.core.fields import Fields
 from txtopo.core.values import TransactionAttempt
@@ -24,6 +24,11 @@ class FailedException(Exception):
 
 class ReportedFailedException(FailedException):
     """The same; Storm also reports it to its UI. Here every failure is reported."""
+
+
+def returned(method: str) -> NoReturn:
+    """What a method of the user's returns, a generator's tuples among it, would be gone without a word. Raises TypeError."""
+    raise TypeError(f"{method} returned a value, which goes nowhere: emit it with the collector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

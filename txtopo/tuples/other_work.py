@@ -11,13 +11,13 @@ import numpy as np
 
 from txtopo.core.values import Failure
 from txtopo.topology.streams import Tuple
-from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt
+from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt, returned
 from txtopo.tuples.buffering import Send
 from txtopo.tuples.collecting import ArrowCollector, RichCollector, anchored_roots, id_of, roots_of
 from txtopo.tuples.frames import user_frame
 from txtopo.tuples.plain_work import PlainWork
 from txtopo.tuples.setting import CAUGHT, Arrived, Setting, shown_tuple
-from txtopo.tuples.work import BoltWork, returned
+from txtopo.tuples.work import BoltWork
 
 
 class RichWork(BoltWork):

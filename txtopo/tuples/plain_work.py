@@ -10,13 +10,13 @@ import numpy as np
 from txtopo.core.fields import parse_fields
 from txtopo.errors import broken
 from txtopo.topology.streams import Origin, Tuple
-from txtopo.topology.tuple_bolts import BasicBolt
+from txtopo.topology.tuple_bolts import BasicBolt, returned
 from txtopo.tuples.buffering import TRACKED_ROWS, Buffer
 from txtopo.tuples.collecting import PlainCollector, executed_roots
 from txtopo.tuples.columns import Columns
 from txtopo.tuples.roots import Roots
 from txtopo.tuples.setting import CAUGHT, Arrived
-from txtopo.tuples.work import BoltWork, returned
+from txtopo.tuples.work import BoltWork
 
 Rows = Iterator[tuple[int, Any]]
 """Number and values of each tuple that is left."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from txtopo.topology.streams import Stream
-from txtopo.topology.tuple_bolts import TupleBolt
+from txtopo.topology.tuple_bolts import TupleBolt, returned
 from txtopo.tuples.buffering import Buffers, Send
 from txtopo.tuples.setting import CAUGHT, Arrived, Setting
 
@@ -124,8 +124,3 @@ class BoltWork(Work):
     def stop(self) -> None:
         self.stopped = True
         self.buffers.drop()
-
-
-def returned(method: str) -> NoReturn:
-    """What a bolt returns, a generator's tuples among it, would be gone without a word."""
-    raise TypeError(f"{method} returned a value, which goes nowhere: emit it with the collector")
