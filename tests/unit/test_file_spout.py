@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.files import rewrite_in_place
 from txtopo.errors import BatchDataError, InvariantBroken
 from txtopo.spouts import cutting, fingerprint
 from txtopo.spouts.files import FileSpout
@@ -67,7 +68,7 @@ def write(path: Path, content: str = CONTENT) -> Path:
 
 
 def test_a_file_is_input_once_it_has_settled(tmp_path: Path) -> None:
-    """A file is input once size and mtime are equal in two polls at least 2 s apart."""
+    """A file is input once size, mtime and ctime are equal in two polls at least 2 s apart."""
     path = write(tmp_path / "a.csv")
     driver = Driver(tmp_path)
 
@@ -88,6 +89,30 @@ def test_what_was_consumed_is_never_input_again(tmp_path: Path) -> None:
     assert names(driver.settled()) == [["b.csv"]]
     assert driver.settled() == []
     assert driver.said == []
+
+
+def test_a_consumed_path_rewritten_in_place_is_said_to_differ(tmp_path: Path) -> None:
+    """Also where size, mtime and inode are as before."""
+    path = write(tmp_path / "a.csv")
+    driver = Driver(tmp_path)
+    assert len(driver.settled()) == 1
+
+    rewrite_in_place(path, CONTENT.replace("UA", "ZZ"))
+
+    assert driver.settled() == []
+    assert len(driver.said) == 1
+
+
+def test_a_file_rewritten_in_place_has_to_settle_again(tmp_path: Path) -> None:
+    """A writer that keeps size and mtime is noticed by its ctime, while a file settles and while it is hashed."""
+    path = write(tmp_path / "a.csv")
+    driver = Driver(tmp_path)
+    driver.look()
+    driver.now += 1.0
+    rewrite_in_place(path, CONTENT.replace("UA", "ZZ"))
+
+    assert not driver.look(1.0)
+    assert driver.look(2.0)
 
 
 def test_a_consumed_path_with_other_content_is_ignored_and_said_once(tmp_path: Path) -> None:
@@ -256,11 +281,12 @@ def test_metadata_names_files_header_schema_and_fingerprints(tmp_path: Path) -> 
     ]
     for file, path in zip(files, (first, second, third), strict=False):
         status = path.stat()
-        assert (file["path"], file["size"], file["mtime_ns"], file["inode"]) == (
+        assert (file["path"], file["size"], file["mtime_ns"], file["inode"], file["ctime_ns"]) == (
             str(path),
             status.st_size,
             status.st_mtime_ns,
             status.st_ino,
+            status.st_ctime_ns,
         )
         assert file["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     inputs = driver.spout.inputs(batch)
@@ -408,6 +434,7 @@ def test_a_redo_reads_the_same_files_as_they_are_now(tmp_path: Path) -> None:
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,
         "inode": status.st_ino,
+        "ctime_ns": status.st_ctime_ns,
         "sha256": hashlib.sha256(first.read_bytes()).hexdigest(),
         "quotes": True,
         "nul": False,

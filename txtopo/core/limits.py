@@ -102,7 +102,7 @@ CHECKPOINT_EVERY_S = 1.0
 
 SPOUT_POLL_S = 0.5
 FILE_SETTLED_S = 2.0
-"""A file is input once its size and mtime are equal in two polls at least this far apart."""
+"""A file is input once its size, mtime and ctime are equal in two polls at least this far apart."""
 
 HEARTBEAT_EVERY_S = 2.0
 """How often the leader writes its heartbeat and looks for requests."""

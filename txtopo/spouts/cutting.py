@@ -153,6 +153,7 @@ class FileCoordinator:
             "size": file.stat.size,
             "mtime_ns": file.stat.mtime_ns,
             "inode": file.stat.inode,
+            "ctime_ns": file.stat.ctime_ns,
             "sha256": content.sha256,
             "quotes": content.quotes,
             "nul": content.nul,

@@ -40,8 +40,8 @@ class FileSpout(Spout):
     ) -> None:
         """`path` is a folder, a file or a glob; `fields` are the columns to read, found by the header's names, others are ignored.
 
-        A batch closes at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is input once its size and mtime
-        are equal in two looks at least `settled_s` seconds apart. A larger file without quotes is read in parts of `part_bytes`.
+        A batch closes at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is input once its size, mtime and
+        ctime are equal in two looks at least `settled_s` seconds apart. A larger file without quotes is read in parts of `part_bytes`.
         An unquoted value that is one of `null_values` is NULL; by default only the empty one is, so `NA` and `null` are text.
         A record that does not parse is kept as a rejected row beside its batch, or fails the batch with `on_bad_line="fail"`; a batch of which
         more than the share `rejected_max` (0 to 1) is rejected fails.

@@ -6,9 +6,10 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 CHUNK_BYTES = 1024 * 1024
 _HEXADECIMAL = re.compile(rb"0[xX](?<![0-9A-Za-z]0[xX])")
@@ -23,11 +24,18 @@ class FileStat:
     """Bytes."""
     mtime_ns: int
     inode: int
+    ctime_ns: int | None
+    """When the kernel last changed anything about it: who writes can set mtime back, but not this. None: an older release did not ask."""
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileStat:
         """From what `os.stat` returns."""
-        return cls(size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
+        return cls(size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino, ctime_ns=status.st_ctime_ns)
+
+    @classmethod
+    def planned(cls, file: Mapping[str, Any]) -> FileStat:
+        """As a plan says it, also one of a release that had no ctime: that equals no file, so its content is compared."""
+        return cls(size=file["size"], mtime_ns=file["mtime_ns"], inode=file["inode"], ctime_ns=file.get("ctime_ns"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ class verified:  # noqa: N801 - used like a function
 
     def __init__(self, file: Mapping[str, Any]) -> None:
         self._file = file
+        self._known = FileStat.planned(file)
+        """What the file looked like when its content was last known to be the planned one."""
         self._open = open_regular(str(file["path"]))
         self._descriptor = -1
 
@@ -42,12 +44,14 @@ class verified:  # noqa: N801 - used like a function
             self._open.__exit__(None, None, None)
 
     def _compare(self) -> None:
-        planned = FileStat(size=self._file["size"], mtime_ns=self._file["mtime_ns"], inode=self._file["inode"])
-        if FileStat.of(os.fstat(self._descriptor)) == planned:
+        found = FileStat.of(os.fstat(self._descriptor))
+        if found == self._known:
             return
         content = read_content(self._descriptor)
         if content.sha256 != self._file["sha256"]:
             raise self._changed(f"found {content.size} bytes with sha256 {content.sha256}")
+        # As it was before it was hashed: what is written meanwhile shows the next time.
+        self._known = found
 
     def _changed(self, found: str) -> BatchDataError:
         path = self._file["path"]
