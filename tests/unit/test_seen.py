@@ -16,6 +16,7 @@ from txtopo.core.values import TransactionAttempt
 from txtopo.errors import TopologyError
 from txtopo.testing.own_committer_contract import words
 from txtopo.topology.bloom import BloomFilter, DropRepeated
+from txtopo.topology.components import Topology
 from txtopo.topology.streams import Origin, Tuple
 from txtopo.topology.tuple_bolts import FailedException
 
@@ -51,6 +52,71 @@ def test_only_new_ids_are_passed_on_once() -> None:
     assert parameters == [["a", "b", "old"]]
     assert statement.startswith('insert into "shop"."seen" ("word") select')
     assert 'on conflict ("word") do nothing' in statement
+
+
+def _built(committer: Any, fields: str, bolt: Any = None) -> Topology:
+    builder = TopologyBuilder("seen")
+    builder.set_spout("words", RowsSpout(fields))
+    if bolt is not None:
+        builder.set_bolt("drop", bolt, inputs="words")
+    builder.set_committer_bolt("keep", committer, inputs="words" if bolt is None else "drop")
+    return builder.build()
+
+
+def test_values_go_by_name_whatever_the_order_of_the_fields() -> None:
+    """`id` is the id, also where the input has it second: by position the day of a message would be its id."""
+    bolt, emitted = NewIds("seen", "id", "id string, day string"), Emitted()
+    read = parse_fields("day string, id string")
+    _built(bolt, read.ddl)
+
+    def all_new(_: str, parameters: Any) -> list[tuple[str]]:
+        return [(one,) for one in parameters[0]]
+
+    rows = [Tuple(values, Origin("words", "default", 1, read)) for values in [("monday", "u1"), ("sunday", None)]]
+    bolt.commit(MemoryTransaction("new", TransactionAttempt(1, 0), all_new), rows, emitted)
+
+    assert sorted(emitted, key=repr) == [("u1", "monday"), (None, "sunday")]
+
+
+def test_result_rows_take_values_by_name() -> None:
+    """A committer without an `execute` of its own names the fields that it keeps; their order is its own affair."""
+
+    class Kept(Keeping):
+        result = ("id string", "n bigint")
+
+    ran = run_tuples(
+        _built(Kept(), "day string, n bigint, id string"), {"words": [[("monday", 7, "u1"), ("tuesday", 8, "u2")]]}
+    )
+
+    assert ran.rows("keep") == [("u1", 7), ("u2", 8)]
+
+
+class Counted(Keeping):
+    """Declares rows that its input may not have."""
+
+    result = ("word string", "n bigint")
+
+
+@pytest.mark.parametrize(
+    ("committer", "fields", "why"),
+    [
+        (NewIds("seen", "id", "id string, day string"), "id string", "there is no day"),
+        (NewIds("seen", "id", "id string"), "day string, id string, `n` int", "day, n would be lost"),
+        (NewIds("seen", "id", "id string, day string"), "day date, id string", "day is date, not string"),
+        (Counted(), "word string, many bigint", "its result rows are word string, n bigint.*there is no n; write an `execute`"),
+    ],
+)  # fmt: skip
+def test_other_fields_than_those_of_the_input_are_refused(committer: Any, fields: str, why: str) -> None:
+    """When the topology is built, and not after three attempts of its first batch."""
+    with pytest.raises(TopologyError, match=f"committer bolt 'keep': .*{why}"):
+        _built(committer, fields)
+
+
+def test_fields_that_its_input_lacks_are_refused() -> None:
+    """A tuple bolt of ours says so when the topology is built."""
+    bolt = DropRepeated("id", "id string, day string", capacity=10, error_rate=0.1)
+    with pytest.raises(TopologyError, match=r"bolt 'drop' reads 'words': DropRepeated declares .*: there is no day"):
+        _built(Keeping(), "id string, n int", bolt)
 
 
 @pytest.mark.parametrize(("table", "field"), [("seen", "none"), ("", "word"), ("seen", "x")])

@@ -78,6 +78,9 @@ class Words(BatchCommitter):
     result: ClassVar[Sequence[str]] = ["word string", "n bigint"]
     outputs: ClassVar[Sequence[str | Stream]] = ["word string"]
 
+    def execute(self, tup: Tuple) -> None:
+        raise NotImplementedError
+
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
         raise NotImplementedError
 

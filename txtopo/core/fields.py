@@ -85,6 +85,21 @@ class Fields:
         """The field of that exact name, or None."""
         return next((field for field in self.items if field.name == name), None)
 
+    def missing_in(self, found: Fields) -> str | None:
+        """Which of these fields `found` lacks, or has with another type; None: none. Their order and NOT NULL do not matter.
+
+        >>> parse_fields("id string, day string").missing_in(parse_fields("day date, n int"))
+        'there is no id; day is date, not string'
+        """
+        words = []
+        for field in self.items:
+            other = found.get(field.name)
+            if other is None:
+                words.append(f"there is no {field.name}")
+            elif other.type != field.type:
+                words.append(f"{field.name} is {other.type}, not {field.type}")
+        return "; ".join(words) or None
+
 
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\s,()`:]+)|(?P<sign>[(),:]))")
 

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from txtopo.core.fields import Fields
+from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.values import TransactionAttempt
-from txtopo.errors import broken
+from txtopo.errors import TopologyError, broken
 from txtopo.topology.components import Aggregation, CommitterBolt
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import BatchOutputCollector, TopologyContext
@@ -51,6 +51,8 @@ class BatchCommitter(CommitterBolt):
     outputs: ClassVar[Sequence[str | Stream]] = ()
     """What `commit` emits to committers further down."""
     config: ClassVar[Mapping[str, Any]] = {}
+    _result_names: tuple[str, ...] | None = None
+    """Names of the fields of `result`, in the copies that run."""
 
     def prepare(
         self,
@@ -63,8 +65,10 @@ class BatchCommitter(CommitterBolt):
         self.collector = collector
 
     def execute(self, tup: Tuple) -> None:
-        """Take in one tuple; by default it becomes a result row as it is."""
-        self.collector.emit(tup.values)
+        """Take in one tuple; by default it becomes a result row: its values of the fields in `result` by name, or all of them."""
+        if self._result_names is None and self.result:
+            self._result_names = parse_fields(", ".join(self.result)).names
+        self.collector.emit(tup.values if self._result_names is None else [tup[name] for name in self._result_names])
 
     def finish_batch(self) -> None:
         """All tuples of the batch have come to this task."""
@@ -82,7 +86,15 @@ class BatchCommitter(CommitterBolt):
         return ()
 
     def check_fields(self, fields: Fields) -> None:
-        """Takes whatever its inputs declare."""
+        """Takes whatever its inputs declare; without an `execute` of its own they must have the fields of `result`. Raises TopologyError."""
+        if self.result and type(self).execute is BatchCommitter.execute:
+            # Types are compared with each value: an int is a bigint, too.
+            missing = [name for name in parse_fields(", ".join(self.result)).names if fields.get(name) is None]
+            if missing:
+                raise TopologyError(
+                    f"its result rows are {', '.join(self.result)}, and its input has {fields.ddl}: there is no {', '.join(missing)}; "
+                    "write an `execute` that emits result rows"
+                )
 
     def describe(self) -> Mapping[str, Any]:
         """Its class and what it declares; its code is covered by the module's hash."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from txtopo.core.fields import parse_fields
+from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import TopologyError
 from txtopo.topology.streams import Stream, Tuple
@@ -76,7 +76,7 @@ class DropRepeated(BatchBolt):
         self.capacity = capacity
         self.error_rate = error_rate
         self.outputs: Sequence[str | Stream] = [Stream(fields)]  # type: ignore[misc]
-        self._names = parse_fields(fields).names
+        self._fields = parse_fields(fields)
 
     def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:
         """Equal ids must meet in one task."""
@@ -86,6 +86,12 @@ class DropRepeated(BatchBolt):
                     f"DropRepeated in {tasks} tasks reads {one.source!r} with a {one.grouping} grouping: each task knows only the ids that it got, "
                     f"so repeats would pass; write fields_grouping({one.source!r}, [{self.id_field!r}])"
                 )
+
+    def check_fields(self, fields: Fields) -> None:
+        """Its inputs must have the declared fields, in any order; others are left where they are."""
+        missing = self._fields.missing_in(fields)
+        if missing is not None:
+            raise TopologyError(f"DropRepeated declares {self._fields.ddl}, and its input has {fields.ddl}: {missing}")
 
     def prepare(
         self,
@@ -107,7 +113,7 @@ class DropRepeated(BatchBolt):
                 f"more than {self.capacity} different ids in a batch: the error rate of {self.error_rate} does not hold; raise capacity"
             )
         # By name: it may read fields in another order.
-        self._collector.emit([tup[name] for name in self._names])
+        self._collector.emit([tup[name] for name in self._fields.names])
 
     def finish_batch(self) -> None:
         """Nothing is left to do."""

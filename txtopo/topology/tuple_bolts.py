@@ -109,6 +109,9 @@ class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its 
     def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:  # noqa: B027 - most take any
         """Raise TopologyError where it cannot keep its promise with these inputs in so many tasks. Called when the topology is built."""
 
+    def check_fields(self, fields: Fields) -> None:  # noqa: B027 - most take any
+        """Raise TopologyError where it cannot take tuples with these fields. Called for each input when the topology is built."""
+
     def cleanup(self) -> None:  # noqa: B027 - most have nothing to do here
         """Called at the end of an attempt's task, after errors as well where the process lives."""
 

@@ -162,6 +162,8 @@ class Wiring:
             check_field(f"{reader.name!r}: {subscription.grouping}_grouping({source!r})", field, source, fields)
         if isinstance(reader, CommitterDraft):
             _check_committer_fields(reader, source, fields)
+        else:
+            _check_bolt_fields(reader, source, fields)
 
     def _check_frame_input(self, reader: FrameDraft, subscription: Subscription, stream: Stream) -> None:
         """A DataFrame bolt takes tuples of all tasks alike; beside them its other inputs arrive as tuples too, with declared fields."""
@@ -208,6 +210,13 @@ def _check_committer_fields(committer: CommitterDraft, source: str, fields: Fiel
         committer.bolt.check_fields(fields)
     except TopologyError as error:
         raise TopologyError(f"committer bolt {committer.name!r}: {error}") from error
+
+
+def _check_bolt_fields(reader: TupleDraft, source: str, fields: Fields) -> None:
+    try:
+        reader.bolt.check_fields(fields)
+    except TopologyError as error:
+        raise TopologyError(f"bolt {reader.name!r} reads {source!r}: {error}") from error
 
 
 def _direct_mismatch(reader: str, subscription: Subscription) -> str:
