@@ -9,8 +9,9 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from txtopo.audit import statements
-from txtopo.audit.listing import open_state, rows
+from txtopo.audit.listing import Span, open_state, rows
 from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run
+from txtopo.audit.operating import txids_of
 from txtopo.audit.reading import read_batch
 from txtopo.audit.redos import read_redos
 from txtopo.audit.text import clean, instant, place_of, size
@@ -20,6 +21,12 @@ FILES_TOLD_MAX = 5
 """Files of a batch that the text names; the JSON has all."""
 
 _MIRRORED = """select max(txid) as txid from txtopo.plan where topology = :topology"""
+_QUARANTINED = """
+select txid from txtopo.ledger where topology = :topology and state = 'quarantined' and redo_of is null order by txid limit 100000
+"""
+_OPEN_SKIPS = """
+select request_id, arguments from txtopo.request where topology = :topology and state = 'open' and kind = 'skip' order by request_id limit 1000
+"""
 
 
 class NotProposedError(TxtopoError):
@@ -68,15 +75,22 @@ class Proposal:
         return tuple(batch.txid for batch in self.batches)
 
 
-def propose_retry(connection: Connection, status: TopologyStatus, txids: Sequence[int]) -> Proposal:
-    """Failed, uncommitted batches again: those named, or all."""
+def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
+    """Failed, uncommitted batches again: those named (a span of one), those within ranges, or all."""
     topology = status.topology
-    states = _open_states(connection, status)
-    found, notes = [], []
+    states, skips = _open_states(connection, status), _open_skips(connection, topology)
     failed = {txid for txid, state in states.items() if state == "failed"} | _halted_on(status, states)
-    for txid in txids or sorted(failed):
+    found: list[ProposedBatch] = []
+    wanted, notes = _picked(spans or [(None, None)], failed, "failed")
+    named = {first for first, last in spans if first == last}
+    for txid in wanted:
         batch = _uncommitted(connection, status, states, txid, "retry")
-        if txid in failed:
+        if txid in skips:
+            words = f"batch {txid} of {topology} is to be skipped by order {skips[txid]}, which is open"
+            if txid in named:
+                raise _refused(f"{words}: it cannot be tried again", _carries_out(status))
+            notes.append(words)
+        elif txid in failed:
             found.append(batch)
         else:
             notes.append(f"batch {txid} has not failed: it is processed in its turn")
@@ -112,12 +126,14 @@ def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> P
     )
 
 
-def propose_redrive(connection: Connection, status: TopologyStatus, txids: Sequence[int]) -> Proposal:
-    """Quarantined batches brought back as new txids at the end of the order."""
+def propose_redrive(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
+    """Quarantined batches, those named or those within ranges, brought back as new txids at the end of the order."""
     topology = status.topology
     states, redos = _open_states(connection, status), read_redos(connection, topology)
-    found, notes = [], []
-    for txid in txids:
+    found: list[ProposedBatch] = []
+    quarantined = {row["txid"] for row in rows(connection, _QUARANTINED, topology=topology)}
+    wanted, notes = _picked(spans, quarantined, "quarantined")
+    for txid in wanted:
         batch = _quarantined(connection, status, states, txid)
         redone = redos.applied_for(txid)
         if redone is None and txid in redos.first:
@@ -203,6 +219,32 @@ def _open_states(connection: Connection, status: TopologyStatus) -> dict[int, Ba
     states: dict[int, BatchState] = {row["txid"]: "planned" for row in rows(connection, statements.OPEN_PLANS, **named)}
     states |= {row["txid"]: open_state(row["state"]) for row in rows(connection, statements.OPEN_ATTEMPTS, **named)}
     return states
+
+
+def _picked(spans: Sequence[Span], fitting: set[int], word: str) -> tuple[list[int], list[str]]:
+    """The batches named one by one, and of ranges those that fit; a note about each range without any."""
+    found: set[int] = set()
+    notes: list[str] = []
+    for first, last in spans:
+        if first is not None and first == last:
+            found.add(first)
+            continue
+        within = {txid for txid in fitting if (first or 1) <= txid and (last is None or txid <= last)}
+        if not within and (first, last) != (None, None):
+            notes.append(f"no batch of {first or ''}..{last or ''} is {word}")
+        found |= within
+    return sorted(found), notes
+
+
+def _open_skips(connection: Connection, topology: str) -> dict[int, int]:
+    """Batch -> the open order to skip it."""
+    found = rows(connection, _OPEN_SKIPS, topology=topology)
+    return {txid: row["request_id"] for row in found for txid in txids_of(row["arguments"])}
+
+
+def _carries_out(status: TopologyStatus) -> str:
+    """The command after which an open order is carried out: nothing but waiting beside a leader."""
+    return f"txtopo status {status.topology}" if status.is_led else how_to_run(status.application)
 
 
 def _halted_on(status: TopologyStatus, states: Mapping[int, BatchState]) -> set[int]:

@@ -68,6 +68,10 @@ def orders(ledger: FilledLedger) -> list[Any]:
     [
         ("retry flights", "1 batch of flights would be tried again"),
         ("retry flights 5 6", "batch 6 has not failed"),
+        ("retry flights 1..5", "1 batch of flights would be tried again"),
+        ("retry flights 1..4,5 6..", "no batch of 1..4 is failed"),
+        ("redrive flights ..4", "1 batch of flights would come back under a new txid"),
+        ("redrive flights 4..", "no batch of 4.. is quarantined"),
         ("skip flights 6", "batch 6 of flights would be quarantined"),
         ("skip flights 6", "failed before it, and first in turn: batch 5"),
         ("redrive flights 3", "1 batch of flights would come back under a new txid"),
@@ -202,6 +206,42 @@ def test_a_change_that_must_be_explained_needs_a_reason(ledger: FilledLedger, ru
     assert said.code == 2
     assert "--reason TEXT is needed" in said.err
     assert orders(ledger) == []
+
+
+def test_a_batch_that_is_to_be_skipped_is_not_tried_again(ledger: FilledLedger, run: Run) -> None:
+    """Two orders that contradict each other: the second is refused at once, not by the leader, and nothing is ordered."""
+    ledger.lead("halted", planned_txid=6, halted_txid=5, reason="batch 5 of flights: 3 attempts failed")
+    order = ledger.order("skip", 5)
+    before = everything(ledger.dsn)
+
+    named, every = run("retry", "flights", "5", "--no-run"), run("retry", "flights", "--no-run")
+
+    words = f"batch 5 of flights is to be skipped by order {order}, which is open"
+    assert (named.code, every.code) == (1, 0)
+    assert f"{words}: it cannot be tried again\n  next: txtopo run flights.py:topology" in named.err
+    assert f"{words}. Nothing to retry." in every.out
+    assert everything(ledger.dsn) == before
+
+
+@pytest.mark.parametrize("state", ["halted", "stopped", "finished"])
+def test_after_an_order_that_was_left_the_next_command_is_the_run_that_carries_it_out(
+    ledger: FilledLedger, run: Run, state: str
+) -> None:
+    """Promise: `next` is what helps. Another retry or skip would not."""
+    ledger.lead(
+        state,
+        planned_txid=6,
+        halted_txid=5 if state == "halted" else None,
+        reason="batch 5 of flights: 3 attempts failed",
+    )
+    assert run("skip", "flights", "5", "--reason", "damaged", "--no-run").code == 0
+
+    status, batch = run("status", "flights"), run("show", "flights", "5")
+
+    for said in (status, batch):
+        assert "txtopo retry" not in said.out
+        assert "txtopo skip" not in said.out
+        assert "txtopo run flights.py:topology" in said.out
 
 
 def test_nothing_to_retry_says_so_and_is_0(ledger: FilledLedger, run: Run) -> None:

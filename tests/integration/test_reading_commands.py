@@ -124,7 +124,7 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
     assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
     assert (one["open_requests"], one["open_orders"]) == (1, [{"request_id": order, "kind": "retry", "txids": [6]}])
-    assert one["next_commands"] == ["txtopo redrive flights 3"]
+    assert one["next_commands"] == ["txtopo run APP", "txtopo redrive flights 3"]  # the run carries the order out
     assert f"1 open: retry of batch 6 (order {order})" in run("status").out
 
 
@@ -245,6 +245,10 @@ def test_batches_come_newest_first_with_their_states(ledger: FilledLedger, run: 
         (["--state", "quarantined"], [3]),
         (["--state", "committed"], [4, 2, 1]),
         (["--limit", "3"], [6, 5, 4]),
+        (["2..4"], [4, 3, 2]),
+        (["1,5..", "3", "--limit", "3"], [6, 5, 3]),
+        (["..4", "--state", "committed"], [4, 2, 1]),
+        (["7..9"], []),
         (["--state", "committed", "--limit", "1"], [4]),
     ],
 )
@@ -660,7 +664,7 @@ def test_nothing_is_read_by_walking_through_ten_thousand_batches(database: str) 
 
     plan = explained(database, {
         "topology": "big", "last": 10_000, "txid": 5_000, "cut": 0, "state": None, "limit": 20, "txids": [*range(9_981, 10_001)],
-        "raw_bytes_max": 2_000, "low": 9_981, "high": 2**63 - 1, "rows": 20, "since": None, "shown": 3,
+        "raw_bytes_max": 2_000, "low": 9_981, "high": 2**63 - 1, "rows": 20, "since": None, "shown": 3, "firsts": [1], "lasts": [10_000],
     })  # fmt: skip
 
     for table in ("ledger", "attempt", "committer_count", "plan", "source_file", "rejected_row"):

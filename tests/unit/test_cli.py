@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from txtopo import errors
 from txtopo.cli import cli, main
-from txtopo.cli.verbs import ALIASES, VERBS
+from txtopo.cli.verbs import ALIASES, HABITS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = [name for name in VERBS if (ROOT / "txtopo" / "cli" / f"{name}.py").exists()]
@@ -84,7 +84,15 @@ def test_variables_of_a_command_are_in_its_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("statsu", "status"), ("batch", "batches"), ("migrat", "migrate"), ("descrbe", "describe")]
+    ("typed", "meant"),
+    [
+        ("statsu", "status"),
+        ("batch", "batches"),
+        ("migrat", "migrate"),
+        ("descrbe", "show"),
+        ("monitr", "status"),
+        ("skp", "skip"),
+    ],
 )
 def test_an_unknown_verb_suggests_the_nearest(capsys: pytest.CaptureFixture[str], typed: str, meant: str) -> None:
     """Promise: unknown verb suggests the nearest; exit code 2."""
@@ -94,6 +102,78 @@ def test_an_unknown_verb_suggests_the_nearest(capsys: pytest.CaptureFixture[str]
     assert code == 2
     assert f"did you mean {meant}?" in said.err
     assert said.out == ""
+
+
+@pytest.mark.parametrize("word", HABITS)
+def test_a_habit_is_answered_with_the_command_that_does_it(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    """Promise: a word of other tools leads to the right command, or to the reason why there is none; every command in the answer is one."""
+    assert main([word]) == 2
+
+    said = capsys.readouterr().err
+    assert HABITS[word] in said
+    assert "did you mean" not in said
+    named = set(re.findall(r"`txtopo ([a-z]+)", HABITS[word]))
+    assert named <= set(VERBS)
+    assert word not in VERBS and word not in ALIASES
+
+
+@pytest.mark.parametrize(
+    "word", ["kill", "pause", "start", "logs", "ps", "doctor", "history", "rejects", "delete", "kip", "re", "repla"]
+)
+def test_no_guess_names_a_command_that_changes_something(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    """A guess is followed: what leaves a batch out or replaces counts is only named where a letter is missing."""
+    assert main([word]) == 2
+
+    guess = re.search(r"did you mean (\w+)", capsys.readouterr().err)
+    assert (guess[1] if guess else None) == {"kip": "skip", "repla": "replay"}.get(word)
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """What people type first."""
+    assert main(["help"]) == 0
+    assert "Commands:" in capsys.readouterr().out
+    assert main(["help", "retry"]) == 0
+    assert "txtopo retry flights 17" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    """Promise: `_TXTOPO_COMPLETE=bash_source txtopo` prints the script, and the script gets the commands and options that fit."""
+    monkeypatch.setenv("_TXTOPO_COMPLETE", f"{shell}_source")
+    monkeypatch.setattr("click.shell_completion.BashComplete._check_version", lambda *_: None)
+    assert main([]) == 0
+    assert "_TXTOPO_COMPLETE=" in capsys.readouterr().out
+
+    monkeypatch.setenv("_TXTOPO_COMPLETE", f"{shell}_complete")
+    found = {}
+    for words, place in (("txtopo sta", 1), ("txtopo run --on", 2), ("txtopo nonsense ", 2)):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", words.split()[-1] if shell == "fish" else str(place))
+        assert main([]) == 0
+        found[words] = capsys.readouterr().out
+    assert "status" in found["txtopo sta"]
+    assert "--on-poison" in found["txtopo run --on"]
+
+
+@pytest.mark.parametrize("command", ["show f", "events f", "skip f --reason x"])
+@pytest.mark.parametrize("typed", ["3..5", "1,3", "3-5", "..4"])
+def test_a_range_where_one_batch_is_meant_is_called_a_range(
+    capsys: pytest.CaptureFixture[str], command: str, typed: str
+) -> None:
+    """Not "is not a valid integer range", which says that a range was wanted."""
+    assert main([*command.split(), typed]) == 2
+
+    assert f"{typed!r} names several batches: {command.split()[0]} takes one, such as 17" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["retry f", "redrive f", "batches f", "replay f", "audit f"])
+def test_a_range_with_another_sign_is_told_how_to_write_it(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """`1-3` and `1:3` are habits of other tools."""
+    for typed in ("1-3", "1:3", "1...3"):
+        assert main([*command.split(), typed]) == 2
+        assert f"{typed!r} is no range of batches: write 1..3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["show", "flights", "0"], ["show", "flights", "x"], ["batches"], ["status", "--nonsense"], ["migrate", "--check", "--sql"],

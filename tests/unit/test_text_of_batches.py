@@ -70,9 +70,7 @@ flights  HALTED
   leader    box pid 1 since 2026-11-21T12:00:00.001Z, ended
   epoch     3
   orders    2 open: retry of batch 12346 (order 4), stop (order 5)
-  next      txtopo show flights 12346
-            txtopo retry flights
-            txtopo skip flights 12346 --reason "…"
+  next      txtopo run f.py:topology
             txtopo redrive flights 7"""
     )
 

@@ -12,6 +12,9 @@ from sqlalchemy.engine import RowMapping
 from txtopo.audit import statements
 from txtopo.audit.model import BatchRow, BatchState, CommitterNumbers
 
+Span = tuple[int | None, int | None]
+"""First and last txid; None: open at that end."""
+
 
 def rows(connection: Connection, statement: str, **values: object) -> Sequence[RowMapping]:
     """All rows of a statement."""
@@ -24,18 +27,35 @@ def one(connection: Connection, statement: str, **values: object) -> RowMapping 
 
 
 def list_batches(
-    connection: Connection, topology: str, last_txid: int, state: BatchState | None, limit: int
+    connection: Connection,
+    topology: str,
+    last_txid: int,
+    spans: Sequence[Span],
+    state: BatchState | None,
+    limit: int,
 ) -> list[BatchRow]:
-    """The newest batches in that state, or in any, at most `limit`; those above `last_txid` are uncommitted."""
+    """The newest batches within `spans` (none: all) in that state, or in any, at most `limit`; those above `last_txid` are uncommitted."""
     picked: list[Mapping[str, Any]] = []
     if state in (None, "planned", "failed"):
-        picked += [row for row in _open(connection, topology, last_txid) if state in (None, row["state"])][:limit]
+        uncommitted = [row for row in _open(connection, topology, last_txid) if state in (None, row["state"])]
+        picked += [row for row in uncommitted if not spans or any(_within(row["txid"], span) for span in spans)][:limit]
     if state in (None, "committed", "quarantined"):
         stored = "applied" if state == "committed" else state
         room = limit - len(picked)
-        found = rows(connection, statements.LEDGER_ROWS, topology=topology, last=last_txid, state=stored, limit=room)
+        ends = [(first or 1, last_txid if last is None else min(last, last_txid)) for first, last in spans] or [
+            (1, last_txid)
+        ]
+        found = rows(
+            connection, statements.LEDGER_ROWS, topology=topology, low=min(first for first, _ in ends), high=max(last for _, last in ends),
+            firsts=[first for first, _ in ends], lasts=[last for _, last in ends], state=stored, limit=room,
+        )  # fmt: skip
         picked += [dict(row) for row in found]
     return _complete(connection, topology, picked)
+
+
+def _within(txid: int, span: Span) -> bool:
+    first, last = span
+    return (first or 1) <= txid and (last is None or txid <= last)
 
 
 def _open(connection: Connection, topology: str, last_txid: int) -> list[Mapping[str, Any]]:

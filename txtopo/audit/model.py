@@ -140,6 +140,8 @@ class TopologyStatus:
     def _going_on(self) -> tuple[str, ...]:
         run = how_to_run(self.application)
         txid = self.halted_txid
+        if any(order.kind != "stop" for order in self.open_orders) and not self.is_led:
+            return (run,)  # carries out what was ordered, before anything is processed
         if self.state == "STALLED" and self.is_led and self.waiting:
             stuck = self.waiting["txid"]
             return (f"txtopo show {self.topology} {stuck}", f"txtopo events {self.topology} {stuck}")
@@ -374,6 +376,8 @@ class BatchDetail:
     def next_commands(self) -> tuple[str, ...]:
         """What to type next."""
         status = f"txtopo status {self.topology}"
+        if any(order.state == "open" for order in self.orders):
+            return (status, how_to_run(self.application))  # a leader carries it out, the next one at its start
         if self.state == "failed":
             return (*after_failure(self.topology, self.txid), status)
         if (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
@@ -10,7 +10,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit import statements
-from txtopo.audit.listing import list_batches, one, open_state, rows, tried_states
+from txtopo.audit.listing import Span, list_batches, one, open_state, rows, tried_states
 from txtopo.audit.model import (
     ORDERS_NAMED_MAX,
     TXIDS_NAMED_MAX,
@@ -81,13 +81,18 @@ def read_names(connection: Connection) -> list[str]:
 
 
 def read_batches(
-    connection: Connection, topology: str, *, state: BatchState | None = None, limit: int = 20
+    connection: Connection,
+    topology: str,
+    *,
+    spans: Sequence[Span] = (),
+    state: BatchState | None = None,
+    limit: int = 20,
 ) -> list[BatchRow] | None:
-    """The newest batches first, at most `limit`; None where the topology is unknown."""
+    """The newest batches, or the newest within `spans`, first, at most `limit`; None where the topology is unknown."""
     fence = one(connection, statements.FENCE, topology=topology)
     if fence is None:
         return None
-    return list_batches(connection, topology, fence["last_txid"], state, limit)
+    return list_batches(connection, topology, fence["last_txid"], spans, state, limit)
 
 
 def read_batch(

@@ -59,7 +59,8 @@ select distinct on (txid) txid, state from txtopo.attempt where topology = :topo
 LEDGER_ROWS = """
 select txid, case state when 'applied' then 'committed' else state end as state, attempt, read, rejected, redo_of, committed_at
   from txtopo.ledger
- where topology = :topology and txid between 1 and :last and (cast(:state as text) is null or state = :state)
+ where topology = :topology and txid between :low and :high and (cast(:state as text) is null or state = :state)
+   and exists (select from unnest(cast(:firsts as bigint[]), cast(:lasts as bigint[])) as wanted (first, last) where txid between wanted.first and wanted.last)
  order by txid desc limit :limit
 """
 

@@ -15,14 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import shell_complete
 
 from txtopo.cli.common import HELP_NAMES, global_options
-from txtopo.cli.verbs import ALIASES, VERBS, nearest
+from txtopo.cli.verbs import ALIASES, VERBS, no_command
 from txtopo.errors import Halted, InvariantBroken, TxtopoError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """As a shell reports a program whose reader went away."""
+COMPLETE = "_TXTOPO_COMPLETE"
+"""Variable by which a shell asks for its completion script (`bash_source`), and that script for words."""
 
 
 class LazyGroup(click.Group):
@@ -41,8 +44,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and args[0] not in ALIASES and not args[0].startswith("-"):
-            raise click.UsageError(f"no command {args[0]!r}{nearest(args[0], [*VERBS, *ALIASES])}", ctx)
+        if (
+            args[0] not in VERBS
+            and args[0] not in ALIASES
+            and not args[0].startswith("-")
+            and not ctx.resilient_parsing
+        ):
+            raise click.UsageError(no_command(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -68,7 +76,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     params=[
         *global_options(hidden=False),
         click.Option(
-            ["--version"],
+            ["-V", "--version"],
             is_flag=True,
             is_eager=True,
             expose_value=False,
@@ -89,7 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # A terminal without thin spaces must not end in a trace.
     try:
-        with cli.make_context("txtopo", list(sys.argv[1:] if arguments is None else arguments), obj=flags) as context:
+        typed = list(sys.argv[1:] if arguments is None else arguments)
+        if asked := os.environ.get(COMPLETE):
+            return shell_complete(cli, {"obj": flags}, "txtopo", COMPLETE, asked)
+        if typed[:1] == ["help"]:
+            typed = [*typed[1:], "--help"]
+        with cli.make_context("txtopo", typed, obj=flags) as context:
             result = cli.invoke(context)
             sys.stdout.flush()
             return result if isinstance(result, int) else 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from txtopo.cli.common import dsn_of, json_option, no_topology, verb
+from txtopo.cli.ranges import TXIDS, joined
+
+if TYPE_CHECKING:
+    from txtopo.cli.ranges import Span
 
 LIMIT = 20
 LIMIT_MAX = 100_000
@@ -14,17 +18,23 @@ LIMIT_MAX = 100_000
 
 @verb("batches")
 @click.argument("topology")
+@click.argument("txids", nargs=-1, type=TXIDS, metavar="[RANGE]...")
 @click.option("--state", type=click.Choice(["committed", "quarantined", "planned", "failed"]), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="At most so many.")
 @json_option
 @click.pass_context
-def batches(context: click.Context, topology: str, state: Any, limit: int, as_json: bool) -> None:
-    """List batches of TOPOLOGY, newest first. Of each committer: tuples that arrived > target rows written."""
+def batches(
+    context: click.Context, topology: str, txids: tuple[tuple[Span, ...], ...], state: Any, limit: int, as_json: bool
+) -> None:
+    """List batches of TOPOLOGY, or those of RANGE, newest first. Of each committer: tuples that arrived > target rows written.
+
+    RANGE is 17, 17..42, 17.. or ..42; several of them with blanks or commas.
+    """
     from txtopo.audit import as_json as rendering
     from txtopo.audit import reading, text
 
     with reading.reading(dsn_of(context)) as connection:
-        rows = reading.read_batches(connection, topology, state=state, limit=limit)
+        rows = reading.read_batches(connection, topology, spans=joined(txids), state=state, limit=limit)
         if rows is None:
             raise no_topology(topology, reading.read_names(connection))
     click.echo(rendering.batches_json(topology, rows) if as_json else text.batches_text(topology, rows))

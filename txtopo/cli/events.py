@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txtopo.cli.common import NotFoundError, dsn_of, no_topology, verb
+from txtopo.cli.ranges import TXID
 
 if TYPE_CHECKING:
     from txtopo.audit.timeline import Timeline, TimelineEvent
@@ -21,7 +22,7 @@ POLL_S = 0.5
 
 @verb("events")
 @click.argument("topology")
-@click.argument("txid", type=click.IntRange(1, 2**63 - 1), required=False)
+@click.argument("txid", type=TXID, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is new, until Ctrl-C.")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="The last so many.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, each with its schema version.")

@@ -6,11 +6,12 @@ import click
 
 from txtopo.cli.common import verb
 from txtopo.cli.ordering import Manner, dry_run_options, give, order_options, reason_option
+from txtopo.cli.ranges import TXIDS, Span, joined
 
 
 @verb("redrive")
 @click.argument("topology")
-@click.argument("txids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1), metavar="TXID...")
+@click.argument("txids", nargs=-1, required=True, type=TXIDS, metavar="RANGE...")
 @reason_option
 @dry_run_options
 @order_options
@@ -19,23 +20,24 @@ def redrive(
     context: click.Context,
     /,
     topology: str,
-    txids: tuple[int, ...],
+    txids: tuple[tuple[Span, ...], ...],
     reason: str | None,
     app: str | None,
     no_run: bool,
     timeout: float,
     **_: object,
 ) -> int:
-    """Bring the quarantined batch TXID of TOPOLOGY back: its files are processed under a new txid at the end of the order.
+    """Bring quarantined batches of TOPOLOGY back: their files are processed under new txids at the end of the order.
 
-    The source does not move, and doing it twice counts once.
+    RANGE is 17, or the quarantined ones of 17..42, 17.., ..42; several of them with blanks or commas. The source does not move, and doing it twice
+    counts once.
 
     Exit code 0: committed, or redone before. 1: refused, or failed again. 3: not known yet; the order stands.
     """
     from txtopo.orders import Order
     from txtopo.proposals import propose_redrive
 
-    wanted = tuple(sorted(set(txids)))
+    wanted = joined(txids)
     return give(
         context,
         topology,

@@ -6,11 +6,12 @@ import click
 
 from txtopo.cli.common import verb
 from txtopo.cli.ordering import Manner, dry_run_options, give, order_options, reason_option
+from txtopo.cli.ranges import TXIDS, Span, joined
 
 
 @verb("retry")
 @click.argument("topology")
-@click.argument("txids", nargs=-1, type=click.IntRange(1, 2**63 - 1), metavar="[TXID]...")
+@click.argument("txids", nargs=-1, type=TXIDS, metavar="[RANGE]...")
 @reason_option
 @dry_run_options
 @order_options
@@ -19,7 +20,7 @@ def retry(
     context: click.Context,
     /,
     topology: str,
-    txids: tuple[int, ...],
+    txids: tuple[tuple[Span, ...], ...],
     reason: str | None,
     app: str | None,
     no_run: bool,
@@ -27,6 +28,8 @@ def retry(
     **_: object,
 ) -> int:
     """Try every failed, uncommitted batch of TOPOLOGY again, or those named, with the files and schema of its stored plan.
+
+    RANGE is 17, or the failed ones of 17..42, 17.., ..42; several of them with blanks or commas.
 
     A living leader does it in its turn, and the command follows. Without one the command runs the application until what is planned is committed;
     it plans no new input.
@@ -36,7 +39,7 @@ def retry(
     from txtopo.orders import Order
     from txtopo.proposals import propose_retry
 
-    wanted = tuple(sorted(set(txids)))
+    wanted = joined(txids)
     return give(
         context,
         topology,

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from txtopo.cli.common import NotFoundError, dsn_of, json_option, no_topology, verb
+from txtopo.cli.ranges import TXID
 
 REJECTS = "20"
 
@@ -19,7 +20,7 @@ def _number_or_all(context: click.Context, parameter: click.Parameter, value: An
 
 @verb("show")
 @click.argument("topology")
-@click.argument("txid", type=click.IntRange(1, 2**63 - 1))
+@click.argument("txid", type=TXID)
 @click.option(
     "--rejects",
     callback=_number_or_all,

@@ -6,11 +6,12 @@ import click
 
 from txtopo.cli.common import verb
 from txtopo.cli.ordering import Manner, dry_run_options, give, needs_reason, order_options, reason_option
+from txtopo.cli.ranges import TXID
 
 
 @verb("skip")
 @click.argument("topology")
-@click.argument("txid", type=click.IntRange(1, 2**63 - 1))
+@click.argument("txid", type=TXID)
 @reason_option
 @dry_run_options
 @order_options
