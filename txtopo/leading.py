@@ -122,6 +122,7 @@ def begin(leadership: Leadership, topology: Topology, planner: Planner, ledger: 
     lead, plans = leadership.lead, leadership.reconciled.plans
     try:
         check_spouts(leadership, topology)
+        check_contributions(leadership, topology)
         planner.open(plans)
         ledger.prepare_targets(lead, topology.committers)
     except (Halted, ConfigurationError, BatchDataError) as error:
@@ -145,6 +146,21 @@ def check_spouts(leadership: Leadership, topology: Topology) -> None:
             "were it the same under another name, all its input would be counted again",
             next_command=f"give it its old name; if it is another source, start `txtopo run` once with both of them, then without {', '.join(gone)}",
         )
+
+
+def check_contributions(leadership: Leadership, topology: Topology) -> None:
+    """Raise Halted where a committer keeps contributions and did not before, or the reverse: what is there is of one part of its batches only."""
+    if not leadership.last_txid:
+        return
+    for committer in topology.committers:
+        before = leadership.description.get("committers", {}).get(committer.name, {}).get("contributions")
+        now = committer.bolt.describe().get("contributions")
+        if None not in (before, now) and before != now:
+            raise Halted(
+                f"committer {committer.name} of {topology.name} was run with contributions={before} and now says contributions={now}: "
+                "neither an audit nor a recompute could tell any more what its batches brought",
+                next_command=f"give it contributions={before} again; or count anew, by a committer of another name into another table",
+            )
 
 
 def _carry_out_replans(

@@ -252,11 +252,13 @@ redo.reversed  MATCH  16  contributions that a redo took back  those of the batc
 actions.signed  MISMATCH  16  redos and quarantined batches  the action log and the orders
 contributions.rows  MATCH  24  rows, weights and digest of the contributions  results, counted and digest
 contributions.known  MATCH  8  txids of the contributions  the applied rows of the ledger
+target.shape  MATCH  6  kind, columns and types of target and contribution tables  the description of the topology
 target.keys  MATCH  21  the target table, key by key  the sum over all contributions
 
 batches  8 MATCH, 1 MISMATCH; 0 planned ahead, not audited
 records  121 read by the runs, 121 counted again in the files of 6 batches
 rejected  1 of these records
+left out  0 of these records, as dead letters
 attempts  8 applied, 1 failed; failed for: 1 data
 as of  TIME
 

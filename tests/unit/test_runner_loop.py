@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
+from txtopo import CountCommitter
 from txtopo.core.state import State
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import Halted, TxtopoError
@@ -221,7 +222,7 @@ def test_a_folder_that_is_not_there_yet_is_waited_for_aloud(tmp_path: Path) -> N
 
 
 def renamed(folder: Path, **names: str) -> Topology:
-    """The same topology with another name for its spout or its committer."""
+    """The same topology with another name for its spout or its committer, or a committer that keeps no contributions."""
     topology = orders_topology(folder)
     spout, committer = topology.spouts[0], topology.committers[0]
     source = names.get("spout", spout.name)
@@ -231,6 +232,11 @@ def renamed(folder: Path, **names: str) -> Topology:
         name=names.get("committer", committer.name),
         input=replace(committer.input, source=source),
         inputs=inputs,
+        bolt=CountCommitter(
+            "order_totals", ["shop", "article"], count="rows", sums=["pieces", "price"], contributions=False
+        )
+        if "contributions" in names
+        else committer.bolt,
     )
     return replace(topology, spouts=(replace(spout, name=source),), committers=(changed, *topology.committers[1:]))
 
@@ -243,6 +249,7 @@ def renamed(folder: Path, **names: str) -> Topology:
             "has a spout deliveries that it had not before, and files is gone: .* counted again",
         ),
         ({"committer": "by_store"}, "belongs to committer totals of topology orders"),
+        ({"contributions": "none"}, "was run with contributions=True and now says contributions=False"),
     ],
 )
 def test_a_topology_that_does_not_fit_what_is_committed_is_refused_and_changes_nothing(

@@ -9,9 +9,12 @@ set local search_path = pg_catalog;
 set local timezone = 'UTC';
 set local datestyle = 'ISO, YMD';
 set local bytea_output = 'hex';
+set local row_security = off;
 set local enable_sort = off
 """
-"""No limits of time: files are recounted meanwhile. Text of values as the commits wrote it. Rows come through the keys of their tables."""
+"""No limits of time: files are recounted meanwhile. Text of values as the commits wrote it. Rows come through the keys of their tables.
+
+A role from which a policy would hide rows is told so by the server, instead of comparing what it is shown."""
 
 SCOPE = """
 select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now,
@@ -111,7 +114,7 @@ PART = """select bytes from txtopo.plan_part where digest = decode(:digest, 'hex
 TARGETS = """select committer, target, baseline_digest from txtopo.target where topology = :topology order by committer collate "C" """
 
 COLUMNS = """
-select a.attname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+select a.attname, format_type(a.atttypid, a.atttypmod) as type, c.relkind, c.relpersistence from pg_class c join pg_namespace n on n.oid = c.relnamespace
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where n.nspname = :schema and c.relname = :table order by a.attnum
 """

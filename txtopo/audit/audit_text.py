@@ -117,6 +117,7 @@ def _totals(report: AuditReport) -> Iterator[str]:
     yield f"records    {count(read)} read by the runs, {count(again)} counted again in the files of {count(len(recounted))} batches"
     attempts = ", ".join(f"{count(number)} {state}" for state, number in sorted(report.attempts.items()))
     yield f"rejected   {count(sum(batch.rejected or 0 for batch in in_effect))} of these records"
+    yield f"left out   {count(sum(batch.dead_lettered or 0 for batch in in_effect))} of these records, as dead letters"
     kinds = ", ".join(f"{count(number)} {kind}" for kind, number in sorted(report.failures_by_kind.items()))
     yield f"attempts   {attempts or 'none'}{f'; failed for: {kinds}' if kinds else ''}"
     yield f"as of      {instant(report.generated_at)}"
@@ -212,6 +213,11 @@ def _next(report: AuditReport) -> Iterator[str]:
     if report.holes:
         yield f"next       txtopo redrive {report.topology} {report.holes[0]}"
         return
-    named = next((one.txids[0] for one in sorted(report.findings, key=lambda one: len(one.txids)) if one.txids), None)
-    if named:
-        yield f"next       txtopo show {report.topology} {named}"
+    # A batch that only contributed to a wrong row need not be wrong itself: whatever points at one batch comes first.
+    own = [one for one in report.findings if one.txids and one.look is None]
+    if own:
+        yield f"next       txtopo show {report.topology} {min(own, key=lambda one: len(one.txids)).txids[0]}"
+        return
+    look = next((one.look for one in report.findings if one.look), None)
+    if look:
+        yield f"next       {look}"

@@ -15,6 +15,7 @@ from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
 from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_tables import check_tables
 from txtopo.audit.check_target import check_target, check_total
 from txtopo.audit.describing import CommitterTables, committers_of, own_committers_of
 from txtopo.audit.verdicts import AuditReport, BatchVerdict, Findings, Verdict
@@ -91,6 +92,9 @@ class _Audit:
         chains = Chains(self._rows(sql.CHAINS))
         actions = Actions(self._rows(sql.ACTIONS), self._rows(sql.ORDERS), self.first, self.last, self.whole)
         for name, committer in self.committers.items():
+            if not self._is_prepared(name, targets):
+                continue
+            check_tables(self.findings, self.connection, committer)
             if committer.contributions:
                 self._tell(f"adding up the contributions to {committer.target}", now=True)
                 self._read_contributions(name, committer, chains)
@@ -107,6 +111,10 @@ class _Audit:
             check_strangers(self.findings, self.committers[name], left, None if baseline is None else int(baseline))
         self._check_targets(targets, walk.counted)
         return self._report(committed, walk)
+
+    def _is_prepared(self, name: str, targets: Mapping[str, Any]) -> bool:
+        """Must the tables of this committer be there? A topology that is refused at its first start is described, and has none."""
+        return name in targets or self.last >= 1
 
     def _report(self, committed: int, walk: Walk) -> AuditReport:
         return AuditReport(

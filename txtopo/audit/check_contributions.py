@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from txtopo.audit.cursors import stream
 from txtopo.audit.describing import CommitterTables, listed, quoted
+from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
 
 ROWS, KNOWN = "contributions.rows", "contributions.known"
@@ -77,7 +78,7 @@ def check_contributions(
     findings.equal(
         ROWS,
         contributed.rows == counts.results - counts.ignored,
-        f"{who} has {contributed.rows} contributions, its batch recorded {counts.results - counts.ignored}",
+        f"{who} has {counted(contributed.rows, 'contribution')}, its batch recorded {counts.results - counts.ignored}",
         txid,
     )
     findings.equal(
@@ -110,6 +111,6 @@ def check_strangers(
     for txid, one in sorted(left.items()):
         findings.wrong(
             KNOWN,
-            f"committer {committer.name} has {one.rows + one.reversed_rows} contributions of batch {txid}, which the ledger has not applied to it",
+            f"committer {committer.name} has {counted(one.rows + one.reversed_rows, 'contribution')} of batch {txid}, which the ledger has not applied to it",
             txid,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
 
 ROWS = "dead_letters.rows"
@@ -16,11 +17,11 @@ def check_dead_letters(findings: Findings, row: Any, kept: Sequence[Any]) -> Non
     findings.equal(
         ROWS,
         number == (row.dead_lettered or 0),
-        f"{number} dead letters are kept, the ledger says {row.dead_lettered or 0}",
+        f"kept: {counted(number, 'dead letter')}; the ledger says {row.dead_lettered or 0}",
         row.txid,
     )
     if row.state == "quarantined" and number:
-        findings.wrong("quarantine.empty", f"it is quarantined, but has {number} dead letters", row.txid)
+        findings.wrong("quarantine.empty", f"it is quarantined, but has {counted(number, 'dead letter')}", row.txid)
 
 
 def lines_by_path(kept: Sequence[Any], spout: str, paths: frozenset[str]) -> tuple[Mapping[str, frozenset[int]], int]:

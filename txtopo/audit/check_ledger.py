@@ -177,7 +177,9 @@ class Ledger:
         if row.state == "applied" and (self.committers or self.own):
             missing = sorted({*self.committers, *self.own} - {one.committer for one in around.counts})
             if bytes(row.code_hash) == self.described_code:
-                self.findings.equal(check, not missing, f"committer {', '.join(missing)} has not counted it", txid)
+                self.findings.equal(
+                    check, not missing, f"not counted by: committer {', committer '.join(missing)}", txid
+                )
             self._check_equation(row, around)
 
     def _check_equation(self, row: Any, around: Around) -> None:
@@ -219,8 +221,7 @@ class Ledger:
         if not self.findings.equal(
             "ledger.attempts",
             [(one.attempt, one.epoch, bytes(one.code_hash)) for one in applied] == [identity],
-            f"it says attempt {row.attempt} of epoch {row.epoch} was applied; the attempts say "
-            + (", ".join(f"{one.attempt} of epoch {one.epoch}" for one in applied) or "none"),
+            f"it says that {_ran(row)} was applied; of its attempts {', '.join(map(_ran, applied)) or 'none'} {'were' if len(applied) > 1 else 'was'}",
             row.txid,
         ):
             return
@@ -251,6 +252,11 @@ def seal_of(
         ordered = sorted(dead_letters, key=lambda one: (one.spout.encode(), one.position.encode()))
         parts.append([[one.spout, one.position, one.component, one.reason, one.raw_digest] for one in ordered])
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()
+
+
+def _ran(one: Any) -> str:
+    """An attempt with all that is compared of it."""
+    return f"attempt {one.attempt} of epoch {one.epoch} by code {_hex(one.code_hash)}"
 
 
 def _canonical(value: object) -> bytes:

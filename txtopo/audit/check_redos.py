@@ -8,6 +8,7 @@ from typing import Any
 
 from txtopo.audit.check_contributions import Contributed
 from txtopo.audit.describing import CommitterTables
+from txtopo.audit.text import batches_named, counted
 from txtopo.audit.verdicts import Findings
 
 HOLES, CHAIN, REVERSED, EMPTY = "source.holes", "redo.chain", "redo.reversed", "quarantine.empty"
@@ -116,7 +117,7 @@ def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone:
     findings.equal(
         CHAIN,
         not other,
-        f"{len(other)} files differ between it and batch {row.redo_of}, which it redoes, first {other[0][1] if other else ''}",
+        f"it and batch {row.redo_of}, which it redoes, differ in {counted(len(other), 'file')}, first {other[0][1] if other else ''}",
         row.txid,
     )
 
@@ -133,7 +134,7 @@ def check_taken_back(
     findings.equal(
         REVERSED,
         own.reversed_rows == counts.reversed == due.rows and own.reversed_of <= {row.redo_of},
-        f"{who} takes back {own.reversed_rows} contributions of {_batches(own.reversed_of)}, its batch recorded {counts.reversed}, "
+        f"{who} takes back {counted(own.reversed_rows, 'contribution')} of {_batches(own.reversed_of)}, its batch recorded {counts.reversed}, "
         f"{'batch ' + str(row.redo_of) if row.redo_of else 'a batch that redoes nothing'} has {due.rows} to take back",
         txid,
     )
@@ -151,11 +152,11 @@ def check_quarantined(findings: Findings, row: Any, counts: Sequence[Any], edges
     if row.state != "quarantined":
         return
     findings.equal(EMPTY, bool(row.reason), "it is quarantined without a reason", row.txid)
-    left = [f"{number} {what}" for number, what in ((len(counts), "counts of committers"), (len(edges), "counts of edges"), (rejected, "rejected records")) if number]  # fmt: skip
+    left = [counted(number, what) for number, what in ((len(counts), "committer's count"), (len(edges), "edge's count"), (rejected, "rejected record")) if number]  # fmt: skip
     findings.equal(
         EMPTY, not left and not row.rejected, f"it is quarantined, but has {', '.join(left) or 'numbers'}", row.txid
     )
 
 
 def _batches(txids: Iterable[int]) -> str:
-    return "batch " + ", ".join(map(str, sorted(txids))) if txids else "no batch"
+    return batches_named(sorted(txids)) if txids else "no batch"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
 
 ROWS, LINES = "rejects.rows", "rejects.lines"
@@ -19,7 +20,7 @@ def check_rejected_rows(findings: Findings, row: Any, kept: Sequence[Any], files
     findings.equal(
         ROWS,
         number == (row.rejected or 0),
-        f"{number} rejected records are kept, the ledger says {row.rejected or 0}",
+        f"kept: {counted(number, 'rejected record')}; the ledger says {row.rejected or 0}",
         row.txid,
     )
     strange = sorted({(one.spout, one.path) for one in kept} - {(one.spout, one.path) for one in files})

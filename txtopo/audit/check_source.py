@@ -28,6 +28,7 @@ from txtopo.audit.recount import (
 )
 from txtopo.audit.recount_rejects import KeptReject
 from txtopo.audit.stored_plans import is_idle
+from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
 
 CONTENT, RECORDS, KEYS, FILES, LINES = "source.content", "source.records", "source.keys", "plan.files", "rejects.lines"
@@ -140,14 +141,14 @@ class Source:
         self.findings.equal(
             FILES,
             not other,
-            f"{len(other)} files differ between its plan and what is remembered as consumed, first {other[0][1] if other else ''}",
+            f"its plan and what is remembered as consumed differ in {counted(len(other), 'file')}, first {other[0][1] if other else ''}",
             txid,
         )
         marked = [one.path for one in files if one.redo != is_redo]
         self.findings.equal(
             FILES,
             not marked,
-            f"{len(marked)} files are remembered as input of {'a first reading' if is_redo else 'a redo'}, first {marked[0] if marked else ''}",
+            f"remembered as input of {'a first reading' if is_redo else 'a redo'}: {counted(len(marked), 'file')}, first {marked[0] if marked else ''}",
             txid,
         )
 
@@ -184,12 +185,12 @@ class Source:
         found, totals = recount(metadata, wanted, lambda path: self._kept(row.txid, spout, path), dead)
         unsure = found.judged.unsure.number + nowhere
         if nowhere:
-            self.findings.unknown(DEAD_LETTERS, f"{nowhere} dead letters name no line of its files: what they would have counted is not known", row.txid)  # fmt: skip
+            self.findings.unknown(DEAD_LETTERS, f"{counted(nowhere, 'dead letter')} without a line of its files: what would have been counted is not known", row.txid)  # fmt: skip
         named = sum(map(len, dead.values()))
         self.findings.equal(
             DEAD_LETTERS,
             found.dead == named,
-            f"{named - found.dead} of {named} dead letters stand where its files have no record that parses",
+            f"where its files have no record that parses: {counted(named - found.dead, 'dead letter')} of {named}",
             row.txid,
         )
         whole.records += found.records
@@ -201,8 +202,8 @@ class Source:
             self.findings.wrong(LINES, remark, row.txid)
         for remark in found.judged.unsure.lines:
             self.findings.unknown(LINES, f"{remark}; how such a value is spelled leaves room for doubt", row.txid)
-        for committer, counted in zip(wanted, totals, strict=True):
-            self._check_keys(row, committer, counted, unsure)
+        for committer, expected in zip(wanted, totals, strict=True):
+            self._check_keys(row, committer, expected, unsure)
         for name in sorted({*self.committers} - {one.name for one in wanted}):
             self._tell_why_not(self.committers[name])
 
@@ -227,35 +228,37 @@ class Source:
         elif not committer.contributions:
             self.findings.by_design(KEYS, f"{committer.name} keeps no contributions")
 
-    def _check_keys(self, row: Any, committer: CommitterTables, counted: Totals, unsure: int) -> None:
+    def _check_keys(self, row: Any, committer: CommitterTables, expected: Totals, unsure: int) -> None:
         stored = self._contributions(committer, row.txid)
-        differing = same_totals(counted, stored)
+        differing = same_totals(expected, stored)
         if differing and bytes(row.code_hash) != self.described_code:
             self.findings.unknown(
                 KEYS,
-                f"committer {committer.name}: {len(differing)} keys differ from its files, but it was counted by other code than the one described now",
+                f"committer {committer.name}: {counted(len(differing), 'key')} not as in its files, but it was counted by other code than the one described now",
                 row.txid,
             )
             return
         if differing and unsure:
             self.findings.unknown(
                 KEYS,
-                f"committer {committer.name}: {len(differing)} keys differ from its files, of which {unsure} records cannot be judged",
+                f"committer {committer.name}: {counted(len(differing), 'key')} not as in its files, of which {counted(unsure, 'record')} cannot be judged",
                 row.txid,
             )
             return
-        self.findings.compared(KEYS, len(counted))
+        self.findings.compared(KEYS, len(expected))
         for key in differing[:KEYS_NAMED_MAX]:
             name = ", ".join(f"{column} {shown(value)}" for column, value in zip(committer.keys, key, strict=True))
             self.findings.wrong(
                 KEYS,
-                f"committer {committer.name}, key {name}: {_numbers(committer, counted.get(key))} in its files, "
+                f"committer {committer.name}, key {name}: {_numbers(committer, expected.get(key))} in its files, "
                 f"{_numbers(committer, stored.get(key))} contributed",
                 row.txid,
             )
         if len(differing) > KEYS_NAMED_MAX:
             self.findings.wrong(
-                KEYS, f"committer {committer.name}: {len(differing) - KEYS_NAMED_MAX} more keys differ", row.txid
+                KEYS,
+                f"committer {committer.name}: and {counted(len(differing) - KEYS_NAMED_MAX, 'more key')}",
+                row.txid,
             )
 
     def _contributions(self, committer: CommitterTables, txid: int) -> Totals:

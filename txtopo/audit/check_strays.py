@@ -10,6 +10,7 @@ from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_plan import DIGEST
 from txtopo.audit.check_source import FILES, Source
 from txtopo.audit.cursors import InStep
+from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
 
 
@@ -21,7 +22,7 @@ def check_strays(findings: Findings, connection: Connection, topology: str, comm
     for row in connection.execute(text(sql.STRAY_FILES), bound):
         findings.wrong(
             FILES,
-            f"{row.number} files are remembered as consumed by it, first {row.path} of spout {row.spout}, "
+            f"it is remembered as the batch of {counted(row.number, 'file')}, first {row.path} of spout {row.spout}, "
             "but it is neither in the ledger nor planned",
             row.txid,
         )

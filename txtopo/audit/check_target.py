@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy import Connection
 
 from txtopo.audit.cursors import stream
 from txtopo.audit.describing import CommitterTables, quoted
+from txtopo.audit.text import batches_named, counted
 from txtopo.audit.verdicts import TXIDS_MAX, Findings
 
 CHECK = "target.keys"
@@ -29,17 +31,18 @@ def check_target(findings: Findings, connection: Connection, committer: Committe
     for row in named:
         key = row[: len(committer.keys)]
         txids = _contributors(connection, committer, key)
-        findings.wrong(CHECK, f"table {committer.target}, {_difference(committer, row, txids)}", *txids)
+        said = f"table {committer.target}, {_difference(committer, row, txids)}"
+        findings.wrong(CHECK, said, *txids, look=_trace(committer, key))
     if wrong > len(named):
-        findings.wrong(CHECK, f"table {committer.target}: {wrong - len(named)} more keys differ")
+        findings.wrong(CHECK, f"table {committer.target}: and {counted(wrong - len(named), 'more key')}")
 
 
-def check_total(findings: Findings, connection: Connection, committer: CommitterTables, counted: int) -> None:
-    """Without contributions: all that the table counts against all that the ledger counted."""
+def check_total(findings: Findings, connection: Connection, committer: CommitterTables, expected: int) -> None:
+    """Without contributions: all that the table counts against all that the batches in effect counted by the ledger."""
     sql = f"select coalesce(sum({quoted(committer.count)}), 0)::bigint from {committer.target_sql} where %(one)s = 1"
     (total,) = next(stream(connection, sql, one=1))
     findings.equal(
-        CHECK, total == counted, f"table {committer.target} counts {total} rows in all, the ledger {counted}"
+        CHECK, total == expected, f"table {committer.target} counts {total} in all, the batches in effect {expected}"
     )
 
 
@@ -67,6 +70,15 @@ select {keys}, present, {values} from (
 where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is not true"""
 
 
+def _trace(committer: CommitterTables, key: Sequence[Any]) -> str:
+    """The command that shows what made this row. A value that no shell line can carry is left for the reader to name."""
+    words = ["txtopo trace", "--table", shlex.quote(committer.target)]
+    for name, value in zip(committer.keys, key, strict=True):
+        plain = "..." if isinstance(value, memoryview) or not str(value).isprintable() else str(value)
+        words += ["--null", shlex.quote(name)] if value is None else ["--key", shlex.quote(f"{name}={plain}")]
+    return " ".join(words)
+
+
 def _contributors(connection: Connection, committer: CommitterTables, key: Sequence[Any]) -> list[int]:
     same = " and ".join(f"c.{quoted(name)} is not distinct from %(k{at})s" for at, name in enumerate(committer.keys))
     sql = f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid <> %(genesis)s order by c.txid"
@@ -88,7 +100,7 @@ def _difference(committer: CommitterTables, row: Sequence[Any], txids: Sequence[
         "no batch contributed to it" if right[0] is None else f"contributions add up to {_numbers(committer, right)}"
     )
     more = f" and {len(txids) - TXIDS_MAX} more" if len(txids) > TXIDS_MAX else ""
-    by = f" (batches {', '.join(map(str, txids[:TXIDS_MAX]))}{more})" if txids else ""
+    by = f" ({batches_named(txids[:TXIDS_MAX])}{more})" if txids else ""
     return f"key {key}: {has}, {ought}{by}"
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from txtopo.committers.applying import postgres_type
+from txtopo.core.fields import parse_fields
 
 Way = Literal["direct", "same", "fewer", "any"]
 """How rows come from the spout to a committer: straight, through bolts that keep their number, that may drop some, or that may do anything."""
@@ -25,6 +28,8 @@ class CommitterTables:
     spout: str | None
     """The spout that it reads in the end; None where there are several."""
     way: Way
+    types: Mapping[str, str | None] = field(default_factory=dict)
+    """Key -> the type of its column, as Postgres spells it; None where the description does not tell."""
     alone: bool = True
     """Is the topology's only spout the one that it reads? With several the ledger's number of records is that of all together."""
 
@@ -43,6 +48,17 @@ class CommitterTables:
     def numbers(self) -> tuple[str, ...]:
         """The count first, then the sums."""
         return (self.count, *self.sums.values())
+
+    @property
+    def target_columns(self) -> Mapping[str, str | None]:
+        """Column of the target -> its type."""
+        numbers = dict.fromkeys(self.sums.values(), "numeric")
+        return {**{key: self.types.get(key) for key in self.keys}, self.count: "bigint", **numbers}
+
+    @property
+    def contribution_columns(self) -> Mapping[str, str | None]:
+        """Column of the contribution table -> its type."""
+        return {"txid": "bigint", "reverses": "bigint", **self.target_columns}
 
     @property
     def target_sql(self) -> str:
@@ -75,6 +91,7 @@ def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
                 contributions=bool(one["contributions"]),
                 spout=spout,
                 way=way,
+                types=_types(one),
                 alone=len(description["spouts"]) == 1,
             )
     except (KeyError, TypeError, AttributeError) as error:
@@ -98,6 +115,13 @@ def quoted(name: str) -> str:
 def listed(names: Sequence[str], alias: str) -> str:
     """Columns of a table, quoted."""
     return ", ".join(f"{alias}.{quoted(name)}" for name in names)
+
+
+def _types(one: Mapping[str, Any]) -> Mapping[str, str | None]:
+    """Types of a committer's keys; its fields are those that it reads."""
+    fields = parse_fields(one["fields"]) if one.get("fields") else None
+    known = {} if fields is None else {field.name: postgres_type(field.type) for field in fields.items if field.name in one["keys"]}  # fmt: skip
+    return {key: known.get(key) for key in one["keys"]}
 
 
 def _qualified(table: str) -> str:

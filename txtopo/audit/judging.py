@@ -27,6 +27,7 @@ def batch_verdict(
         files=files,
         read=row.read,
         rejected=row.rejected,
+        dead_lettered=row.dead_lettered,
         recounted=recounted,
         contributed=weights,
         committed_at=row.committed_at,

@@ -51,6 +51,7 @@ CHECKS = (
     Check("actions.signed", "redos and quarantined batches", "the action log and the orders"),
     Check("contributions.rows", "rows, weights and digest of the contributions", "results, counted and digest"),
     Check("contributions.known", "txids of the contributions", "the applied rows of the ledger"),
+    Check("target.shape", "kind, columns and types of target and contribution tables", "the description of the topology"),
     Check("target.keys", "the target table, key by key", "the sum over all contributions"),
 )  # fmt: skip
 """In the order of the report."""
@@ -65,6 +66,8 @@ class Finding:
     message: str
     txids: tuple[int, ...] = ()
     """The batches concerned, lowest first, at most TXIDS_MAX; empty where no batch can be named. Of a key that differs: all that contributed to it."""
+    look: str | None = None
+    """A command that shows more of it, where it is no batch's own fault; None: look at the batch."""
 
 
 TXIDS_MAX = 10
@@ -160,6 +163,8 @@ class BatchVerdict:
     """By the run's own word."""
     rejected: int | None
     """Of these, by the run's own word."""
+    dead_lettered: int | None
+    """Of these, by the run's own word: taken out since a bolt failed on them."""
     recounted: int | None
     """Records counted in its files by the audit; None where they were not counted."""
     contributed: Mapping[str, int]
@@ -229,10 +234,10 @@ class Findings:
         """Comparisons that were made elsewhere, in bulk."""
         self._compared[check] += comparisons
 
-    def wrong(self, check: str, message: str, *txids: int) -> None:
-        """A MISMATCH."""
+    def wrong(self, check: str, message: str, *txids: int, look: str | None = None) -> None:
+        """A MISMATCH. `look`: a command that shows more of it, where it is no batch's own fault."""
         self._found.append(
-            Finding(check=check, verdict=Verdict.MISMATCH, message=message, txids=tuple(txids[:TXIDS_MAX]))
+            Finding(check=check, verdict=Verdict.MISMATCH, message=message, txids=tuple(txids[:TXIDS_MAX]), look=look)
         )
         self._wrong.update(txids)
 

@@ -22,6 +22,7 @@ from txtopo.audit.check_strays import check_strays
 from txtopo.audit.cursors import InStep
 from txtopo.audit.describing import CommitterTables
 from txtopo.audit.judging import batch_verdict
+from txtopo.audit.text import counted
 from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings
 
 FAILURES_MAX = 10_000
@@ -55,7 +56,7 @@ class Walk:
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[AttemptFailure] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
-    """Of each committer, over the batches in the ledger."""
+    """Of each committer, over the batches in effect."""
     _redone: dict[tuple[str, int], Contributed] = field(default_factory=dict)
     """Contributions of batches that a redo takes back, by committer and txid."""
 
@@ -98,7 +99,7 @@ class Walk:
             self.tell(f"{txid - self.first + 1} of {self.last - self.first + 1} batches audited")
         ledger.end(self.last)
         self.chains.check(self.findings, self.first, self.last)
-        self._check_strays({"counts of committers": counts, "counts of edges": edges, "files with rejected records": rejected, "dead letters": dead})  # fmt: skip
+        self._check_strays({"committer's count": counts, "edge's count": edges, "rejected file": rejected, "dead letter": dead})  # fmt: skip
         if self.whole:
             check_strays(self.findings, self.connection, self.topology, self.last, source)
 
@@ -122,7 +123,8 @@ class Walk:
         """Compares; returns committer -> weight of its contributions to this batch."""
         weights = {}
         for one in counts:
-            self.counted[one.committer] += one.counted
+            if not self.chains.applied_redos(row.txid):  # an applied redo has taken back what this batch brought
+                self.counted[one.committer] += one.counted
             committer = self.committers.get(one.committer)
             if one.committer in self.own:
                 self.findings.by_design("contributions.rows", f"{one.committer} writes by its own code")
@@ -137,13 +139,15 @@ class Walk:
                 check_contributions(self.findings, row, one, committer, own)
                 redone = self._redone.get((one.committer, row.redo_of)) if self.chains.is_applied(row.redo_of) else None
                 check_taken_back(self.findings, row, one, committer, own, redone)
-                weights[one.committer] = own.weight
+                weights[one.committer] = int(own.weight)
         return weights
 
     def _check_strays(self, left: Mapping[str, InStep]) -> None:
         for what, rows in left.items():
             for txid, number in sorted(rows.finish().items()):
-                self.findings.wrong("ledger.gaps", f"{number} {what} of batch {txid}, which is not in the ledger", txid)
+                self.findings.wrong(
+                    "ledger.gaps", f"{counted(number, what)} of batch {txid}, which is not in the ledger", txid
+                )
 
     def _note_attempts(self, attempts: Sequence[Any]) -> None:
         for one in attempts:
