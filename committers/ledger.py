@@ -138,6 +138,7 @@ class PostgresLedger:
                 position=storable_or_none(failure.position if failure else None),
                 message=storable_or_none(failure.message if failure else None),
                 detail=storable_or_none(failure.detail if failure else None),
+                cause=storable_or_none(failure.cause if failure else None),
             )
 
     @contextmanager

@@ -471,6 +471,12 @@ class Executor(Protocol):
         that counts.
         """
 
+    def try_over_nothing(self) -> Failure | None:
+        """Run every plan of the topology over no rows at all; returns what failed, None when all passed (W4). Blocks; never raises.
+
+        It proves whether a batch is at fault: what fails without a row fails in every batch. `infrastructure`: nothing is known, it is asked again.
+        """
+
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Stop an attempt's work if it runs; its `process` then returns soon with a `suspect` or `infrastructure` failure. Idempotent."""
 

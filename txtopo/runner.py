@@ -39,6 +39,8 @@ from txtopo.core.events import (
     PostgresAnswered,
     PostgresSilent,
     Process,
+    Prove,
+    Proven,
     RecordEnd,
     RequestsSeen,
     Resolve,
@@ -220,6 +222,10 @@ class Runner:
                 self._submit(Lane.BOOKS, lambda: self._answer(action))
             case Resolve():
                 self._submit(Lane.COMMIT, lambda: self._resolve(action))
+            case Prove(step="commit"):
+                self._submit(Lane.COMMIT, lambda: self._prove_commit(action))
+            case Prove():
+                self._submit(Lane.WORK, lambda: self._prove_processing(action))
             case Checkpoint():
                 self._submit(Lane.CLEAN, lambda: self._checkpoint(action))
             case RecordEnd():
@@ -300,11 +306,21 @@ class Runner:
             self._inbox.put(WavesRefused(reason=world.executor.one_by_one))
         for outcome in outcomes:
             self._inbox.put(AttemptEnded(outcome=outcome))
-        if world.executor.broken is not None:
-            raise ExecutorLost(
-                f"{world.executor.broken}; start `txtopo run` again"
-            )  # K11: never a second Spark in the same epoch
+        self._check_executor()
         return None
+
+    def _prove_processing(self, action: Prove) -> Event:
+        failure = self._world.executor.try_over_nothing()  # W4
+        self._check_executor()
+        return Proven(txid=action.plan.txid, failure=failure)
+
+    def _prove_commit(self, action: Prove) -> Event:
+        return Proven(txid=action.plan.txid, failure=None)
+
+    def _check_executor(self) -> None:
+        if self._world.executor.broken is not None:
+            # K11: never a second Spark in the same epoch.
+            raise ExecutorLost(f"{self._world.executor.broken}; start `txtopo run` again")
 
     def _begin(self, action: Process) -> Sequence[tuple[TransactionAttempt, Plan]]:
         """Make it durable in both stores that these attempts run; returns those that may.

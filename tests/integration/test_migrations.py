@@ -18,7 +18,7 @@ from txtopo.committers.migrating import migrate, migration_sql, pending
 from txtopo.errors import ConfigurationError
 from txtopo.local.postgres import LocalPostgres
 
-REVISIONS = ["0001", "0002", "0003"]
+REVISIONS = ["0001", "0002", "0003", "0004"]
 CATALOG = """
 select 'column', table_name || '.' || column_name, data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
   from information_schema.columns where table_schema = 'txtopo'

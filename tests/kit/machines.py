@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from txtopo.core.events import Action, AttemptEnded, CommitEnded, Event, Mirrored, Moment, PlansCut, Process, Tick
+from txtopo.core.events import (
+    Action,
+    AttemptEnded,
+    CommitEnded,
+    Event,
+    Mirrored,
+    Moment,
+    PlansCut,
+    Process,
+    Proven,
+    Tick,
+)
 from txtopo.core.machine import step
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State, first_state
@@ -97,6 +108,10 @@ class Hand:
     def fail(self, txid: int, attempt: int, kind: FailureKind) -> list[Action]:
         """An attempt fails."""
         return self.tell(AttemptEnded(outcome=failed(txid, attempt, kind)))
+
+    def proven(self, txid: int, failure: Failure | None = None) -> list[Action]:
+        """The proof that is under way ended: what is known to be good passed, unless something failed."""
+        return self.tell(Proven(txid=txid, failure=failure))
 
     def mirrored(self, txid: int) -> list[Action]:
         """The mirror that is under way is durable."""

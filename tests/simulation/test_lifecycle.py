@@ -20,12 +20,13 @@ from txtopo.core.events import (
     Mirror,
     PlansCut,
     Process,
+    Proven,
     RequestsSeen,
     Tick,
 )
 from txtopo.core.plan import Plan
 from txtopo.core.state import State
-from txtopo.core.values import Aborted, Committed, Failure, Request, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, Committed, Failure, Request, RequestKind, TransactionAttempt, Unknown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "batch_lifecycle.md"
 
@@ -58,14 +59,19 @@ def an_event(hand: Hand, chance: int) -> Event:
     lowest = state.lowest
     running = sorted(state.running)
     infrastructure = Failure(kind="infrastructure", message="x")
+    proofs = [None, infrastructure, *([Failure(kind="halt", message="x")] if chance % 11 == 0 else [])]
     choices: list[Event] = [Tick(progress={})]
     if state.cutting:
         choices.append(PlansCut(plans=some_plans(hand, chance % 3), exhausted=False))
+    choices += [Proven(txid=txid, failure=failure) for txid in state.proving for failure in proofs]
     for attempt in running:
         choices += hand_outcomes(attempt)
-    if chance % 7 == 0 and state.batches:
+    if (chance % 7 == 0 or (state.proving and chance % 5 == 0)) and state.batches:
         skipped = min(state.batches) + chance % len(state.batches)
-        choices.append(RequestsSeen(requests=(Request(request_id=chance, kind="skip", txids=(skipped,)),)))
+        if chance % 5 == 0:
+            skipped = min(state.proving, default=skipped)
+        kind: RequestKind = "retry" if chance % 2 == 0 else "skip"
+        choices.append(RequestsSeen(requests=(Request(request_id=chance, kind=kind, txids=(skipped,)),)))
     if state.committing and lowest is not None:
         txid = lowest.plan.txid
         choices += [CommitEnded(outcome=Committed(txid=txid)), CommitEnded(outcome=Unknown(txid=txid, message="x"))]

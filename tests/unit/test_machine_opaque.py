@@ -487,6 +487,7 @@ class TestOrders:
         hand = three(attempts_max=1, on_poison="quarantine_batch")
 
         hand.fail(2, 0, "data")
+        hand.proven(2)
 
         assert sorted(hand.state.batches) == [1, 2, 3]
         assert hand.of(Mirror) == []

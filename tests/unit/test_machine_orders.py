@@ -211,6 +211,7 @@ class TestPoison:
     def test_quarantine_batch_keeps_its_place_and_goes_on(self) -> None:
         """R14: with on_poison="quarantine_batch" neighbours are committed in order."""
         hand = poisoned(on_poison="quarantine_batch")
+        hand.proven(2)
         hand.mirrored(1)
         hand.committed(1)
         hand.succeed(3)
@@ -240,6 +241,7 @@ class TestPoison:
         for attempt in range(4):
             hand.fail(1, attempt, "suspect")
             hand.tick(60)
+        hand.proven(1)
 
         quarantine = hand.state.batches[1].quarantine
         assert quarantine is not None

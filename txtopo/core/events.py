@@ -118,6 +118,15 @@ class CommitEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """A Prove ended."""
+
+    txid: int
+    failure: Failure | None
+    """What failed although the batch had no part in it; of kind infrastructure: nothing is known yet. None: all passed, so the batch itself is at fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveFailed:
     """Postgres was away, so the outcome of a commit is still unknown."""
 
@@ -206,7 +215,7 @@ class LeadGone:
 
 
 Event = (
-    Tick | PlansCut | WavesRefused | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | ResolveFailed
+    Tick | PlansCut | WavesRefused | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | Proven | ResolveFailed
     | RequestsSeen | RedoCut | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
 )  # fmt: skip
 
@@ -291,6 +300,16 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prove:
+    """Try the step that used up a batch's attempts on what is known to be good (W4): processing over no rows at all, or a commit that is rolled back."""
+
+    plan: Plan
+    attempt: TransactionAttempt
+    """Its last one."""
+    step: Literal["processing", "commit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitQuarantine:
     """Write the quarantine of a batch into its place in the order (R14). Its plan must be mirrored (R9)."""
 
@@ -336,5 +355,5 @@ class End:
 
 
 Action = (
-    Cut | CutRedo | Process | Cancel | RecordEnd | Mirror | Commit | CommitQuarantine | Resolve | Answer | Checkpoint | Say | End
+    Cut | CutRedo | Process | Cancel | RecordEnd | Mirror | Commit | CommitQuarantine | Resolve | Prove | Answer | Checkpoint | Say | End
 )  # fmt: skip

@@ -30,6 +30,7 @@ from txtopo.core.events import (
     PlansCut,
     PostgresAnswered,
     PostgresSilent,
+    Proven,
     RecordEnd,
     RedoCut,
     RequestsSeen,
@@ -41,12 +42,13 @@ from txtopo.core.events import (
     WavesRefused,
     ZooKeeperSeen,
 )
-from txtopo.core.ordering import committed, failed_again, redo_cut, take_in_requests
+from txtopo.core.ordering import committed, redo_cut, take_in_requests
 from txtopo.core.plan import Plan
+from txtopo.core.poison import nobodys_fault, proven, used_up, with_cause
 from txtopo.core.recutting import is_stale, planned, stale_ended, tried_again
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
-from txtopo.core.state import Batch, Halting, Phase, State, Stopping
+from txtopo.core.state import Batch, Halting, Phase, ProofOf, State, Stopping
 from txtopo.core.values import (
     Aborted,
     AlreadyCommitted,
@@ -54,7 +56,6 @@ from txtopo.core.values import (
     Failed,
     Failure,
     Processed,
-    Quarantine,
     TransactionAttempt,
     Unknown,
 )
@@ -99,6 +100,8 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return _attempt_ended(state, event, moment)
         case AttemptNotBegun():
             return _attempt_not_begun(state, event, moment)
+        case Proven():
+            return proven(state, event, moment.now, moment.chance)
         case CommitEnded():
             return _commit_ended(state, event, moment)
         case ResolveFailed(message=message):
@@ -183,39 +186,31 @@ def _current(state: State, attempt: TransactionAttempt) -> Batch | None:
     return batch
 
 
-def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Step:
+def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: ProofOf = "processing") -> Step:
     """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are left alone.
 
     A quarantined batch of an opaque topology keeps its last cut, so what follows it is left alone too.
     """
-    attempt = batch.transaction_attempt
+    attempt, failure = batch.transaction_attempt, with_cause(failure)
     actions: list[Action] = [RecordEnd(attempt=attempt, state="failed", failure=failure)]
     batch = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, processed=None, last_failure=failure)
     match failure.kind:
         case "data":
             batch = replace(batch, data_failures=batch.data_failures + 1)
-            used_up = batch.data_failures >= state.rules.attempts_max
+            is_used_up = batch.data_failures >= state.rules.attempts_max
         case "infrastructure":
             batch = replace(batch, other_failures=batch.other_failures + 1)
-            used_up = False
+            is_used_up = False
         case "suspect":
             batch = replace(batch, suspect=True, other_failures=batch.other_failures + 1)
-            used_up = batch.runs_alone >= limits.SUSPECT_RUNS_ALONE_MAX
+            is_used_up = batch.runs_alone >= limits.SUSPECT_RUNS_ALONE_MAX
+        case "halt":
+            state, more = nobodys_fault(state, batch, failure)
+            return state, actions + more
         case _:
             assert_never(failure.kind)
-    if used_up and state.rules.on_poison == "quarantine_batch":
-        return _poisoned(state, batch, failure, actions)
-    if used_up and state.rules.on_poison == "dead_letter_rows" and failure.kind == "data" and not batch.dead_letter:
-        words = f"batch {attempt.txid}: {_what_failed(batch, failure)}; again without the records that fail"
-        state, more = tried_again(state, replace(batch, dead_letter=True))
-        return state, [*actions, Say(message=words), *more]
-    if used_up:
-        halting = _halting(state.topology, batch, failure)
-        state, answers = failed_again(state, attempt.txid, halting.reason)
-        actions += answers
-        if state.halting is None or halting.txid < state.halting.txid:
-            state = replace(state, halting=halting)
-        state, more = tried_again(state, replace(batch, not_before=float("inf")))
+    if is_used_up:
+        state, more = used_up(state, batch, failure, step)
         return state, actions + more
     wait = backoff_s(batch.data_failures + batch.other_failures, moment.chance)
     actions.append(
@@ -225,33 +220,6 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment) -> Ste
     )
     state, more = tried_again(state, replace(batch, not_before=moment.now + wait))
     return state, actions + more
-
-
-def _poisoned(state: State, batch: Batch, failure: Failure, actions: list[Action]) -> Step:
-    """R14: its place in the order is kept by a ledger row without effect, and what follows is not held up."""
-    reason = _what_failed(batch, failure)
-    quarantine = Quarantine(attempt=TransactionAttempt(batch.plan.txid, batch.attempt - 1), reason=reason)
-    state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, quarantine=quarantine))
-    return state, [*actions, Say(message=f"batch {batch.plan.txid} will be quarantined: {reason}")]
-
-
-def _what_failed(batch: Batch, failure: Failure) -> str:
-    tries = (
-        f"{batch.data_failures} {'attempt' if batch.data_failures == 1 else 'attempts'} failed"
-        if failure.kind == "data"
-        else f"no verdict from {batch.runs_alone} attempts that ran alone"
-    )
-    where = f" in {failure.component}" if failure.component else ""
-    at = f" at {failure.position}" if failure.position and failure.position not in failure.message else ""
-    return f"{tries}{where}{at}: {failure.message}"
-
-
-def _halting(topology: str, batch: Batch, failure: Failure) -> Halting:
-    return Halting(
-        txid=batch.plan.txid,
-        reason=f"batch {batch.plan.txid} of {topology}: {_what_failed(batch, failure)}",
-        next_command=f"txtopo show {topology} {batch.plan.txid}",
-    )
 
 
 def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> Step:
@@ -303,7 +271,7 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
             return replace(_commit_later(state, failure.message, moment), unresolved=False), []
         case Aborted(failure=failure):
             state = replace(state, committing=False, unresolved=False)
-            return _failed(state, batch, failure, moment)
+            return _failed(state, batch, failure, moment, "commit")
         case _:
             assert_never(outcome)
 

@@ -53,9 +53,17 @@ def _begin_retry(state: State, request: Request) -> Step:
         batch = state.batches.get(txid)
         if batch is None:
             state = _cut_afresh(state, txid)
-        elif batch.phase is Phase.PLANNED:
+        elif batch.phase in (Phase.PLANNED, Phase.PROVING):
             state = state.with_batch(
-                replace(batch, data_failures=0, other_failures=0, runs_alone=0, not_before=0.0, last_failure=None)
+                replace(
+                    batch,
+                    phase=Phase.PLANNED,
+                    data_failures=0,
+                    other_failures=0,
+                    runs_alone=0,
+                    not_before=0.0,
+                    last_failure=None,
+                )
             )
     if state.halting is not None and state.halting.txid in order.waiting:
         state = replace(state, halting=None)

@@ -17,6 +17,7 @@ from txtopo.core.events import (
     End,
     Mirror,
     Process,
+    Prove,
     RecordEnd,
     Resolve,
 )
@@ -32,7 +33,7 @@ def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
-        _give_up, _replan, _skip, _forget, _commit, _mirror, _process, _cut_redo, _cut, _checkpoint, _end,
+        _give_up, _replan, _skip, _forget, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
     )  # fmt: skip
     for rule in rules:
         if state.ended is not None:
@@ -156,6 +157,21 @@ def _mirror_lowest(state: State) -> Step:
         return state, []
     # Pinned from here on, whatever comes of the mirror: its reply may be lost and the row be there.
     return replace(state.with_batch(replace(batch, pinned=True)), mirroring=True), [Mirror(plans=(batch.plan,))]
+
+
+def _prove(state: State, now: float) -> Step:
+    """W4: one proof at a time, lowest txid first; none above a halt, which decides nothing about what comes after it."""
+    upto = state.next_txid if state.halting is None else state.halting.txid
+    waiting = (
+        batch
+        for txid in range(state.last_txid + 1, upto)
+        if (batch := state.batches[txid]).phase is Phase.PROVING and now >= batch.not_before
+    )
+    chosen = None if state.proving else next(waiting, None)
+    if chosen is None:
+        return state, []
+    last = TransactionAttempt(chosen.plan.txid, chosen.attempt - 1)
+    return replace(state, proving=frozenset({last.txid})), [Prove(plan=chosen.plan, attempt=last, step=chosen.proof_of)]
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- processing

@@ -17,12 +17,18 @@ PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
 records that a tuple bolt fails on are taken out of it, and it halts only where that does not help."""
 
 
+ProofOf = Literal["processing", "commit"]
+"""The step of a batch that failed, and that is tried on what is known to be good."""
+
+
 class Phase(Enum):
     """Where an uncommitted batch stands."""
 
     PLANNED = "planned"
     PROCESSING = "processing"
     PROCESSED = "processed"
+    PROVING = "proving"
+    """Its attempts are used up. Before it is left out, the step that failed is tried on what is known to be good."""
     QUARANTINED = "quarantined"
     """It will have no effect; waits for its turn, as a processed one does (R14)."""
     COMMITTING = "committing"
@@ -99,6 +105,10 @@ class Batch:
     quarantine: Quarantine | None = None
     """Set: the batch is written as quarantined when its turn comes."""
     last_failure: Failure | None = None
+    proof_of: ProofOf = "processing"
+    """PROVING: the step that used up its attempts."""
+    proof_tries: int = 0
+    """Proofs that came to no end, because a store or an executor was away."""
 
     @property
     def transaction_attempt(self) -> TransactionAttempt:
@@ -117,7 +127,7 @@ class Batch:
     @property
     def has_failed(self) -> bool:
         """Did its last attempt fail, without a new one since?"""
-        return self.phase is Phase.PLANNED and self.last_failure is not None
+        return self.phase in (Phase.PLANNED, Phase.PROVING) and self.last_failure is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +212,8 @@ class State:
     commit_failures: int = 0
     unresolved: bool = False
     """The outcome of the commit of last_txid + 1 is unknown (R7)."""
+    proving: frozenset[int] = frozenset()
+    """Txids for which a proof is under way."""
     checkpointing: bool = False
     checkpoint_not_before: float = 0.0
     checkpoint_failures: int = 0

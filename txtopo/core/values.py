@@ -45,8 +45,10 @@ class Fence:
     last_txid: int
 
 
-FailureKind = Literal["data", "infrastructure", "suspect"]
-"""data: the batch or the user's code is at fault. infrastructure: a store or an executor. suspect: ended without a verdict."""
+FailureKind = Literal["data", "infrastructure", "suspect", "halt"]
+"""data: the batch or the user's code is at fault. infrastructure: a store or an executor. suspect: ended without a verdict. halt: nobody's batch is at
+fault, any would fail alike: the topology halts at this one, at once, with the failure's words, once the batches below it are committed. Such a failure
+is never counted, and no batch is ever quarantined over it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,21 @@ class Failure:
     """`file:line` in the source."""
     detail: str | None = None
     """Traceback or raw record."""
+    cause: str | None = None
+    """Equal where the cause is equal (W7): component, kind of error and place, as `cause_of` puts them together. Never the message, which has values in it."""
+    next_command: str | None = None
+    """What to do about a failure of kind halt."""
+
+
+def cause_of(component: str | None, error: str, place: str | None) -> str:
+    """The cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the user's line, or else what the server named: a
+    constraint, a column, a table.
+
+    >>> cause_of("parse", "ValueError", "app.py:12")
+    'ValueError in parse at app.py:12'
+    """
+    where = f" in {component}" if component else ""
+    return f"{error}{where}{f' at {place}' if place else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

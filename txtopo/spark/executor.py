@@ -96,6 +96,18 @@ class SparkExecutor:
         """See Executor.process."""
         return (self._waves if self._waves is not None else broken("the executor was not started")).process(wave)
 
+    def try_over_nothing(self) -> Failure | None:
+        """See Executor.try_over_nothing."""
+        jobs = self._jobs if self._jobs is not None else broken("the executor was not started")
+        try:
+            jobs.warm_up()
+        except Exception as error:
+            if is_jvm_gone(error) or jvm_ended():
+                self.broken = JVM_GONE
+                return Failure(kind="infrastructure", message=JVM_GONE)
+            return classify(error, component=self._bolt_names or None, cancelled=False)
+        return None
+
     def cancel(self, attempt: TransactionAttempt) -> None:
         """See Executor.cancel. Of a wave in one job that job is cancelled; the other attempts are then run alone, inside the same `process`."""
         self._running.cancel(attempt)

@@ -215,6 +215,13 @@ class ExecutorContract:
             assert isinstance(outcome, Processed)
             self.check_counts(outcome, [path])
 
+    def test_plans_pass_over_no_rows_at_all(self, tmp_path: Path) -> None:
+        """W4: what fails without a row is no batch's fault; this topology has nothing of the kind."""
+        executor = self.make_executor(self.topology(tmp_path))
+        executor.start()
+
+        assert executor.try_over_nothing() is None
+
     def test_a_wave_gives_the_same_outcomes_as_its_attempts_alone(self, tmp_path: Path) -> None:
         """Each txid keeps its own counts, rejected records and rows, whichever others are in its wave; one without rows has its empty results."""
         for number, rows in enumerate((3, 0, 40, 1, 7, 0, 12)):

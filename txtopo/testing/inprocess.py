@@ -17,6 +17,9 @@ from txtopo.topology.components import Topology
 Faults = Callable[[TransactionAttempt], None]
 """Called before each part of an attempt is read; may block, or raise BatchDataError (data) or OSError (infrastructure)."""
 
+NO_BATCH = TransactionAttempt(0, 0)
+"""What components are told of a run over nothing."""
+
 
 class _Cancelled(BaseException):
     """The attempt was cancelled; nobody takes it for a mistake of a spout or a bolt."""
@@ -69,6 +72,12 @@ class InProcessExecutor:
             with self._lock:
                 for assignment in wave:
                     self._runs.pop(assignment.attempt, None)
+
+    def try_over_nothing(self) -> Failure | None:
+        """One run in which every spout is idle."""
+        nothing = Assignment(attempt=NO_BATCH, metadata={})
+        outcome = self._outcome(nothing, _Run())
+        return outcome.failure if isinstance(outcome, Failed) else None
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Takes effect before the attempt's next record batch."""

@@ -1,0 +1,27 @@
+"""Add the cause of a failed attempt, and the kind of failure that is nobody's batch's fault.
+
+Revision ID: 0004
+Revises: 0003
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Run the SQL file beside this one as it is."""
+    sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
+    op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
+
+
+def downgrade() -> None:
+    """Refuse: ledger rows are never removed."""
+    raise NotImplementedError("the ledger is never removed; drop schema txtopo by hand if you mean it")

@@ -1,0 +1,95 @@
+"""What becomes of a batch that fails for good: whose fault it is, proven, and then a halt or its quarantine. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from txtopo.core.events import Action, Proven, Say
+from txtopo.core.ordering import failed_again
+from txtopo.core.recutting import tried_again
+from txtopo.core.retry import backoff_s
+from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
+from txtopo.core.values import Failure, Quarantine, TransactionAttempt, cause_of
+
+Step = tuple[State, list[Action]]
+_AT_A_LINE = re.compile(r"(\S.*?:\d+): (\w[\w.]*)")
+_OF_A_CLASS = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)): ")
+
+
+def with_cause(failure: Failure) -> Failure:
+    """The failure with a cause (W7): its own, or the user's line and the class of the error with which messages begin, or else only where it failed."""
+    if failure.cause is not None:
+        return failure
+    if (found := _AT_A_LINE.match(failure.message)) is not None:
+        return replace(failure, cause=cause_of(failure.component, found[2], found[1]))
+    named = _OF_A_CLASS.match(failure.message)
+    return replace(failure, cause=cause_of(failure.component, named[1] if named else failure.kind, None))
+
+
+def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf) -> Step:
+    """The attempts of `batch`, which is what its next one would start from, are used up by `failure` in this step of it: `on_poison` decides."""
+    if state.rules.on_poison == "quarantine_batch":
+        # W4: left out is only what is proven to be at fault itself.
+        return state.with_batch(replace(batch, phase=Phase.PROVING, proof_of=step, not_before=0.0)), []
+    if state.rules.on_poison == "dead_letter_rows" and failure.kind == "data" and not batch.dead_letter:
+        words = f"batch {batch.plan.txid}: {what_failed(batch, failure)}; again without the records that fail"
+        state, more = tried_again(state, replace(batch, dead_letter=True))
+        return state, [Say(message=words), *more]
+    return halted_at(state, batch, f"batch {batch.plan.txid} of {state.topology}: {what_failed(batch, failure)}")
+
+
+def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:
+    """W2: it would be the same for every batch, so none is tried again and none is left out."""
+    where = f" in {failure.component}" if failure.component else ""
+    reason = f"batch {batch.plan.txid} of {state.topology} failed{where}, and no batch is at fault: {failure.message}"
+    return halted_at(state, batch, reason, failure.next_command)
+
+
+def halted_at(state: State, batch: Batch, reason: str, next_command: str | None = None) -> Step:
+    """The batches below are committed first, then the topology halts. What waits for an attempt of this one is told."""
+    txid = batch.plan.txid
+    halting = Halting(txid=txid, reason=reason, next_command=next_command or f"txtopo show {state.topology} {txid}")
+    state, actions = failed_again(state, txid, reason)
+    if state.halting is None or txid < state.halting.txid:
+        state = replace(state, halting=halting)
+    batch = replace(batch, phase=Phase.PLANNED, quarantine=None, not_before=float("inf"))
+    state, more = tried_again(state, batch)
+    return state, actions + more
+
+
+def proven(state: State, event: Proven, now: float, chance: float) -> Step:
+    """W4: the step that failed was tried on what is known to be good. A batch that moved on meanwhile is left alone."""
+    state = replace(state, proving=state.proving - {event.txid})
+    batch, failure = state.batches.get(event.txid), event.failure
+    if batch is None or batch.phase is not Phase.PROVING:
+        return state, []
+    if failure is None:
+        return _poisoned(state, batch)
+    if failure.kind == "infrastructure":
+        tries = batch.proof_tries + 1
+        return state.with_batch(replace(batch, proof_tries=tries, not_before=now + backoff_s(tries, chance))), []
+    what = "over no rows at all" if batch.proof_of == "processing" else "of rows that are known to be good"
+    words = replace(failure, message=f"{failure.message} (the same {batch.proof_of} {what} fails too)")
+    return nobodys_fault(state, batch, words)
+
+
+def _poisoned(state: State, batch: Batch) -> Step:
+    """R14: its place in the order is kept by a ledger row without effect, and what follows is not held up."""
+    failure = batch.last_failure or Failure(kind="data", message="unknown")
+    reason = what_failed(batch, failure)
+    quarantine = Quarantine(attempt=TransactionAttempt(batch.plan.txid, batch.attempt - 1), reason=reason)
+    state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, quarantine=quarantine))
+    return state, [Say(message=f"batch {batch.plan.txid} will be quarantined: {reason}")]
+
+
+def what_failed(batch: Batch, failure: Failure) -> str:
+    """How often, where and why, for people."""
+    tries = (
+        f"{batch.data_failures} {'attempt' if batch.data_failures == 1 else 'attempts'} failed"
+        if failure.kind == "data"
+        else f"no verdict from {batch.runs_alone} attempts that ran alone"
+    )
+    where = f" in {failure.component}" if failure.component else ""
+    at = f" at {failure.position}" if failure.position and failure.position not in failure.message else ""
+    return f"{tries}{where}{at}: {failure.message}"
