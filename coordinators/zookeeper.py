@@ -335,7 +335,8 @@ def _quiet_logger() -> logging.Logger:
     for name in ("txtopo.kazoo", "kazoo"):
         if not logging.getLogger(name).handlers:
             logging.getLogger(name).addHandler(logging.NullHandler())
-    logger.setLevel(max(logger.level, logging.INFO))
+    if logging.NOTSET < logger.level < logging.INFO:  # not set, it says what the program's own logging wants to hear
+        logger.setLevel(logging.INFO)
     if _keep_from_debug not in logger.filters:
         logger.addFilter(_keep_from_debug)
     return logger

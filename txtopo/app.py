@@ -21,6 +21,7 @@ from txtopo.core.retry import backoff_s
 from txtopo.core.state import Rules, first_state
 from txtopo.errors import (
     ConfigurationError,
+    ExecutorLost,
     Fenced,
     Halted,
     InvariantBroken,
@@ -79,11 +80,13 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool) -> in
     """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started first."""
     from txtopo.spark.session import start_session, stop_session
 
-    start_session(session_options(settings, "txtopo"))
-    try:
-        return drive(load_application(application), application, settings, spark_executor, cut=cut)
-    finally:
-        stop_session()
+    with StopSignals() as signals:
+        start_session(session_options(settings, "txtopo"))
+        try:
+            return drive(load_application(application), application, settings, spark_executor, cut=cut)
+        finally:
+            with signals.call(lambda: None):
+                stop_session()
 
 
 def run_topology(topology: Topology, **flags: Any) -> int:
@@ -122,8 +125,9 @@ def drive(
             executor.start()
             end = driver.run(executor)
         finally:
-            executor.close()
-            reporter.close()
+            with signals.call(lambda: None):  # a signal that comes now asks for what is under way
+                executor.close()
+                reporter.close()
         return tell_end(end, topology, driver.last_txid, reporter, signals)
 
 
@@ -371,6 +375,8 @@ def tell_end(end: End, topology: Topology, last_txid: int, reporter: Reporter, s
             raise Fenced(end.reason)
         case "lead_lost" if not signals.received:
             raise ZooKeeperUnavailable(end.reason)
+        case "executor_lost" if not signals.received:
+            raise ExecutorLost(end.reason)
         case _:
             pass
     reporter.note(f"{end.kind}: {end.reason}; {reporter.summary(last_txid)}")

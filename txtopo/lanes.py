@@ -22,6 +22,7 @@ class Lane(Enum):
     CLEAN = "clean"
     BOOKS = "books"
     CANCEL = "cancel"
+    PROGRESS = "progress"
 
 
 class Inbox(Protocol[Item]):

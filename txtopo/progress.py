@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TextIO
 
 from txtopo.core.state import Phase, State
@@ -22,6 +25,8 @@ class Reporter:
         self._terminal = self._stream.isatty()
         self._next_at = 0.0
         self._shown = ""
+        self._printed = True
+        """Did the last words reach the stream?"""
         self._started: tuple[float, int] | None = None
         self._last_txid = 0
         self._quarantined = 0
@@ -30,7 +35,7 @@ class Reporter:
     def say(self, message: str) -> None:
         """One line for the operator; also when quiet, since it is about trouble."""
         self._clear()
-        print(f"{self._topology}: {message}", file=self._stream, flush=True)
+        self._print(f"{self._topology}: {message}\n")
 
     def note(self, message: str) -> None:
         """One line that a quiet run leaves out."""
@@ -67,6 +72,9 @@ class Reporter:
     def close(self) -> None:
         """Leave the terminal with a clean line."""
         self._clear()
+        if not self._printed:  # Python would try once more when it ends, and change the exit code where it fails
+            with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
 
     def _rate(self, last_txid: int, now: float) -> float:
         started_at, first_txid = self._started or (now, last_txid)
@@ -74,15 +82,23 @@ class Reporter:
 
     def _draw(self, line: str) -> None:
         if self._terminal:
-            print("\r" + line + " " * max(0, len(self._shown) - len(line)), end="", file=self._stream, flush=True)
+            self._print("\r" + line + " " * max(0, len(self._shown) - len(line)))
             self._shown = line
         else:
-            print(line, file=self._stream, flush=True)
+            self._print(f"{line}\n")
 
     def _clear(self) -> None:
         if self._shown:
-            print("\r" + " " * len(self._shown) + "\r", end="", file=self._stream, flush=True)
+            self._print("\r" + " " * len(self._shown) + "\r")
             self._shown = ""
+
+    def _print(self, text: str) -> None:
+        """A terminal that was closed, or a full disk below a log, must not end a run: its books are in Postgres."""
+        self._printed = False
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+            self._printed = True
 
 
 def progress_line(topology: str, state: State, rate: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -29,6 +29,7 @@ from txtopo.core.events import (
     CutRedo,
     End,
     Event,
+    ExecutorGone,
     HaltRequired,
     LeadGone,
     Mirror,
@@ -87,6 +88,8 @@ TICK_S = 0.1
 """Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
 PROGRESS_EVERY_S = 2.0
 """How often the executor is asked for progress."""
+LOOK_S_MAX = 1.0
+"""Longest time between two looks at the world that counts as silence of the executor."""
 HEARTBEAT_OVERDUE_S = 5.0
 """Without an answer for so long Postgres counts as away. Longer than the wait for a lock, which is an answer."""
 
@@ -123,6 +126,11 @@ class Runner:
         """When the heartbeat that is not answered yet was sent."""
         self._next_progress = 0.0
         self._progress: Mapping[TransactionAttempt, int] = {}
+        self._progress_asked = False
+        """Is the executor still to say how far it is?"""
+        self._silent_s = 0.0
+        """For so long."""
+        self._looked_at: float | None = None
         self._stop_request: int | None = None
         self._told_one_by_one = False
         self._opaque = False
@@ -191,10 +199,28 @@ class Runner:
             health, planned = health_of(state, now), state.next_txid - 1
             self._heartbeat_since = now
             self._submit(Lane.BOOKS, lambda: self._heartbeat(health, planned))
-        if now >= self._next_progress:
-            self._next_progress = now + PROGRESS_EVERY_S
-            self._progress = {attempt: self._world.executor.progress(attempt) for attempt in state.running}
-        return Tick(progress=self._progress)
+        return self._ask_progress(state, now) or Tick(progress=self._progress)
+
+    def _ask_progress(self, state: State, now: float) -> Event | None:
+        """In a lane of its own, for a JVM that stands still answers no call: heartbeat, orders and timeouts must not wait for it (K11)."""
+        # No look counts for more than LOOK_S_MAX: a driver that was paused itself does not hold it against its executor.
+        passed = min(now - self._looked_at, LOOK_S_MAX) if self._looked_at is not None else 0.0
+        self._looked_at = now
+        if self._progress_asked:
+            self._silent_s += passed
+            if self._silent_s > limits.EXECUTOR_SILENT_MAX_S:
+                return ExecutorGone(
+                    message=f"the executor has not answered for {self._silent_s:.0f} s; start `txtopo run` again"
+                )
+        elif now >= self._next_progress:
+            self._next_progress, self._silent_s, self._progress_asked = now + PROGRESS_EVERY_S, 0.0, True
+            running = state.running
+            self._submit(Lane.PROGRESS, lambda: self._take_progress(running))
+        return None
+
+    def _take_progress(self, running: Collection[TransactionAttempt]) -> None:
+        self._progress = {attempt: self._world.executor.progress(attempt) for attempt in running}
+        self._progress_asked = False
 
     def _unanswered(self, seconds: float) -> Event:
         """R16: a server that is stopped, or a network that swallows everything, breaks no connection. No call would ever come back with an error."""
@@ -251,6 +277,8 @@ class Runner:
                 event = LeadGone(fenced=True, message=str(error))
             except LeadLost as error:
                 event = LeadGone(fenced=False, message=str(error))
+            except ExecutorLost as error:
+                event = ExecutorGone(message=str(error))
             except Halted as error:
                 event = HaltRequired(
                     reason=error.reason, txid=error.txid, next_command=error.next_command, planning=lane is Lane.PLAN
@@ -300,13 +328,13 @@ class Runner:
             return None
         outcomes = world.executor.process(wave)
         self._given_up.difference_update(attempt for attempt, _ in begun)
+        self._check_executor()  # before any outcome: a batch may be what the JVM died of, so that its attempt stays without an end, a suspect
         faults.reach(CrashPoint.PROCESSED, action.attempts[0][0].txid)
         if world.executor.one_by_one is not None and not self._told_one_by_one:
             self._told_one_by_one = True
             self._inbox.put(WavesRefused(reason=world.executor.one_by_one))
         for outcome in outcomes:
             self._inbox.put(AttemptEnded(outcome=outcome))
-        self._check_executor()
         return None
 
     def _prove_processing(self, action: Prove) -> Event:
@@ -448,7 +476,8 @@ class Runner:
         try:
             if self._stop_request is not None:
                 world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
-            world.ledger.note_end(world.lead, end.kind, end.reason, end.txid, planned_txid)
+            kind = "stopped" if end.kind == "executor_lost" else end.kind
+            world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid)
         except (StoreUnavailable, Fenced) as error:
             world.say(f"the end of the run could not be noted: {error}")
 

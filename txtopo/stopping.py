@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops in order, the second at once."""
+"""Ctrl-C, SIGTERM and a terminal that goes away (SIGHUP): the first stops in order, the second at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import Any
 
 
 class StopSignals:
-    """Catches SIGINT and SIGTERM while it is entered; outside the main thread it catches nothing."""
+    """Catches SIGINT, SIGTERM and SIGHUP while it is entered; outside the main thread it catches nothing.
+
+    A SIGHUP that is ignored stays so: `nohup` is asked for.
+    """
 
     def __init__(self) -> None:
         self._number = 0
@@ -27,7 +30,7 @@ class StopSignals:
 
     @property
     def exit_code(self) -> int:
-        """130 after SIGINT, 143 after SIGTERM."""
+        """129 after SIGHUP, 130 after SIGINT, 143 after SIGTERM."""
         return 128 + self._number
 
     def wait(self, seconds: float) -> bool:
@@ -47,7 +50,10 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+            numbers = [signal.SIGINT, signal.SIGTERM]
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                numbers.append(signal.SIGHUP)
+            self._before = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,7 +67,7 @@ class StopSignals:
         self._event.set()
         if self._call is not None:
             self._call()
-        elif number == signal.SIGTERM:
-            raise SystemExit(self.exit_code)
-        else:
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
+        else:
+            raise SystemExit(self.exit_code)

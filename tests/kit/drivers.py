@@ -34,6 +34,18 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEA
         time.sleep(0.02)
 
 
+def jvm_of(pid: int) -> int | None:
+    """The Spark JVM that a driver started, once it is Java; None before."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and (entry / "comm").read_text().strip() == "java":
+                return int(entry.name)
+        except OSError:
+            continue
+    return None
+
+
 def pause(pid: int) -> None:
     """SIGSTOP, and wait until every thread has stopped: the signal is under way for a moment, in which a server still answers."""
     os.kill(pid, signal.SIGSTOP)

@@ -1,4 +1,7 @@
-"""A driver process for fault tests with everything real: both stores and Spark. `python -m tests.kit.spark_driver FOLDER`."""
+"""A driver process for fault tests with everything real: both stores and Spark. `python -m tests.kit.spark_driver FOLDER`.
+
+`DRIVER_SILENT_S` is how long its executor may be silent, and how long Spark gets to stop.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ from pathlib import Path
 from tests.kit.applications import orders_topology_with_bolt
 from txtopo.app import drive, spark_executor
 from txtopo.config import load_settings
+from txtopo.core import limits
 from txtopo.errors import TxtopoError
+from txtopo.spark import session
 
 
 def main() -> int:
     """Run the orders topology on Spark to the end of its input."""
+    if silent_s := os.environ.get("DRIVER_SILENT_S"):
+        limits.EXECUTOR_SILENT_MAX_S = session.STOP_S = float(silent_s)
     once = os.environ.get("DRIVER_ONCE", "1") == "1"
     settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
     try:

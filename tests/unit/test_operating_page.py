@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from pathlib import Path
 from typing import get_args
 
@@ -38,7 +39,7 @@ def exit_codes() -> set[str]:
     kinds = [errors.TxtopoError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    signalled = {cli.INTERRUPTED, cli.BROKEN_PIPE, 128 + 15}
+    signalled = {cli.INTERRUPTED, cli.BROKEN_PIPE, 128 + signal.SIGTERM, 128 + signal.SIGHUP}
     return {str(code) for code in {0, *signalled, *(kind.exit_code for kind in kinds)}}
 
 

@@ -13,17 +13,19 @@ from tests.kit.orders import write_orders
 from txtopo.committers.memory import MemoryLedger
 from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.memory import MemorySession
+from txtopo.core import limits
 from txtopo.core.events import End
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
 from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, Request, TransactionAttempt, Unknown
 from txtopo.errors import BatchDataError
+from txtopo.lanes import Lane, Work
 from txtopo.planner import Planner
 from txtopo.ports import Assignment, Executor, MirrorEntry
 from txtopo.runner import Runner
 from txtopo.spouts.cutting import FileCoordinator
 from txtopo.testing.inprocess import InProcessExecutor
-from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+from txtopo.testing.simulated import SerialLanes, SimulatedDriver, SimulatedStores
 from txtopo.topology.components import Topology
 
 LONG_S = 300.0
@@ -317,3 +319,58 @@ def test_a_batch_that_an_open_order_skips_never_runs(folder: Path) -> None:
     driver().run()
 
     assert [attempt for attempt in began if attempt.txid == 1] == []
+
+
+def test_an_executor_that_never_answers_ends_the_run_and_holds_up_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K11: a JVM that stands still answers no call; heartbeats and orders go on beside it, and the end is noted."""
+
+    class Mute(SerialLanes):
+        def submit(self, lane: Lane, work: Work) -> None:
+            if lane is not Lane.PROGRESS:
+                super().submit(lane, work)
+
+    monkeypatch.setattr("txtopo.testing.simulated.SerialLanes", Mute)
+    stores = SimulatedStores()
+    driver = waiting_driver(folder, stores)
+    order: list[int] = []
+
+    def act(state: State) -> None:
+        if not order and stores.clock.now - begin > limits.EXECUTOR_SILENT_MAX_S / 2:
+            order.append(stores.postgres.ask("orders", "retry"))
+
+    driver.watch = within(stores, act)
+    begin = stores.clock.now
+    end = driver.run()
+
+    assert stores.postgres.requests[order[0]][1].state != "open", "heard of with a heartbeat"
+
+    assert (end.kind, end.reason.partition(" for ")[0]) == ("executor_lost", "the executor has not answered")
+    assert limits.EXECUTOR_SILENT_MAX_S <= stores.clock.now - begin < limits.EXECUTOR_SILENT_MAX_S + 10
+    assert stores.postgres.topologies["orders"].life["state"] == "stopped"
+    assert stores.postgres.topologies["orders"].life["reason"] == end.reason
+
+
+def test_a_driver_that_was_paused_does_not_hold_it_against_its_executor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was under way when the driver fell asleep for an hour comes a moment after it woke."""
+
+    class Sleepy(SerialLanes):
+        def submit(self, lane: Lane, work: Work) -> None:
+            super().submit(lane, work)
+            if lane is Lane.PROGRESS:
+                self.clock.wait(3600)
+
+    monkeypatch.setattr("txtopo.testing.simulated.SerialLanes", Sleepy)
+    stores = SimulatedStores()
+    driver = waiting_driver(folder, stores)
+
+    def act(state: State) -> None:
+        if state.last_txid == FILES:
+            stores.postgres.ask("orders", "stop")
+
+    driver.watch = act
+
+    assert driver.run().kind == "stopped"

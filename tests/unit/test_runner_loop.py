@@ -13,7 +13,7 @@ from tests.kit.orders import write_orders
 from txtopo import CountCommitter
 from txtopo.core.state import State
 from txtopo.core.values import TransactionAttempt
-from txtopo.errors import Halted, TxtopoError
+from txtopo.errors import Halted
 from txtopo.ports import Assignment, Executor
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
@@ -106,8 +106,14 @@ def test_a_driver_whose_executor_is_broken_ends(folder: Path) -> None:
     def make(topology: Topology, code_hash: bytes) -> Executor:
         return BrokenExecutor(topology, code_hash)  # type: ignore[return-value]
 
-    with pytest.raises(TxtopoError, match="the JVM is gone"):
-        SimulatedDriver(topology=orders_topology(folder), stores=SimulatedStores(), make_executor=make).run()
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores, make_executor=make).run()
+
+    assert (end.kind, end.reason) == ("executor_lost", "the JVM is gone; start `txtopo run` again")
+    rows = stores.postgres.topologies["orders"]
+    assert (rows.life["state"], rows.life["reason"]) == ("stopped", end.reason)
+    assert "begun" in {attempt.state for attempt in rows.attempts.values()}, "what it may have died of is a suspect"
 
 
 def test_metadata_beyond_64_kib_goes_to_postgres(tmp_path: Path) -> None:

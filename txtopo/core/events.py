@@ -214,9 +214,17 @@ class LeadGone:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorGone:
+    """The executor of this process is gone for good (K11): a new process is to take over."""
+
+    message: str
+
+
 Event = (
     Tick | PlansCut | WavesRefused | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | Proven | ResolveFailed
     | RequestsSeen | RedoCut | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
+    | ExecutorGone
 )  # fmt: skip
 
 
@@ -347,7 +355,7 @@ class Say:
 class End:
     """Stop performing; the last action."""
 
-    kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost", "replan"]
+    kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost", "executor_lost", "replan"]
     """replan: the plans that were never mirrored are dropped at the next takeover, which this process tries for at once."""
     reason: str
     txid: int | None = None

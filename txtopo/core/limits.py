@@ -70,6 +70,9 @@ BACKOFF_MAX_S = 30.0
 MESSAGE_TIMEOUT_S = 300.0
 """Seconds without progress after which an attempt is a suspect (`topology.message.timeout.secs`)."""
 
+EXECUTOR_SILENT_MAX_S = 60.0
+"""Seconds without an answer from the executor after which it counts as gone (K11); longer than a JVM stands still to collect garbage."""
+
 ZOOKEEPER_SESSION_S = 10.0
 SUSPENDED_SHARE_MAX = 0.6
 """Share of the session for which new commits go on while ZooKeeper is silent (Z5)."""

@@ -22,6 +22,7 @@ from txtopo.core.events import (
     CutFailed,
     End,
     Event,
+    ExecutorGone,
     HaltRequired,
     LeadGone,
     Mirrored,
@@ -116,7 +117,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return _store_away(state, "postgres", message, moment), []
         case ZooKeeperSeen(suspended=suspended):
             return _zookeeper_seen(state, suspended, moment), []
-        case StopRequested() | HaltRequired() | LeadGone():
+        case StopRequested() | HaltRequired() | LeadGone() | ExecutorGone():
             return _end_ordered(state, event)
         case _:
             assert_never(event)
@@ -372,7 +373,7 @@ def _zookeeper_seen(state: State, suspended: bool, moment: Moment) -> State:
 # ------------------------------------------------------------------------------------------------------------------------------------ ending
 
 
-def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone) -> Step:
+def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone | ExecutorGone) -> Step:
     match event:
         case StopRequested(at_once=at_once, reason=reason):
             return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
@@ -384,6 +385,8 @@ def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone) -
             return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=next_command))
         case LeadGone(fenced=fenced, message=message):
             return _ended(state, End(kind="fenced" if fenced else "lead_lost", reason=message))
+        case ExecutorGone(message=message):
+            return _ended(state, End(kind="executor_lost", reason=message))
         case _:
             assert_never(event)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -19,12 +19,14 @@ from txtopo.spark.frame_jobs import FrameJobs
 from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, WaveJobs
 from txtopo.spark.reports import Reports, ReportsParam
 from txtopo.spark.running import Running
-from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session
+from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session, within
 from txtopo.spark.shipping import ship
 from txtopo.spark.waves import Say, Waves
 from txtopo.topology.components import Topology
 
 WARM_UP_JOBS_MAX = 8
+CANCEL_S = 10.0
+"""Seconds that a session of somebody else's gets to cancel what runs in it."""
 
 
 class SparkExecutor:
@@ -123,12 +125,15 @@ class SparkExecutor:
         tags = self._running.close()
         if already or self._spark is None:
             return
-        if self.broken is None:
-            for tag in tags:
-                with contextlib.suppress(Py4JError, OSError):
-                    self.spark.sparkContext.cancelJobsWithTag(tag)
         if self._options is not None:
             stop_session()
+        elif self.broken is None:
+            within(CANCEL_S, lambda: self._cancel(tags))
+
+    def _cancel(self, tags: Collection[str]) -> None:
+        for tag in tags:
+            with contextlib.suppress(Py4JError, OSError):
+                self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def _warm_up(self, jobs: WaveJobs) -> None:
         """Run the plans over nothing, once a core at the same time: code is generated and Python workers are there before the first batch comes."""

@@ -11,14 +11,13 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -150,13 +149,15 @@ def start_session(options: SessionOptions) -> SparkSession:
             context._accumulatorServer.handle_error = _say_nothing
             _sockets.entrust(spark._jvm)
             check_settings(spark)
-        except ConfigurationError:
-            stop_session()
-            raise
         except Exception as error:
             stop_session()
+            if isinstance(error, ConfigurationError):
+                raise
             first = str(error).strip().partition("\n")[0]
             raise ConfigurationError(f"Spark did not start: {first} (see {options.log_file})") from error
+        except BaseException:  # Ctrl-C or SIGTERM: whatever has been started by now ends with it
+            stop_session()
+            raise
     return spark
 
 
@@ -192,35 +193,80 @@ def running_session() -> SparkSession | None:
 
 def stop_session() -> None:
     """Stop the session and the JVM of this process, however far they came; killed when they do not end in time. Safe to repeat."""
-    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if context is not None and (process is None or process.poll() is None):
-        with contextlib.suppress(Py4JError, OSError):
-            active = SparkSession._instantiatedSession
-            (active or context).stop()
-    SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-    if gateway is not None:
+    context: Any = SparkContext._active_spark_context
+    gateway: Any = SparkContext._gateway
+    process = _Jvm.started
+
+    def end() -> None:
+        if context is not None and (process is None or process.poll() is None):
+            with contextlib.suppress(Py4JError, OSError):
+                (SparkSession._instantiatedSession or context).stop()
         with contextlib.suppress(Py4JError, OSError):
             gateway.shutdown()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+
+    answers = gateway is not None and within(STOP_S, end)
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
     if process is not None:
-        _end(process)
+        process.end(STOP_S if answers else 0.0)
+        _Jvm.started = None
     _sockets.remove()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+def within(seconds: float, work: Callable[[], None]) -> bool:
+    """Do `work` in a thread and wait at most `seconds` for it: no call into a JVM that stands still comes back. Returns whether it ended."""
+    thread = threading.Thread(target=work, name="ends Spark", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+class _Jvm(subprocess.Popen[bytes]):
+    """The process of the JVM, known from the moment it is there.
+
+    PySpark hands it out only once the JVM has answered: what ends the start before that, a signal most of all, would leave a JVM for ever.
+    """
+
+    started: ClassVar[_Jvm | None] = None
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        with _signals_held():
+            super().__init__(*arguments, **settings)
+            _Jvm.started = self
+
+    def end(self, patience_s: float) -> None:
+        """Wait so long for it to end by itself, as it does when its stdin ends, then kill it."""
+        if self.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.stdin.close()
+        try:
+            self.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            # The JVM leads a process group of its own (see _launch_jvm): Python workers go with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait(STOP_S)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals that would end this process in order are delivered at the end of the block. For moments only."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        before = {}
+    for held in before:
+        signal.signal(held, lambda number, _: came.append(number))
     try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        # The JVM leads a process group of its own (see _launch_jvm): Python workers go with it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(STOP_S)
+        yield
+    finally:
+        for held, handler in before.items():
+            signal.signal(held, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
@@ -238,9 +284,12 @@ def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
     with options.log_file.open("ab") as log:
         # A session of its own: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its Python
         # workers in order. Should the driver be killed, the JVM ends when its stdin does.
-        gateway = launch_gateway(  # type: ignore[no-untyped-call]
-            launch, {"stdout": log, "stderr": log, "start_new_session": True}
-        )
+        module: Any = java_gateway
+        plain, module.Popen = module.Popen, _Jvm
+        try:
+            gateway = module.launch_gateway(launch, {"stdout": log, "stderr": log, "start_new_session": True})
+        finally:
+            module.Popen = plain
     SparkContext._ensure_initialized(gateway=gateway)
 
 
