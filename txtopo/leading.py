@@ -123,7 +123,7 @@ def begin(leadership: Leadership, topology: Topology, planner: Planner, ledger: 
     try:
         check_spouts(leadership, topology)
         check_contributions(leadership, topology)
-        planner.open(plans)
+        planner.open(plans, leadership.reconciled.discarded)
         ledger.prepare_targets(lead, topology.committers)
     except (Halted, ConfigurationError, BatchDataError) as error:
         txid = error.txid if isinstance(error, Halted) else None

@@ -62,6 +62,8 @@ class Planner:
     """Of an opaque topology: the attempt ids that plans in ZooKeeper have used up."""
     _attempts: Mapping[int, int] = field(default_factory=dict)
     """First attempt id never used of txids that were cut before, as the machine knows it."""
+    _discarded: dict[int, Plan] = field(default_factory=dict)
+    """Of an opaque topology: the last plan of uncommitted txids that are to be cut again. Each is: its input may not be taken for never there."""
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
     """Cut, but ZooKeeper has not confirmed them: recorded again, never cut again."""
@@ -79,8 +81,12 @@ class Planner:
     def _sources(self) -> Sources:
         return Sources(spouts=self.spouts, whole=self._pieces.whole, context=self._context)
 
-    def open(self, uncommitted: Sequence[Plan]) -> None:
-        """Open the coordinator halves of the spouts. What any batch ever consumed is never input again (`source_file` plus plans > last)."""
+    def open(self, uncommitted: Sequence[Plan], discarded: Sequence[Plan] = ()) -> None:
+        """Open the coordinator halves of the spouts. What any batch ever consumed is never input again (`source_file` plus plans > last).
+
+        `discarded` are plans of an opaque topology that earlier leaders made and that are to be cut again.
+        """
+        self._discarded = {plan.txid: plan for plan in discarded}
         for plan in uncommitted:
             self._check_known(plan, self.metadata(plan))
             self._chain.append(plan)
@@ -113,15 +119,17 @@ class Planner:
                 )
 
     def cut(
-        self, first_txid: int, count: int, *, last_txid: int = 0, attempts: Mapping[int, int] | None = None
-    ) -> Cutting:
+        self, first_txid: int, count: int, *, last_txid: int = 0, attempts: Mapping[int, int] | None = None,
+        given_up: frozenset[int] = frozenset(),
+    ) -> Cutting:  # fmt: skip
         """Plan up to `count` batches from `first_txid` on, stopping at the first for which no spout is ready, and record them in ZooKeeper.
 
         Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (a source): the same call later goes on where it stopped.
         Raises Halted where the input cannot be a batch. Returns no plan when there is nothing new.
 
         In an opaque topology `first_txid` may lie before the end of what was planned: all from there on is cut again. `last_txid` is committed, and
-        `attempts` says which ids may be used, where not all.
+        `attempts` says which ids may be used, where not all. A txid that was planned before is planned again, whether or not a spout is ready; it may
+        come out empty where its input is in the batches before it, or where it is `given_up`.
         """
         self._check_open()
         self._go_back(first_txid, last_txid, attempts or {})
@@ -130,7 +138,7 @@ class Planner:
         while len(self._unrecorded) < count:
             txid = first_txid + len(self._unrecorded)
             try:
-                drawn = self._sources.draw(txid, self._before())
+                drawn = self._sources.draw(txid, self._before(), self._planned_before(txid), given_up=txid in given_up)
             except BatchDataError as error:
                 if self._unrecorded:
                     break  # those before it are good: the next cut comes upon it again
@@ -143,16 +151,28 @@ class Planner:
                     raise FileNotFoundError(str(error)) from error  # it may come yet
                 message = f"{self.lead.topology} has no input: {error}"
                 raise Halted(message, txid=first_txid, next_command=_TRY_AGAIN) from error
+            except OSError:
+                if self._unrecorded:
+                    break  # the same
+                raise
             if drawn is None:
                 break
             self._unrecorded.append(self._compose(txid, drawn))
             self._sources.taken()
+            self._discarded.pop(txid, None)
             if self.clock.monotonic() >= deadline:
                 break
         plans = tuple(self._unrecorded)
         if plans:
             self._record(plans)
         return Cutting(plans=plans, exhausted=self.once and not plans and self._sources.are_exhausted())
+
+    def _planned_before(self, txid: int) -> Mapping[str, Metadata] | None:
+        """What the discarded plan of this txid consisted of, by spout; None: neither it nor a later one was planned before."""
+        if txid > max(self._discarded, default=0):
+            return None
+        plan = self._discarded.get(txid)
+        return {} if plan is None else self.metadata(plan)
 
     def redo(self, action: CutRedo) -> RedoCut | PlansCut:
         """Plan one redo as a new txid at the end of the order, or find that there is nothing to plan.
@@ -272,9 +292,11 @@ class Planner:
         if gone or (self._unrecorded and self._unrecorded[0].txid != first_txid):
             gone += self._unrecorded
             self._recuts.use_up(gone)  # Z6: those that were not confirmed too may be there
+            self._discarded |= {plan.txid: plan for plan in gone if plan.redo_of is None}
             self._sources.give_back([plan.metadata for plan in gone if plan.redo_of is None])
             self._unrecorded.clear()
         self._recuts.forget(last_txid)
+        self._discarded = {txid: plan for txid, plan in self._discarded.items() if txid > last_txid}
         kept = [plan for plan in self._chain if plan.txid < first_txid]
         committed = [plan for plan in kept if plan.txid <= last_txid]
         needed = [*committed[-1:], *[plan for plan in committed if plan.redo_of is None][-1:]]

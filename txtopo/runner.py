@@ -165,7 +165,7 @@ class Runner:
             self._world.lanes.finish(Lane.PLAN)
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
             # R16: who gives up because of Postgres does not wait for it once more.
-            self._last_word(state.ended, state.next_txid - 1)
+            self._last_word(state.ended, state.planned_txid)
         return state.ended
 
     def _next_event(self, state: State) -> Event:
@@ -196,7 +196,7 @@ class Runner:
             self._next_heartbeat = now + limits.HEARTBEAT_EVERY_S
             if self._heartbeat_since is not None:
                 return self._unanswered(now - self._heartbeat_since)
-            health, planned = health_of(state, now), state.next_txid - 1
+            health, planned = health_of(state, now), state.planned_txid
             self._heartbeat_since = now
             self._submit(Lane.BOOKS, lambda: self._heartbeat(health, planned))
         return self._ask_progress(state, now) or Tick(progress=self._progress)
@@ -293,8 +293,9 @@ class Runner:
     def _cut(self, action: Cut) -> Event:
         try:
             cutting = self._world.planner.cut(
-                action.first_txid, action.count, last_txid=action.last_txid, attempts=action.attempts
-            )
+                action.first_txid, action.count, last_txid=action.last_txid, attempts=action.attempts,
+                given_up=action.given_up,
+            )  # fmt: skip
         except (OSError, StoreUnavailable) as error:
             return _cut_failed(error)
         sizes = {plan.txid: self._world.planner.batch_bytes(plan) for plan in cutting.plans}

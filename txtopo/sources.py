@@ -8,7 +8,14 @@ from typing import Any, Literal, cast
 
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError
-from txtopo.topology.components import Input, SettledListener, SpoutComponent, SpoutContext, SpoutCoordinator
+from txtopo.topology.components import (
+    Input,
+    OpaqueCoordinator,
+    SettledListener,
+    SpoutComponent,
+    SpoutContext,
+    SpoutCoordinator,
+)
 
 IDLE_KEY = "$idle"
 """A spout that has no part in a batch stands in its plan as {IDLE_KEY: its metadata before, or null}, so that its place is never lost."""
@@ -59,24 +66,36 @@ class Sources:
         for item in self.spouts:
             self._source(item.name)
 
-    def draw(self, txid: int, before: Mapping[str, Metadata]) -> Mapping[str, Metadata] | None:
+    def draw(
+        self, txid: int, before: Mapping[str, Metadata], again: Mapping[str, Metadata] | None = None, *,
+        given_up: bool = False,
+    ) -> Mapping[str, Metadata] | None:  # fmt: skip
         """What a batch consists of, by spout, where any spout is ready; None where none is. `before` is the plan's metadata before it.
 
-        Called again after an error it goes on where it stopped. Call `taken` once the batch is sure to be planned. Raises NoInputError,
+        `again` is what a discarded plan of this txid consisted of: then opaque spouts are not asked whether they are ready, and there is a batch; of
+        one that is `given_up` also where they have trouble. Called again after an error it goes on where it stopped. Call `taken` once the batch is sure to be planned. Raises NoInputError,
         OSError and BatchDataError.
         """
         for item in self.spouts:
             if item.name in self._drawn:
                 continue
-            if again := self._given_back.get(item.name):
-                self._drawn[item.name] = again.pop(0)
+            if given := self._given_back.get(item.name):
+                self._drawn[item.name] = given.pop(0)
+            elif again is not None and item.name in again and item.spout.kind == "opaque":
+                try:
+                    self._drawn[item.name] = self._again(item.name, txid, before, again[item.name])
+                except OSError:
+                    if not given_up:
+                        raise
             elif self._is_ready(item.name):
-                previous = last_of(before.get(item.name))
                 self._drawn[item.name] = self._source(item.name).initialize_transaction(
-                    txid, None if previous is None else self.whole(previous)
+                    txid, self._previous(item.name, before)
                 )
-        if not self._drawn:
+        if not self._drawn and again is None:
             return None
+        if not self._drawn and not given_up:
+            name = next(item.name for item in self.spouts if item.spout.kind == "opaque")
+            self._drawn[name] = self._again(name, txid, before, None)
         # A spout that the topology no longer has keeps its entry too: it may come back.
         names = list(self._names) + [
             name for name in before if name not in self._names and last_of(before[name]) is not None
@@ -84,6 +103,14 @@ class Sources:
         return {
             name: self._drawn[name] if name in self._drawn else {IDLE_KEY: last_of(before.get(name))} for name in names
         }
+
+    def _again(self, name: str, txid: int, before: Mapping[str, Metadata], discarded: Metadata | None) -> Metadata:
+        source = cast(OpaqueCoordinator, self._source(name))
+        return source.initialize_again(txid, self._previous(name, before), discarded)
+
+    def _previous(self, name: str, before: Mapping[str, Metadata]) -> Metadata | None:
+        previous = last_of(before.get(name))
+        return None if previous is None else self.whole(previous)
 
     def taken(self) -> None:
         """What was drawn is part of a plan."""

@@ -75,13 +75,14 @@ class Hand:
         next_attempts: dict[int, int] | None = None,
         cut: bool = True,
         suspects_once: frozenset[int] = frozenset(),
+        owed: frozenset[int] = frozenset(),
         **rules: Any,
     ) -> None:
         self.now = 1000.0
         settings = Rules(**{"wave_bytes_max": 0, **rules})  # one batch a worker, unless a test is about waves
         self.state: State = first_state(
             settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut,
-            suspects_once=suspects_once,
+            suspects_once=suspects_once, owed=owed,
         )  # fmt: skip
         self.actions: list[Action] = []
         self.everything: list[Action] = []

@@ -63,6 +63,9 @@ class _Cutting:
         self._at = min(self._spout.count, start + self._spout.chance.randint(1, self._spout.most))
         return {"start": start, "end": self._at}
 
+    def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
+        return self.initialize_transaction(txid, previous)
+
     def initialize_redo(self, metadata: Metadata) -> Metadata:
         return metadata
 

@@ -124,7 +124,7 @@ def seen_opaque() -> set[tuple[str, str]]:
 def walked(*, opaque: bool) -> set[tuple[str, str]]:
     """Every move of many runs of 300 events, with invariants checked on the way."""
     found: set[tuple[str, str]] = set()
-    for seed in range(30 if opaque else 60):
+    for seed in range(40 if opaque else 60):
         chance = random.Random(seed)
         hand = Hand(
             workers=1 + seed % 4,
@@ -160,7 +160,7 @@ def walked(*, opaque: bool) -> set[tuple[str, str]]:
 
 
 def check(state: State) -> None:
-    """Contiguous txids, one commit at a time, workers bounded, a suspect alone."""
+    """Contiguous txids, one commit at a time, workers bounded, a suspect alone; what was planned once is planned now or owed, and nothing has finished before."""
     assert sorted(state.batches) == list(range(state.last_txid + 1, state.next_txid))
     committing = [txid for txid, batch in state.batches.items() if batch.phase.value == "committing"]
     assert committing in ([], [state.last_txid + 1])
@@ -168,6 +168,11 @@ def check(state: State) -> None:
     assert len(live) <= state.rules.workers
     suspects = [attempt for attempt in live if attempt.txid in state.batches and state.batches[attempt.txid].suspect]
     assert not suspects or len(live) == 1
+    assert not state.owed & state.batches.keys()
+    assert all(txid > state.last_txid for txid in state.owed)
+    if state.ended is not None and state.ended.kind == "finished":
+        assert not state.batches
+        assert not state.owed
 
 
 def check_actions(before: State, actions: list[Action], after: State) -> None:

@@ -40,7 +40,8 @@ class OpaqueHand(Hand):
     """A hand whose cuts chain, and are numbered by their attempts, as a planner's are."""
 
     def __init__(self, count: int = 0, **settings: Any) -> None:
-        super().__init__(opaque=True, **{"spout_pending_max": 6, **settings})
+        again = settings.get("next_attempts", {}).keys() - {one.txid for one in settings.get("plans", ())}
+        super().__init__(opaque=True, **{"spout_pending_max": 6, "owed": frozenset(again), **settings})
         self.known: dict[int, Plan] = {one.txid: one for one in settings.get("plans", ())}
         self.tick()
         if count:
@@ -393,7 +394,11 @@ class TestTakeover:
     def test_without_new_input_and_without_old_the_run_is_at_its_end(self) -> None:
         hand = OpaqueHand(cut=False)
 
-        assert [end.kind for end in hand.everything if isinstance(end, End)] == ["finished"]
+        (end,) = [end for end in hand.everything if isinstance(end, End)]
+        assert (end.kind, end.reason) == (
+            "stopped",
+            "what was planned or ordered is done; new input was not looked for",
+        )
 
 
 class TestOrders:
@@ -460,20 +465,25 @@ class TestOrders:
         assert started(hand) == ["1:1", "3:1"]
         assert hand.state.batches[2].phase is Phase.QUARANTINED
 
-    def test_an_order_about_a_batch_that_is_not_cut_again_is_refused(self) -> None:
-        """The input was shorter this time."""
-        hand = three()
+    def test_an_order_about_a_batch_that_is_to_be_cut_again_waits_for_it(self) -> None:
+        """Whatever the source says: what was planned before is not at its end before it is committed."""
+        hand = three(once=True)
         hand.order("skip", 3)
         hand.fail(1, 0, "data")
         hand.tick(100)
         hand.cut(2)
-        hand.succeed(1, 1)
-        hand.mirrored(1)
-        hand.committed(1)
+        for txid in (1, 2):
+            hand.succeed(txid, 1)
+            hand.mirrored(txid)
+            hand.committed(txid)
 
         hand.plans(exhausted=True)
+        hand.tick(100)
 
-        assert hand.answers == [("refused", "batch 3 was not cut again: the input is at its end before it")]
+        assert (hand.answers, hand.state.ended, hand.last_cut) == ([], None, (3, {3: 1}))
+        assert hand.of(Cut)[0].given_up == {3}
+        hand.cut(1)
+        assert hand.state.batches[3].phase is Phase.QUARANTINED
 
     def test_orders_about_what_was_never_cut_are_refused_as_ever(self) -> None:
         hand = OpaqueHand(1, spout_pending_max=1)
@@ -528,22 +538,23 @@ class TestOrders:
         (cut,) = hand.of(CutRedo)
         assert (cut.first_txid, cut.redo.txid, dict(cut.attempts)) == (2, 1, {2: 1})
 
-    def test_a_redo_goes_first_where_the_input_has_nothing_any_more(self) -> None:
+    def test_a_redo_never_takes_the_txid_of_input_that_was_planned_before(self) -> None:
+        """Its input would have no txid any more, and nobody would miss it."""
         hand = self.redriven()
         hand.plans()
         hand.fail(1, 0, "data")
         hand.tick(100)
-        hand.plans()
+        hand.tell(CutFailed(plans=(), store="source", message="away"))
 
         hand.tick(100)
 
-        assert [cut.first_txid for cut in hand.of(CutRedo)] == [1]
+        assert (hand.of(CutRedo), hand.last_cut) == ([], (1, {1: 1, 2: 1}))
 
     def test_a_redo_never_takes_the_place_of_a_batch_that_is_to_be_skipped(self) -> None:
         hand = self.redriven()
         hand.plans()
         hand.order("skip", 1, request_id=6)
-        hand.state = replace(hand.state, batches={}, next_attempts={1: 1, 2: 1}, cut_dry=True)
+        hand.state = replace(hand.state, batches={}, next_attempts={1: 1, 2: 1}, owed=frozenset({1}))
 
         hand.order("redrive", 9, request_id=7)
         hand.tick(100)

@@ -382,7 +382,11 @@ class TestWithoutNewInput:
         hand.tell(Checkpointed(last_txid=1, keep_from=1))
 
         assert len(checkpoint) == 1
-        assert [end.kind for end in hand.of(End)] == ["finished"]
+        (end,) = hand.of(End)
+        assert (end.kind, end.reason) == (
+            "stopped",
+            "what was planned or ordered is done; new input was not looked for",
+        )
 
     def test_a_run_does_not_end_while_an_order_is_open(self) -> None:
         hand = Hand(cut=False)

@@ -38,6 +38,9 @@ class Offering(Source):
         self.contexts.append(context)
         return super().open_coordinator(context)
 
+    def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
+        return self.initialize_transaction(txid, previous)
+
     def settled(self, txid: int, metadata: Metadata, state: str) -> None:
         if self.trouble is not None:
             raise self.trouble

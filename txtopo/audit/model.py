@@ -148,7 +148,7 @@ class TopologyStatus:
         # The last heartbeat before a halt may not have known that the batch was planned.
         is_planned = txid is not None and (txid <= self.planned_txid or txid in self.failed_txids)
         if self.state != "HALTED" or not is_planned:
-            return (run,) if self.is_bad else ()
+            return (run,) if self.is_bad or self.state == "STOPPED" else ()
         show = f"txtopo show {self.topology} {txid}"
         if txid in self.failed_txids:
             return (show, *after_failure(self.topology, txid))

@@ -243,6 +243,8 @@ class Cut:
     """Highest committed one."""
     attempts: Mapping[int, int] = field(default_factory=dict)
     """Opaque topologies: first attempt id never used of txids that were cut before; of all others it is 0."""
+    given_up: frozenset[int] = frozenset()
+    """Opaque topologies: of those that were cut before, the ones that an order skips. Where the source gives nothing they are planned empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

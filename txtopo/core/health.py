@@ -27,8 +27,9 @@ def health_of(state: State, now: float) -> Health:
     batch, again = state.lowest, state.carried.get(txid)
     if batch is not None:
         attempt, phase, failure = batch.attempt, batch.phase.value, batch.last_failure
-    elif again is not None:  # of an opaque topology
-        attempt, phase, failure = state.next_attempts.get(txid, 0), "to be cut again", again.last_failure
+    elif state.owed:  # of an opaque topology
+        failure = again.last_failure if again is not None else None
+        attempt, phase = state.next_attempts.get(txid, 0), "to be cut again"
     else:
         return Health(state="running", problem=state.problem, waiting={})
     waiting = {"txid": txid, "attempt": attempt, "phase": phase, "for_s": round(since_s, 1)}

@@ -69,7 +69,7 @@ def step(state: State, event: Event, moment: Moment) -> Step:
     """Take in one event, then say what is to be done now. An ended state stays as it is."""
     if state.ended is not None:
         return state, []
-    if not state.batches and state.next_txid not in state.carried:
+    if not state.batches and not state.owed:
         state = replace(state, moved_at=moment.now)
     state, told = _take_in(state, event, moment)
     state, started = due(state, moment.now)
@@ -87,7 +87,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
         case CutFailed():
             return _cut_failed(state, event, moment)
         case RedoCut(plan=plan):
-            with_plan = _with_plans(state, () if plan is None else (plan,))
+            with_plan = _source_back(_with_plans(state, () if plan is None else (plan,)))
             return redo_cut(replace(with_plan, cutting=False, cut_failures=0), event)
         case RequestsSeen(requests=requests):
             return take_in_requests(state, requests)
@@ -129,9 +129,9 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
 def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
     state = _with_plans(state, event.plans, event.sizes)
     wait = 0.0 if event.plans else state.rules.spout_poll_s
-    exhausted = event.exhausted or state.exhausted
+    exhausted = (event.exhausted or state.exhausted) and not state.owed
     return replace(
-        state,
+        _source_back(state),
         cutting=False,
         cut_failures=0,
         exhausted=exhausted,
@@ -149,7 +149,27 @@ def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
     state = replace(
         state, cutting=False, cut_failures=failures, cut_not_before=moment.now + backoff_s(failures, moment.chance)
     )
-    return state, told
+    return (_source_away(state, event.message, moment) if event.store == "source" else state), told
+
+
+def _source_away(state: State, message: str, moment: Moment) -> State:
+    """A run with an end does not wait for its source for ever: what is planned is committed, then it halts."""
+    since = moment.now if state.source_away_since is None else state.source_away_since
+    state = replace(state, source_away_since=since)
+    waited = moment.now - since
+    if not state.has_end or waited < limits.SOURCE_AWAY_MAX_S or state.halting is not None:
+        return state
+    txid, again = state.next_txid, "when the source is back: start `txtopo run` again"
+    reason = f"batch {txid} of {state.topology} cannot be planned, the source was waited for {waited:.0f} s: {message}"
+    if state.was_cut(txid):
+        reason = f"batch {txid} of {state.topology} was planned before and is not committed; its source was waited for {waited:.0f} s: {message}"
+        again += f"; where that input is gone for good: txtopo skip {state.topology} {txid} --reason '…'"
+    return replace(state, halting=Halting(txid=txid, reason=reason, next_command=again))
+
+
+def _source_back(state: State) -> State:
+    problem = None if (state.problem or "").startswith("source: ") else state.problem
+    return replace(state, source_away_since=None, problem=problem)
 
 
 def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] | None = None) -> State:
@@ -157,6 +177,7 @@ def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] 
     for plan in plans:
         invariant(plan.txid == state.next_txid, f"plan {plan.txid} does not follow {state.next_txid - 1}")
         state = state.with_batch(planned(state, plan, (sizes or {}).get(plan.txid, 0)))
+        state = replace(state, owed=state.owed - {plan.txid})
     return state
 
 
@@ -288,6 +309,7 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         quarantined=state.quarantined + (batch.quarantine is not None),
         batches=batches,
         carried={number: known for number, known in state.carried.items() if number > txid},
+        owed=frozenset(number for number in state.owed if number > txid),
         next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},
         committing=False,
         unresolved=False,

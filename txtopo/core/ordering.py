@@ -143,21 +143,6 @@ def _condemn(state: State, batch: Batch, request: Request) -> Step:
     return state, [*actions, Say(message=f"batch {txid} will be quarantined: {quarantine.reason}")]
 
 
-def never_planned(state: State) -> Step:
-    """Nothing more will be cut: orders that wait for a batch to be cut again are told so."""
-    actions: list[Action] = []
-    for order in list(state.orders.values()):
-        gone = [txid for txid in order.waiting if txid >= state.next_txid]
-        if not gone:
-            continue
-        order = replace(order, waiting={txid: named for txid, named in order.waiting.items() if txid not in gone})
-        for txid in gone:
-            order = _told(order, False, f"batch {txid} was not cut again: the input is at its end before it")
-        state, more = _settled(state, order)
-        actions += more
-    return state, actions
-
-
 def redos_again(state: State, discarded: Iterable[int]) -> State:
     """Redos that were planned and discarded are to be planned once more."""
     gone = set(discarded)

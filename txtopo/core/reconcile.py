@@ -27,6 +27,8 @@ class Reconciled:
     """Txids with an attempt that ended without a verdict -> how often they ran alone."""
     suspects_once: frozenset[int] = frozenset()
     """Those of them of which that is known once, beside others: what a driver's death leaves behind by the hundred."""
+    discarded: tuple[Plan, ...] = ()
+    """Of an opaque topology: the last plan of each uncommitted txid that is to be cut again. Redos are planned again by their orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ def reconcile(stores: Stores) -> Reconciled:
         next_attempts=_next_attempts(plans, stores),
         suspects=suspects,
         suspects_once=once,
+        discarded=_discarded(stores, plans) if stores.opaque else (),
     )
 
 
@@ -122,6 +125,13 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
             next_command=f"txtopo replan {stores.topology}",
         )
     return plans, restore
+
+
+def _discarded(stores: Stores, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    first = stores.last_txid + len(plans) + 1
+    last_cuts = {txid: cuts[max(cuts)] for txid, cuts in stores.coordinator_cuts.items() if txid >= first and cuts}
+    found = (read_plan(data, _where(stores, txid)) for txid, data in sorted(last_cuts.items()))
+    return tuple(plan for plan in found if plan.redo_of is None)
 
 
 def _is_in_zookeeper(stores: Stores, plan: Plan) -> bool:

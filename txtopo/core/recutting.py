@@ -60,14 +60,16 @@ def _taken_out(state: State, batch: Batch, next_attempt: int) -> State:
     """The last batch leaves; what is being cut behind it is wrong now, and the source is not at its end any more."""
     txid = batch.plan.txid
     invariant(txid == state.next_txid - 1, f"batch {txid} is not the last one and cannot be cut again alone")
-    carried = dict(state.carried)
+    carried, owed = dict(state.carried), state.owed
     if batch.plan.redo_of is None:
         carried[txid] = carried_of(batch)
+        owed |= {txid}
     return replace(
         state,
         batches={number: other for number, other in state.batches.items() if number != txid},
         next_attempts={**state.next_attempts, txid: max(next_attempt, state.next_attempts.get(txid, 0))},
         carried=carried,
+        owed=owed,
         cut_stale=state.cutting,
         cut_dry=False,
         exhausted=False,
@@ -105,11 +107,12 @@ def is_stale(state: State, event: object) -> bool:
 
 
 def stale_ended(state: State, event: object) -> State:
-    """What it planned is dropped, and its attempt ids are used up: their nodes in ZooKeeper are there for ever."""
+    """What it planned is dropped and owed, and its attempt ids are used up: their nodes in ZooKeeper are there for ever."""
     plans: tuple[Plan, ...] = ()
     if isinstance(event, PlansCut | CutFailed):
         plans = event.plans
     elif isinstance(event, RedoCut) and event.plan is not None:
         plans = (event.plan,)
     used = {plan.txid: max(plan.cut + 1, state.next_attempts.get(plan.txid, 0)) for plan in plans}
-    return replace(state, cutting=False, cut_stale=False, next_attempts={**state.next_attempts, **used})
+    owed = state.owed | {plan.txid for plan in plans if plan.redo_of is None}
+    return replace(state, cutting=False, cut_stale=False, next_attempts={**state.next_attempts, **used}, owed=owed)

@@ -21,7 +21,7 @@ from txtopo.core.events import (
     RecordEnd,
     Resolve,
 )
-from txtopo.core.ordering import apply_skips, never_planned, next_redo, wants_replan
+from txtopo.core.ordering import apply_skips, next_redo, wants_replan
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import broken
@@ -33,7 +33,7 @@ def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
-        _give_up, _replan, _skip, _forget, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
+        _give_up, _replan, _skip, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
     )  # fmt: skip
     for rule in rules:
         if state.ended is not None:
@@ -70,14 +70,6 @@ def _skip(state: State, now: float) -> Step:
     return apply_skips(state)
 
 
-def _forget(state: State, now: float) -> Step:
-    """Orders about batches that were to be cut again, where nothing more will be cut."""
-    del now
-    if not state.rules.opaque or not state.no_more_input or state.cutting:
-        return state, []
-    return never_planned(state)
-
-
 def _cut_redo(state: State, now: float) -> Step:
     """Redos go to the end of the order, one at a time, before any new input."""
     redo = next_redo(state)
@@ -93,11 +85,8 @@ def _cut_redo(state: State, now: float) -> Step:
 
 
 def _input_comes_first(state: State) -> bool:
-    """The next txid of an opaque topology belongs to a batch that is to be cut again: its failures, and orders about it, are not the redo's."""
-    if not state.was_cut(state.next_txid) or state.no_more_input:
-        return False
-    is_skipped = any(o.request.kind == "skip" and state.next_txid in o.waiting for o in state.orders.values())
-    return is_skipped or (state.next_txid in state.carried and not state.cut_dry)
+    """What was planned before keeps its txids: a redo that took one would leave its input without any, and its failures are not the redo's."""
+    return bool(state.owed) and not state.no_more_input
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- committing
@@ -327,9 +316,15 @@ def _cut(state: State, now: float) -> Step:
     last = state.batches.get(state.next_txid - 1)
     cut = Cut(
         first_txid=state.next_txid, count=count, previous=last.plan if last else None, last_txid=state.last_txid,
-        attempts=_attempts(state, count),
+        attempts=_attempts(state, count), given_up=_given_up(state),
     )  # fmt: skip
     return replace(state, cutting=True), [cut]
+
+
+def _given_up(state: State) -> frozenset[int]:
+    """Batches that are to be cut again and that an order skips: they are planned whatever the source says."""
+    named = (order.waiting for order in state.orders.values() if order.request.kind == "skip")
+    return frozenset(txid for waiting in named for txid in waiting if state.was_cut(txid))
 
 
 def _has_work_left(state: State) -> bool:
@@ -383,15 +378,21 @@ def _end(state: State, now: float) -> Step:
     elif state.stopping is not None and _is_quiet(state):
         end = End(kind="stopped", reason=state.stopping.reason)
     elif _is_done(state):
-        end = End(kind="finished", reason="the input is at its end")
+        end = _done(state)
     if end is None:
         return state, []
     return replace(state, ended=end), [*_cancel_all(state), end]
 
 
+def _done(state: State) -> End:
+    if state.plans_input:
+        return End(kind="finished", reason="the input is at its end")
+    return End(kind="stopped", reason="what was planned or ordered is done; new input was not looked for")
+
+
 def _is_done(state: State) -> bool:
-    """Nothing more will come, and everything that came or was ordered is committed."""
-    left = state.batches or state.orders or state.cutting
+    """Nothing more will come, and everything that was ever planned or ordered is committed."""
+    left = state.batches or state.owed or state.orders or state.cutting
     return state.no_more_input and not left and state.checkpointed_txid >= state.last_txid
 
 

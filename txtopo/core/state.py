@@ -53,6 +53,8 @@ class Rules:
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
     opaque: bool = False
     """May an attempt cut its batch anew? A property of the topology's spouts, not a setting."""
+    once: bool = False
+    """Does the run end with its input? Then it waits for a source only for so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +198,12 @@ class State:
     """The last cut gave nothing."""
     cut_upto: int | None = None
     """Opaque topologies: nothing beyond this txid is cut; None: no bound."""
+    owed: frozenset[int] = frozenset()
+    """Opaque topologies: txids whose plans were discarded and that are to be cut again. A run with any of them has not finished."""
+    source_away_since: float | None = None
+    """Since when the source could not be read, or gave nothing for a batch that is owed."""
+    plans_input: bool = True
+    """False: the run only ends what is planned and carries out orders."""
     carried: Mapping[int, Carried] = field(default_factory=dict)
     """By txid, of batches that are to be cut again."""
     last_digest: bytes | None = None
@@ -245,7 +253,17 @@ class State:
 
     def was_cut(self, txid: int) -> bool:
         """Is this an uncommitted txid of an opaque topology that was planned once, and will be again?"""
-        return self.rules.opaque and txid >= self.next_txid and (txid in self.carried or txid in self.next_attempts)
+        return txid in self.owed
+
+    @property
+    def planned_txid(self) -> int:
+        """The highest txid that was ever planned, whether or not it will be cut again."""
+        return max([self.next_txid - 1, *self.owed])
+
+    @property
+    def has_end(self) -> bool:
+        """Does the run end by itself?"""
+        return self.rules.once or not self.plans_input
 
     @property
     def lowest(self) -> Batch | None:
@@ -270,13 +288,13 @@ def first_state(
     rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
     next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
     one_by_one: str | None = None, sizes: Mapping[int, int] | None = None, last_digest: bytes | None = None,
-    suspects_once: frozenset[int] = frozenset(),
+    suspects_once: frozenset[int] = frozenset(), owed: frozenset[int] = frozenset(),
 ) -> State:  # fmt: skip
     """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
 
     `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt ended without a
-    verdict to the number of times they ran alone; `suspects_once` are those that shared such an end, once. In an opaque topology the plans are those that are pinned; what else was planned once is cut
-    again, also without `cut`.
+    verdict to the number of times they ran alone; `suspects_once` are those that shared such an end, once. In an opaque topology the plans are those
+    that are pinned; what else was planned once is `owed`: it is cut again, also without `cut`.
     """
     attempts = next_attempts or {}
     planned = {plan.txid for plan in plans}
@@ -299,9 +317,10 @@ def first_state(
         for txid, runs in alone.items()
         if txid not in planned
     }
-    cut_upto = max([last_txid + len(plans), *unplanned]) if rules.opaque and not cut else None
+    cut_upto = max([last_txid + len(plans), *owed]) if rules.opaque and not cut else None
     return State(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
         commit_log=((now, last_txid),), moved_at=now, exhausted=not cut and not rules.opaque, cut_upto=cut_upto,
         next_attempts=unplanned, carried=carried if rules.opaque else {}, one_by_one=one_by_one, last_digest=last_digest,
+        owed=owed, plans_input=cut,
     )  # fmt: skip

@@ -2,12 +2,15 @@
 
 A batch's metadata is `{"txid": n, "count": k, "partitions": [one entry a partition]}`. An entry is explicit about what it means, never null:
 `{"range": m}` - emit the range with metadata m; `{"after": m}` - nothing now, the partition stands behind m; `{"untouched": true}` - nothing ever yet.
+In an opaque topology a range also says `"from"` which metadata it was asked for, where there was any; and `"away": m` marks a partition that gave a range
+behind m (null: from its beginning) for a batch which was then planned again, and gives nothing now.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from txtopo.core.plan import Metadata
@@ -130,7 +133,7 @@ class PartitionedTransactionalSpout(UserSpout):
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         with told_of(context.spout, "get_coordinator"):
             user = self.get_coordinator({**context.config, **self.config}, context)
-        return PartitionedCoordinating(user, context, empty_batches=self.empty_batches)
+        return PartitionedCoordinating(user, context, empty_batches=self.empty_batches, opaque=self.kind == "opaque")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
         """A partition a task; a batch without any has one part that emits nothing."""
@@ -164,12 +167,16 @@ class PartitionedTransactionalSpout(UserSpout):
 
 
 class PartitionedCoordinating:
-    """Implements `SpoutCoordinator`: a function of the metadata before and of the source. What it keeps only saves asking twice."""
+    """Implements `OpaqueCoordinator`: a function of the metadata before and of the source. What it keeps only saves asking twice."""
 
-    def __init__(self, user: PartitionedCoordinator, context: SpoutContext, *, empty_batches: bool) -> None:
+    def __init__(
+        self, user: PartitionedCoordinator, context: SpoutContext, *, empty_batches: bool, opaque: bool = False
+    ) -> None:
         self._user = user
         self._spout = context.spout
+        self._once = context.once
         self._empty_batches = empty_batches
+        self._opaque = opaque
         self._last = context.previous
         """Metadata of the batch that was planned last: `is_ready` asks what lies behind it."""
         self._proposal: tuple[Metadata | None, Metadata] | None = None
@@ -183,12 +190,29 @@ class PartitionedCoordinating:
             # What was found is what is planned: yes means yes, and a range is asked for once.
             self._proposal = (self._last, proposed)
             ready = any("range" in entry for entry in proposed["partitions"])
+        if not ready and self._once and (away := _away(self._last)):
+            # Not the end of the input: what these gave once is in no batch.
+            raise OSError(
+                f"{self._spout}: {_which(away)} gave input for a batch that was planned again, and nothing since"
+            )
         self._exhausted = not ready
         return ready
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
         proposal, self._proposal = self._proposal, None
         found = proposal[1] if proposal is not None and proposal[0] == previous else self._propose(previous)
+        self._last = {"txid": txid, **found}
+        return self._last
+
+    def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
+        """See OpaqueCoordinator. The user's `is_ready` is not asked."""
+        self._proposal = None
+        found = self._propose(previous, () if discarded is None else self._entries(discarded))
+        away = _away(found)
+        if away and not any("range" in entry for entry in found["partitions"]):
+            raise OSError(
+                f"{self._spout}: {_which(away)} gave input for batch {txid}, which is to be planned again, and gives nothing now"
+            )
         self._last = {"txid": txid, **found}
         return self._last
 
@@ -203,24 +227,34 @@ class PartitionedCoordinating:
         if close is not None:
             close()
 
-    def _propose(self, previous: Metadata | None) -> dict[str, Any]:
+    def _propose(self, previous: Metadata | None, discarded: Sequence[Entry] = ()) -> dict[str, Any]:
         """Each partition's entry. One that the source no longer has keeps its place: its metadata is never lost."""
         before = self._entries(previous)
         with told_of(self._spout, "number_of_partitions"):
             count = self._user.number_of_partitions()
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise BatchDataError(f"number_of_partitions gave {count!r}, which is no count", component=self._spout)
-        entries = [self._entry(at, before[at] if at < len(before) else UNTOUCHED) for at in range(count)]
-        entries += [_idle(entry) for entry in before[count:]]
+        both = list(zip_longest(before, discarded, fillvalue=UNTOUCHED))
+        entries = [self._entry(at, *(both[at] if at < len(both) else (UNTOUCHED, UNTOUCHED))) for at in range(count)]
+        entries += [_idle(entry, _owing(entry, gave)) for entry, gave in both[count:]]
         return {"count": count, "partitions": entries}
 
-    def _entry(self, partition: int, before: Entry) -> Entry:
+    def _entry(self, partition: int, before: Entry, gave: Entry) -> Entry:
+        """What the partition has behind `before`. `gave`: its entry in the discarded plan of this txid."""
         last = before.get("range", before.get("after"))
-        with told_of(self._spout, f"next_range of partition {partition}"):
-            found = self._user.next_range(partition, last)
+        found, owing = self._ask(partition, last), _owing(before, gave)
+        if isinstance(found, Nothing) and owing:
+            # What it gave may be in the batches before this one now. Then the source still shows it to who asks from where it began.
+            owing = [began for began in owing if isinstance(self._ask(partition, began), Nothing)]
+            found = self._ask(partition, last)
         if isinstance(found, Nothing):
-            return _idle(before)
-        return {"range": stored_metadata(found, f"metadata of partition {partition}", self._spout)}
+            return _idle(before, owing)
+        entry = {"range": stored_metadata(found, f"metadata of partition {partition}", self._spout)}
+        return entry if last is None or not self._opaque else {**entry, "from": last}
+
+    def _ask(self, partition: int, last: Any) -> Any:
+        with told_of(self._spout, f"next_range of partition {partition}"):
+            return self._user.next_range(partition, last)
 
     def _entries(self, previous: Metadata | None) -> Sequence[Entry]:
         if previous is None:
@@ -234,5 +268,20 @@ class PartitionedCoordinating:
         return entries
 
 
-def _idle(before: Entry) -> Entry:
-    return {"after": before["range"]} if "range" in before else before
+def _idle(before: Entry, owing: Sequence[Any]) -> Entry:
+    idle = {"after": before["range"]} if "range" in before else {key: before[key] for key in before if key != "away"}
+    return {**idle, "away": owing[0]} if owing else idle
+
+
+def _owing(before: Entry, gave: Entry) -> list[Any]:
+    """Where began what the partition gave once and is in no batch that stands: asked from there it must give something again."""
+    from_gave = [gave.get("from")] if "range" in gave else []
+    return from_gave + [entry["away"] for entry in (before, gave) if "away" in entry]
+
+
+def _away(metadata: Metadata | None) -> list[int]:
+    return [] if metadata is None else [at for at, entry in enumerate(metadata["partitions"]) if "away" in entry]
+
+
+def _which(partitions: Sequence[int]) -> str:
+    return f"partition{'s' if len(partitions) > 1 else ''} {', '.join(map(str, partitions))}"

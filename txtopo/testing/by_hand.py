@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from txtopo.core.events import AttemptEnded, CommitEnded
+from txtopo.core.limits import SOURCE_AWAY_MAX_S
 from txtopo.core.values import Aborted, Failed, Failure
 from txtopo.lanes import Lane, Work
 from txtopo.testing.simulated import SimulatedClock
@@ -15,6 +16,8 @@ IDLE_AFTER_S = 2.0
 """Simulated seconds without work after which nothing more is to be expected."""
 BACKOFF_S = 31.0
 """The longest backoff, and a little: simulated seconds to wait where a batch is to be tried again."""
+SOURCE_S = SOURCE_AWAY_MAX_S + 2 * BACKOFF_S
+"""Simulated seconds to wait where a source has trouble and the run has an end: then it halts."""
 
 
 Ended = TypeVar("Ended")
@@ -27,13 +30,13 @@ class Idle(BaseException):
 class HandLanes:
     """All lanes in one thread. Events that end a held phase wait until they are let through."""
 
-    def __init__(self, clock: SimulatedClock, retries_due: Callable[[], bool], works_max: int) -> None:
-        """`retries_due` tells whether something will be tried again by itself; after `works_max` pieces of work there is no end to it."""
+    def __init__(self, clock: SimulatedClock, idle_after: Callable[[], float], works_max: int) -> None:
+        """`idle_after` tells how long without work something may still happen by itself; after `works_max` pieces of work there is no end to it."""
         self.clock = clock
         self.works = 0
         """Pieces of work done since the test last looked."""
         self._works_max = works_max
-        self.inbox = _HandInbox(self, retries_due)
+        self.inbox = _HandInbox(self, idle_after)
         self._waiting: deque[tuple[Lane, Work]] = deque()
 
     def submit(self, lane: Lane, work: Work) -> None:
@@ -58,9 +61,9 @@ class HandLanes:
 
 
 class _HandInbox:
-    def __init__(self, lanes: HandLanes, retries_due: Callable[[], bool]) -> None:
+    def __init__(self, lanes: HandLanes, idle_after: Callable[[], float]) -> None:
         self._lanes = lanes
-        self._retries_due = retries_due
+        self._idle_after = idle_after
         self._items: deque[Any] = deque()
         self._idle_s = 0.0
         self.holds = False
@@ -96,7 +99,7 @@ class _HandInbox:
         self._idle_s = 0.0
 
     def _wait(self, wait_s: float) -> None:
-        if self._idle_s >= (BACKOFF_S if self._retries_due() else IDLE_AFTER_S):
+        if self._idle_s >= self._idle_after():
             raise Idle
         self._lanes.clock.wait(wait_s)
         self._idle_s += wait_s

@@ -31,7 +31,7 @@ from txtopo.leading import Identity, begin, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Executor
 from txtopo.runner import Runner, World
-from txtopo.testing.by_hand import HandLanes, Idle
+from txtopo.testing.by_hand import BACKOFF_S, IDLE_AFTER_S, SOURCE_S, HandLanes, Idle
 from txtopo.testing.capturing import Emission, Watched, committed_emissions, forget, with_captures
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedStores
@@ -110,7 +110,7 @@ class TopologyHarness:
         workers = max(2, rules.get("spout_pending_max", 2)) if by_hand else 2
         self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **rules})
         self._once = once
-        self._lanes = HandLanes(self.stores.clock, self._retries_due, works_max)
+        self._lanes = HandLanes(self.stores.clock, self._idle_after, works_max)
         self._lanes.inbox.holds = by_hand
         self._state: State | None = None
         self._runner: Runner | None = None
@@ -280,7 +280,7 @@ class TopologyHarness:
             chance=random.Random(0),
         )  # fmt: skip
         state = first_state(
-            replace(self._rules, opaque=identity.opaque),
+            replace(self._rules, opaque=identity.opaque, once=self._once),
             topology.name,
             lead.last_txid,
             now=clock.monotonic(),
@@ -290,6 +290,11 @@ class TopologyHarness:
 
     def _keep(self, state: State) -> None:
         self._state = state
+
+    def _idle_after(self) -> float:
+        if self._state is not None and self._once and self._state.source_away_since is not None:
+            return SOURCE_S
+        return BACKOFF_S if self._retries_due() else IDLE_AFTER_S
 
     def _retries_due(self) -> bool:
         if self._state is None or health_of(self._state, self.stores.clock.monotonic()).state == "stalled":

@@ -83,6 +83,17 @@ class SpoutCoordinator(Protocol):
         """Give back whatever is held; called once, also after errors."""
 
 
+class OpaqueCoordinator(SpoutCoordinator, Protocol):
+    """The coordinator half of an opaque spout, whose batches may be planned again after their plans were discarded."""
+
+    def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
+        """Metadata of a txid that was planned before: whether or not the source is ready, as Storm replays a txid.
+
+        `discarded` is that of the last plan of this txid, None where the spout had no part in it. Where the source gives nothing, although it gave
+        something then, raises OSError - unless that is in the batches before it now: then the batch is empty.
+        """
+
+
 class SettledListener(Protocol):
     """What a SpoutCoordinator may have besides: it wants to hear how its batches ended (a spout with `wants_settled`)."""
 
