@@ -14,6 +14,7 @@ from txtopo.committers.outcomes import LOCK_NOT_AVAILABLE, sqlstate, translate
 from txtopo.committers.rules import check_incarnation, check_mirrored, last_metadata
 from txtopo.committers.transactions import Database, begin, commit, run
 from txtopo.core.plan import genesis_digest
+from txtopo.core.remedies import RESTORE
 from txtopo.core.values import AttemptRecord, Fence, Lead, TransactionAttempt
 from txtopo.errors import Halted, PostgresUnavailable
 from txtopo.ports import Claim, Claimed
@@ -90,7 +91,9 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
     found = run(connection, "read_claimed", topology=lead.topology, last_txid=last_txid).one_or_none()
     if found is None:
         raise Halted(
-            f"the fence of {lead.topology} stands at {last_txid}, but the ledger has no row {last_txid}", txid=last_txid
+            f"the fence of {lead.topology} stands at {last_txid}, but the ledger has no row {last_txid}",
+            txid=last_txid,
+            next_command=RESTORE,
         )
     last_digest, newest, newest_bytes, system_identifier, description = found
     return Claimed(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from txtopo.committers.feeding import Feeding, in_turn
 from txtopo.committers.rules import compare_lead, describe_counts, other_batch
 from txtopo.core.plan import Plan
+from txtopo.core.remedies import RESTORE
 from txtopo.core.values import (
     Aborted,
     ActionRecord,
@@ -182,7 +183,11 @@ def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
     """R5: skip only what is the same batch."""
     found = session.ledger_digest(plan.txid)
     if found is None:
-        raise Halted(f"the fence is at or past batch {plan.txid}, but the ledger has no row of it", txid=plan.txid)
+        raise Halted(
+            f"the fence is at or past batch {plan.txid}, but the ledger has no row of it",
+            txid=plan.txid,
+            next_command=RESTORE,
+        )
     if found != plan.digest:
         raise other_batch(plan.txid, found, plan.digest)
     return AlreadyCommitted(txid=plan.txid)
@@ -191,7 +196,11 @@ def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
 def _check_turn(last_txid: int, txid: int) -> None:
     """R6: only the next txid applies."""
     if last_txid < txid - 1:
-        raise Halted(f"gap: batch {txid} is to be committed, but the last one committed is {last_txid}", txid=txid)
+        raise Halted(
+            f"gap: batch {txid} is to be committed, but the last one committed is {last_txid}",
+            txid=txid,
+            next_command=RESTORE,
+        )
 
 
 def _read_redone(session: LedgerSession, plan: Plan) -> Redone | None:

@@ -20,7 +20,7 @@ from txtopo.committers.session import PostgresLedgerSession
 from txtopo.committers.targets import prepare_target
 from txtopo.committers.texts import storable, storable_json, storable_or_none
 from txtopo.committers.transactions import Database, fence_of, run
-from txtopo.core.limits import PLAN_PART_BYTES_MAX
+from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX
 from txtopo.core.values import (
     ActionRecord,
     CommitOutcome,
@@ -31,7 +31,7 @@ from txtopo.core.values import (
     Request,
     TransactionAttempt,
 )
-from txtopo.errors import invariant
+from txtopo.errors import Halted, invariant
 from txtopo.faults import CrashPoint, reach
 from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.topology.batch_committer import BatchCommitter
@@ -208,7 +208,27 @@ class PostgresLedger:
             chain.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
         return chain
 
-    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int) -> None:
+    def note_halt(self, halt: Halted) -> None:
+        with self._database.transaction("noting a halt") as connection:
+            run(
+                connection,
+                "note_halt",
+                topology=self._topology,
+                reason=storable_or_none(halt.reason),
+                advice=storable_or_none(halt.next_command),
+                txid=halt.txid,
+                silent_s=LEADER_SILENT_S,
+            )
+
+    def note_end(
+        self,
+        lead: Lead,
+        state: str,
+        reason: str | None,
+        txid: int | None,
+        planned_txid: int,
+        next_command: str | None = None,
+    ) -> None:
         invariant(state in END_STATES, f"a leader cannot end as {state}")
         with self._database.fenced(lead, "recording the end") as connection:
             words = storable_or_none(reason)
@@ -218,6 +238,7 @@ class PostgresLedger:
                 topology=lead.topology,
                 state=state,
                 reason=words,
+                advice=storable_or_none(next_command),
                 txid=txid,
                 planned_txid=planned_txid,
             )

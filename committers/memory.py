@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +26,7 @@ from txtopo.committers.rules import (
     last_metadata,
     outcome_of,
 )
-from txtopo.core.limits import PLAN_PART_BYTES_MAX
+from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX
 from txtopo.core.plan import genesis_digest
 from txtopo.core.values import (
     ActionRecord,
@@ -84,7 +85,7 @@ class MemoryLedger:
             if rows.holder is not None:
                 # P6: an older leader's database transaction is ended; here at once, on Postgres after the lock timeout.
                 self._store.release(rows, rows.holder)
-            rows.fence, rows.opaque = fence, claim.opaque
+            rows.fence, rows.opaque, rows.spoke_at = fence, claim.opaque, time.monotonic()
             rows.life = {
                 "application": claim.application,
                 "description": claimed.description or dict(claim.description),
@@ -220,6 +221,8 @@ class MemoryLedger:
         invariant(state in LIFE_STATES, f"a leader cannot be {state}")
         with self._fenced(lead) as rows:
             rows.life.update(state=state, problem=problem, planned_txid=planned_txid, waiting=dict(waiting or {}))
+            rows.life.update(reason=None, advice=None, halted_txid=None)
+            rows.spoke_at = time.monotonic()
             return self._store.open_requests(lead.topology)
 
     def answer_request(
@@ -244,10 +247,38 @@ class MemoryLedger:
             rows = self._store.topologies.get(self._topology)
             return [] if rows is None else _redo_chain(rows, txid)
 
-    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int) -> None:
+    def note_halt(self, halt: Halted) -> None:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            is_led = rows is not None and time.monotonic() - rows.spoke_at < LEADER_SILENT_S
+            if rows is not None and not (is_led and rows.life.get("state") in LIFE_STATES):
+                rows.life.update(
+                    state="halted",
+                    reason=halt.reason,
+                    advice=halt.next_command,
+                    halted_txid=halt.txid,
+                    problem=None,
+                )
+
+    def note_end(
+        self,
+        lead: Lead,
+        state: str,
+        reason: str | None,
+        txid: int | None,
+        planned_txid: int,
+        next_command: str | None = None,
+    ) -> None:
         invariant(state in END_STATES, f"a leader cannot end as {state}")
         with self._fenced(lead) as rows:
-            rows.life.update(state=state, reason=reason, halted_txid=txid, problem=None, planned_txid=planned_txid)
+            rows.life.update(
+                state=state,
+                reason=reason,
+                advice=next_command,
+                halted_txid=txid,
+                problem=None,
+                planned_txid=planned_txid,
+            )
 
     def close(self) -> None:
         self._is_closed = True

@@ -123,6 +123,8 @@ class TopologyRows:
     attempts: dict[tuple[int, int], AttemptRow] = field(default_factory=dict)
     life: dict[str, Any] = field(default_factory=dict)
     """The row of table `topology`."""
+    spoke_at: float = 0.0
+    """When its leader last spoke, by this process' monotonic clock."""
     opaque: bool = False
     """Of the leader's topology, as the fence row says it."""
     holder: object | None = None

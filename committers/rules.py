@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from txtopo.core.plan import Metadata, read_plan
+from txtopo.core.remedies import RESTORE, rebuild_zookeeper
 from txtopo.core.values import Aborted, CommitOutcome, Committed, Failure, Fence, Lead
 from txtopo.errors import Fenced, Halted, invariant
 from txtopo.ports import MirrorEntry
@@ -42,6 +43,7 @@ def other_batch(txid: int, found: bytes, digest: bytes) -> Halted:
     return Halted(
         f"batch {txid} was committed with another plan: digest {found.hex()[:12]} in the ledger, {digest.hex()[:12]} here",
         txid=txid,
+        next_command=RESTORE,
     )
 
 
@@ -63,16 +65,24 @@ def check_incarnation(topology: str, in_postgres: str | None, in_zookeeper: str 
 def last_metadata(txid: int, data: bytes | None) -> Metadata:
     """Metadata out of the plan of the highest txid that redoes nothing; retention never removes that one."""
     if data is None:
-        raise Halted(f"the plan of batch {txid} is gone, and the next batch is cut behind it", txid=txid)
+        raise Halted(
+            f"the plan of batch {txid} is gone, and the next batch is cut behind it", txid=txid, next_command=RESTORE
+        )
     return read_plan(data, f"plan {txid} in Postgres").metadata
 
 
 def check_mirrored(txid: int, expected_txid: int, digest: bytes, data: bytes) -> None:
     """R9: mirrored plans above the last commit have no holes, and each is what its digest says."""
     if txid != expected_txid:
-        raise Halted(f"mirrored plan {expected_txid} is missing, but plan {txid} is there", txid=expected_txid)
+        raise Halted(
+            f"mirrored plan {expected_txid} is missing, but plan {txid} is there",
+            txid=expected_txid,
+            next_command=RESTORE,
+        )
     if hashlib.sha256(data).digest() != digest:
-        raise Halted(f"mirrored plan {txid} does not have the digest that was recorded with it", txid=txid)
+        raise Halted(
+            f"mirrored plan {txid} does not have the digest that was recorded with it", txid=txid, next_command=RESTORE
+        )
 
 
 def check_order(lead: Lead, entries: Sequence[MirrorEntry]) -> None:
@@ -93,6 +103,7 @@ def check_same(entry: MirrorEntry, found: bytes | None) -> None:
             f"batch {entry.plan.txid} is mirrored in Postgres with another plan: digest {found.hex()[:12] if found else None} there, "
             f"{entry.plan.digest.hex()[:12]} here",
             txid=entry.plan.txid,
+            next_command=rebuild_zookeeper(entry.plan.topology),
         )
 
 
@@ -109,9 +120,9 @@ def expired_plan(txid: int) -> Halted:
 def checked_part(digest: str, data: bytes | None) -> bytes:
     """A piece of metadata that is what its digest says. Raises Halted."""
     if data is None:
-        raise Halted(f"the metadata piece {digest} is missing in Postgres")
+        raise Halted(f"the metadata piece {digest} is missing in Postgres", next_command=RESTORE)
     if hashlib.sha256(data).hexdigest() != digest:
-        raise Halted(f"the metadata piece {digest} has other content than its digest says")
+        raise Halted(f"the metadata piece {digest} has other content than its digest says", next_command=RESTORE)
     return data
 
 

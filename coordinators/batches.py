@@ -13,6 +13,7 @@ from txtopo.coordinators.paths import TopologyPaths
 from txtopo.coordinators.reading import TopologyReader
 from txtopo.core import limits
 from txtopo.core.plan import Plan
+from txtopo.core.remedies import rebuild_zookeeper
 from txtopo.core.values import Lead
 from txtopo.errors import Fenced, Halted, LeadLost, ZooKeeperUnavailable, broken, invariant
 from txtopo.ports import (
@@ -103,7 +104,8 @@ class TopologyCoordinator:
         if there.incarnation != mine.incarnation:  # R11
             raise Halted(
                 f"{self._paths.epoch} in ZooKeeper is of incarnation {there.incarnation}, Postgres holds {mine.incarnation}: "
-                "these stores do not belong together; check both addresses"
+                "these stores do not belong together; check both addresses",
+                next_command="name the stores that belong together",
             )
         if there.epoch >= mine.epoch:  # R2
             raise Fenced(
@@ -158,6 +160,7 @@ class TopologyCoordinator:
                 raise Halted(
                     f"{self._paths.plan(plan.txid)} in ZooKeeper differs from the plan mirrored in Postgres",
                     txid=plan.txid,
+                    next_command=rebuild_zookeeper(self._topology),
                 ) from error
 
     def record_attempts(self, attempts: Mapping[int, int]) -> None:
@@ -178,7 +181,10 @@ class TopologyCoordinator:
                 there = self._to_drop(plans)
                 parts = self._bounded([DeleteNode(self._paths.plan(txid)) for txid in there], [])
                 if len(parts) > 1:
-                    raise Halted(f"{len(there)} plans of {self._topology} do not fit one change in ZooKeeper (Z9)")
+                    raise Halted(
+                        f"{len(there)} plans of {self._topology} do not fit one change in ZooKeeper (Z9)",
+                        next_command=rebuild_zookeeper(self._topology),
+                    )
                 try:
                     if there:
                         self._write(parts[0])
@@ -309,7 +315,10 @@ class TopologyCoordinator:
                 raise LeadLost(f"{path} is gone: ZooKeeper was wiped or restored under this leader") from error
             if DeleteNode(path) in operations:
                 raise
-            raise Halted(f"ZooKeeper node {path}, or the node above it, was removed under the leader") from error
+            raise Halted(
+                f"ZooKeeper node {path}, or the node above it, was removed under the leader",
+                next_command=rebuild_zookeeper(self._topology),
+            ) from error
 
     # ------------------------------------------------------------------------------------------------------------------------------ helpers
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from txtopo.core import limits
 from txtopo.core.plan import canonical
+from txtopo.core.remedies import rebuild_zookeeper
 from txtopo.errors import Halted, invariant
 from txtopo.ports import CheckNode, DeleteNode, Operation
 
@@ -139,4 +140,8 @@ def _is_number(value: object) -> bool:
 
 
 def _unreadable(path: str, why: str) -> Halted:
-    return Halted(f"ZooKeeper node {path} cannot be read: {why[:200]}; nothing was changed, look at who wrote it")
+    topology = path.strip("/").partition("/")[0]
+    return Halted(
+        f"ZooKeeper node {path} cannot be read: {why[:200]}; nothing was changed, look at who wrote it",
+        next_command=rebuild_zookeeper(topology),
+    )

@@ -153,7 +153,10 @@ def _describe(session: CoordinatorSession, paths: TopologyPaths, name: str) -> s
         return None
     identity = decode_identity(found[0], path)
     if identity.nonce != paths.candidate(name)[0]:
-        raise Halted(f"ZooKeeper node {path} holds another candidate's data")
+        raise Halted(
+            f"ZooKeeper node {path} holds another candidate's data",
+            next_command=f"remove {path} below the chroot with ZooKeeper's own client (`delete`), and start `txtopo run` again",
+        )
     return str(identity)
 
 

@@ -49,7 +49,7 @@ class TopologyPaths:
     def txid(self, name: str) -> int:
         """The txid of a child of `plans`; anything else there halts (Z14)."""
         if _TXID_NAME.fullmatch(name) is None or int(name) == 0:
-            raise Halted(f"ZooKeeper node {self.plans}/{name} is not a batch; look at who wrote it and remove it")
+            raise self._foreign(f"{self.plans}/{name}", "is not a batch")
         return int(name)
 
     def cut(self, txid: int, attempt: int) -> str:
@@ -60,9 +60,7 @@ class TopologyPaths:
     def attempt(self, txid: int, name: str) -> int:
         """The attempt of a child of `plan(txid)`; anything else there halts (Z14)."""
         if _ATTEMPT_NAME.fullmatch(name) is None:
-            raise Halted(
-                f"ZooKeeper node {self.plan(txid)}/{name} is not an attempt; look at who wrote it and remove it"
-            )
+            raise self._foreign(f"{self.plan(txid)}/{name}", "is not an attempt")
         return int(name)
 
     def candidate_prefix(self, nonce: str) -> str:
@@ -74,5 +72,11 @@ class TopologyPaths:
         """Nonce and sequence number of a child of `leader`; anything else there halts (Z14). The number may be negative after an overflow (Z10)."""
         match = _CANDIDATE_NAME.fullmatch(name)
         if match is None:
-            raise Halted(f"ZooKeeper node {self.leader}/{name} is not a candidate; look at who wrote it and remove it")
+            raise self._foreign(f"{self.leader}/{name}", "is not a candidate")
         return match["nonce"], int(match["sequence"])
+
+    def _foreign(self, path: str, what: str) -> Halted:
+        return Halted(
+            f"ZooKeeper node {path} {what}; look at who wrote it and remove it",
+            next_command=f"remove {path} below the chroot with ZooKeeper's own client (`delete`), and start `txtopo run` again",
+        )

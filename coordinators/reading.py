@@ -6,6 +6,7 @@ from txtopo.coordinators import codec
 from txtopo.coordinators.codec import EpochNode
 from txtopo.coordinators.paths import TopologyPaths
 from txtopo.core.plan import read_plan
+from txtopo.core.remedies import rebuild_zookeeper
 from txtopo.errors import Halted
 from txtopo.ports import CoordinatorSession, CoordinatorView
 
@@ -42,7 +43,8 @@ class TopologyReader:
             found = self._session.get(self._paths.epoch)
             if found is None:
                 raise Halted(
-                    f"ZooKeeper holds {self._paths.coordinator} and no {self._paths.epoch}; it was changed by hand or restored in part"
+                    f"ZooKeeper holds {self._paths.coordinator} and no {self._paths.epoch}; it was changed by hand or restored in part",
+                    next_command=rebuild_zookeeper(self._topology),
                 )
         return None if found is None else codec.decode_epoch(found[0], self._paths.epoch)
 
@@ -73,11 +75,15 @@ class TopologyReader:
         return cuts
 
     def _check(self, data: bytes, path: str, incarnation: str, txid: int, cut: int = 0) -> None:
-        plan = read_plan(data, f"ZooKeeper node {path}")
+        try:
+            plan = read_plan(data, f"ZooKeeper node {path}")
+        except Halted as error:
+            raise Halted(error.reason, txid=txid, next_command=rebuild_zookeeper(self._topology)) from error
         if (plan.topology, plan.incarnation, plan.txid, plan.cut) != (self._topology, incarnation, txid, cut):
             raise Halted(
                 f"ZooKeeper node {path} holds the plan of {plan.topology} {plan.txid}, cut {plan.cut}, incarnation {plan.incarnation}",
                 txid=txid,
+                next_command=rebuild_zookeeper(self._topology),
             )
 
     def attempts(self, txid: int) -> list[int]:
@@ -93,6 +99,7 @@ class TopologyReader:
         found = self._session.get(path)
         if found is None:
             raise Halted(
-                f"ZooKeeper node {path} is missing beside an epoch; it was removed by hand or restored in part"
+                f"ZooKeeper node {path} is missing beside an epoch; it was removed by hand or restored in part",
+                next_command=rebuild_zookeeper(self._topology),
             )
         return found[0]

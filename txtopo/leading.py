@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,16 +76,44 @@ def take_lead(
     """Claim the fence, write the epoch, compare the stores. Raises Fenced, Halted, LeadLost, StoreUnavailable; safe to run again after any crash."""
     faults.reach(CrashPoint.ELECTED)
     _stand_aside(identity, ledger)
-    before = coordinator.read(plans_above=_NO_PLANS)
-    candidacy.confirm()  # a candidate that was asleep must not raise the epoch
-    claimed = ledger.claim_fence(  # R1
-        Claim(
-            topology=identity.topology, owner_nonce=identity.owner_nonce, code_hash=identity.code_hash, epoch_above=before.epoch,
-            incarnation=before.incarnation, new_incarnation=identity.new_incarnation, host=identity.host, pid=identity.pid,
-            application=identity.application, description=identity.description, opaque=identity.opaque,
-        )
-    )  # fmt: skip
+    with _noted(lambda halt: ledger.note_halt(halt)):
+        before = coordinator.read(plans_above=_NO_PLANS)
+        candidacy.confirm()  # a candidate that was asleep must not raise the epoch
+        claimed = ledger.claim_fence(  # R1
+            Claim(
+                topology=identity.topology, owner_nonce=identity.owner_nonce, code_hash=identity.code_hash, epoch_above=before.epoch,
+                incarnation=before.incarnation, new_incarnation=identity.new_incarnation, host=identity.host, pid=identity.pid,
+                application=identity.application, description=identity.description, opaque=identity.opaque,
+            )
+        )  # fmt: skip
     faults.reach(CrashPoint.FENCE_CLAIMED)
+    planned_txid = claimed.last_txid + len(claimed.plans)
+    with _noted(
+        lambda halt: ledger.note_end(claimed.lead, "halted", halt.reason, halt.txid, planned_txid, halt.next_command)
+    ):
+        return _take_up(identity, before, claimed, coordinator, ledger, say)
+
+
+@contextmanager
+def _noted(note: Callable[[Halted], None]) -> Iterator[None]:
+    """A halt in here is in `status` with its reason, as far as Postgres can still be told."""
+    try:
+        yield
+    except Halted as halt:
+        with suppress(TxtopoError):
+            note(halt)
+        raise
+
+
+def _take_up(
+    identity: Identity,
+    before: CoordinatorView,
+    claimed: Claimed,
+    coordinator: Coordinator,
+    ledger: Ledger,
+    say: Callable[[str], None],
+) -> Leadership:
+    """With the fence claimed: write the epoch, and make both stores agree on what is planned."""
     _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
     coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
     faults.reach(CrashPoint.EPOCH_WRITTEN)
@@ -128,7 +156,8 @@ def begin(leadership: Leadership, topology: Topology, planner: Planner, ledger: 
     except (Halted, ConfigurationError, BatchDataError) as error:
         txid = error.txid if isinstance(error, Halted) else None
         with suppress(TxtopoError):
-            ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans))
+            following = error.next_command if isinstance(error, Halted) else None
+            ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans), following)
         raise
     ledger.describe(lead, topology.describe())
 
@@ -222,6 +251,6 @@ def _check_cluster(topology: str, before: str | None, now: str) -> None:
     """R11: the same incarnation in another Postgres cluster is a copy, not the original."""
     if before is not None and before != now:
         raise Halted(
-            f"{topology}: ZooKeeper belongs to the Postgres cluster {before}, this one is {now}: it was copied or restored elsewhere. "
-            "Point --dsn at the old cluster, or use another ZooKeeper chroot"
+            f"{topology}: ZooKeeper belongs to the Postgres cluster {before}, this one is {now}: it was copied or restored elsewhere",
+            next_command="point --dsn at the old cluster, or use another ZooKeeper chroot",
         )

@@ -33,6 +33,7 @@ from txtopo.core.values import (
     Request,
     TransactionAttempt,
 )
+from txtopo.errors import Halted
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent, Input
 
@@ -429,8 +430,13 @@ class Ledger(Protocol):
         A plan that retention has removed raises Halted.
         """
 
-    def note_end(self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int) -> None:
-        """The last word of a leader: `stopped`, `finished` or `halted` with the reason, and how far it planned (fenced)."""
+    def note_halt(self, halt: Halted) -> None:
+        """Say of the topology that a driver halted which does not lead, for `status`; not where a leader has just spoken, nor of an unknown one."""
+
+    def note_end(
+        self, lead: Lead, state: str, reason: str | None, txid: int | None, planned_txid: int, next_command: str | None = None
+    ) -> None:  # fmt: skip
+        """The last word of a leader: `stopped`, `finished` or `halted` with reason and next command, and how far it planned (fenced)."""
 
     def close(self) -> None:
         """Roll back and close every connection (R15). Safe to repeat."""

@@ -478,7 +478,7 @@ class Runner:
             if self._stop_request is not None:
                 world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
             kind = "stopped" if end.kind == "executor_lost" else end.kind
-            world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid)
+            world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid, end.next_command)
         except (StoreUnavailable, Fenced) as error:
             world.say(f"the end of the run could not be noted: {error}")
 

@@ -4,6 +4,6 @@ where topology = %(topology)s and state = 'open' and kind = 'stop';
 insert into txtopo.topology (topology, application, description, code_hash, state, host, pid, epoch, planned_txid)
 values (%(topology)s, %(application)s, %(description)s::jsonb, %(code_hash)s, 'running', %(host)s, %(pid)s, %(epoch)s, %(planned_txid)s)
 on conflict (topology) do update set
-  (application, state, host, pid, epoch, planned_txid, started_at, heartbeat_at, problem, reason, halted_txid, waiting) =
+  (application, state, host, pid, epoch, planned_txid, started_at, heartbeat_at, problem, reason, advice, halted_txid, waiting) =
   (excluded.application, excluded.state, excluded.host, excluded.pid, excluded.epoch, excluded.planned_txid,
-   clock_timestamp(), clock_timestamp(), null, null, null, '{}')
+   clock_timestamp(), clock_timestamp(), null, null, null, null, '{}')

@@ -112,6 +112,11 @@ class MemoryWorld:
         row = self.store.topologies[TOPOLOGY].attempts.get((txid, attempt))
         return row.state if row else None
 
+    def said(self) -> tuple[str, str | None, str | None]:
+        """What the row of table `topology` would say."""
+        life = self.store.topologies[TOPOLOGY].life
+        return life["state"], life.get("reason"), life.get("advice")
+
     def break_commit(self) -> None:
         """The next COMMIT does not happen and is not answered."""
         self.store.fail_next_commit("aborted")
@@ -237,6 +242,13 @@ class PostgresWorld:
         """As remembered."""
         found = self.query("select state from txtopo.attempt where txid = %s and attempt = %s", txid, attempt)
         return str(found[0][0]) if found else None
+
+    def said(self) -> tuple[str, str | None, str | None]:
+        """What the row of table `topology` says."""
+        ((state, reason, advice),) = self.query(
+            f"select state, reason, advice from txtopo.topology where topology = '{TOPOLOGY}'"
+        )
+        return str(state), reason, advice
 
     def break_commit(self) -> None:
         """End the server process that is about to get COMMIT."""

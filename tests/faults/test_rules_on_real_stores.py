@@ -152,6 +152,9 @@ def test_batches_that_postgres_lost_are_replayed_from_their_plans_or_the_start_i
         refused = world.start()
         assert refused.wait() == 1, refused.output()
         assert "ZooKeeper knows batch 5 as committed, Postgres has 2" in refused.output()
+        ((state, reason, advice),) = world.query("select state, reason, advice from txtopo.topology")
+        assert (state, "ZooKeeper knows batch 5 as committed" in reason) == ("halted", True)
+        assert "make sure that --dsn names the right database" in advice
     assert (everything(world)[0], world.totals()) == before
 
     with zookeeper_client(world.zookeeper) as client:

@@ -8,17 +8,22 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from alembic import command
 from psycopg2 import sql
 
 import txtopo
+from tests.kit.filled_ledger import FilledLedger
 from tests.kit.fix_postgres import execute_as_superuser, with_database
+from txtopo.audit.reading import read_batch, read_topologies, reading
 from txtopo.committers.connecting import check_server, make_engine
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.migrating import migrate, migration_sql, pending
 from txtopo.errors import ConfigurationError
 from txtopo.local.postgres import LocalPostgres
 
-REVISIONS = ["0001", "0002", "0003", "0004"]
+REVISIONS = ["0001", "0002", "0003", "0004", "0005"]
+OLD_REVISIONS = ["0001", "0002", "0003"]
+"""Of release 0.1.0."""
 CATALOG = """
 select 'column', table_name || '.' || column_name, data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
   from information_schema.columns where table_schema = 'txtopo'
@@ -65,6 +70,30 @@ def test_sql_for_an_administrator_makes_the_same_schema(database: str, empty_dat
 
     assert catalog(empty_database) == catalog(database)
     assert pending(empty_database) == []
+
+
+def test_what_an_earlier_release_left_is_read_after_migrating(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts that were written before they had inputs, and a halt from before it had a next command, are shown as they are."""
+    upgrade = command.upgrade
+    with monkeypatch.context() as release:
+        release.setattr(command, "upgrade", lambda config, _: upgrade(config, OLD_REVISIONS[-1]))
+        assert migrate(empty_database) == OLD_REVISIONS
+    with contextlib.closing(FilledLedger(empty_database)) as ledger:
+        ledger.batch(1)
+        ledger.attempt(2, 0, "failed", kind="data", message="no")
+        ledger.lead("halted", planned_txid=2, halted_txid=2, reason="batch 2 of flights: 3 attempts failed")
+
+    assert migrate(empty_database) == REVISIONS[len(OLD_REVISIONS) :]
+
+    with reading(empty_database) as connection:
+        (status,) = read_topologies(connection, "flights")
+        batch = read_batch(connection, "flights", 2)
+    assert (status.state, status.advice, status.last_txid) == ("HALTED", None, 1)
+    assert status.next_commands[0] == "txtopo show flights 2"
+    assert batch is not None
+    assert (batch.state, batch.files, batch.metadata) == ("failed", (), {})
 
 
 def test_failed_migration_leaves_nothing(empty_database: str) -> None:

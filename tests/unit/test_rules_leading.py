@@ -12,14 +12,16 @@ import pytest
 from tests.kit.machines import plan
 from txtopo.committers.memory import MemoryLedger, MemoryPostgres
 from txtopo.coordinators.batches import TopologyCoordinator
+from txtopo.coordinators.codec import EpochNode, encode_epoch, encode_mark
 from txtopo.coordinators.codec import Identity as Candidate
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
+from txtopo.coordinators.paths import TopologyPaths
 from txtopo.core.plan import Plan
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import Fenced, Halted, LeadLost
 from txtopo.leading import Identity, Leadership, take_lead
-from txtopo.ports import AttemptStart, MirrorEntry
+from txtopo.ports import AttemptStart, DeleteNode, MirrorEntry, Operation, SetNode
 
 CODE = b"code-1"
 OTHER = b"code-2"
@@ -175,6 +177,63 @@ def test_another_incarnation_halts_before_the_fence_is_claimed(postgres: MemoryP
         driver.lead()
 
     assert postgres.topologies["t"].fence.epoch == lead.epoch
+
+
+OTHER_LIFE = encode_epoch(
+    EpochNode(epoch=1, incarnation=str(uuid.UUID(int=9)), system_identifier="memory", owner_nonce="x")
+)
+DAMAGE: dict[str, tuple[Callable[[TopologyPaths], Operation], str]] = {
+    "a plan that is no plan": (lambda paths: SetNode(paths.plan(1), b"{{{"), "holds no readable plan"),
+    "the plan of another batch": (lambda paths: SetNode(paths.plan(2), b""), "holds the plan of t 1"),
+    "a hole among the plans": (lambda paths: DeleteNode(paths.plan(1)), "knows batch|has no plan"),
+    "a counter ahead of Postgres": (lambda paths: SetNode(paths.mark, encode_mark(1000)), "Postgres was restored to an earlier time"),
+    "no epoch": (lambda paths: DeleteNode(paths.epoch), "changed by hand or restored in part"),
+    "no counter": (lambda paths: DeleteNode(paths.mark), "removed by hand or restored in part"),
+    "garbage for attempts": (lambda paths: SetNode(paths.attempts, b"garbage"), "cannot be read"),
+    "an epoch of another life": (lambda paths: SetNode(paths.epoch, OTHER_LIFE), "is incarnation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_halt_while_taking_the_lead_is_in_status_and_its_next_command_helps(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres, damage: str
+) -> None:
+    """Whoever looks at `status` sees HALTED and why; removing the topology's node, as the halt says, lets the next driver lead."""
+    before = Candidacy(zookeeper, postgres)
+    leadership = before.lead()
+    plans = [first_plan(leadership)]
+    plans.append(replace(plan(2, plans[0].digest), incarnation=leadership.lead.incarnation))
+    before.coordinator.record_plans(plans)
+    paths = TopologyPaths("t")
+    operation, words = DAMAGE[damage]
+    before.session.multi(
+        [SetNode(paths.plan(2), plans[0].bytes) if damage == "the plan of another batch" else operation(paths)]
+    )
+    before.ledger.note_end(leadership.lead, "stopped", "interrupted", None, 2)
+    before.die()
+    driver = Candidacy(zookeeper, postgres)
+
+    with pytest.raises(Halted, match=words) as halt:
+        driver.lead()
+
+    life = postgres.topologies["t"].life
+    assert (life["state"], life["reason"], life["advice"]) == ("halted", halt.value.reason, halt.value.next_command)
+    if damage == "an epoch of another life":
+        assert life["advice"] == "name the stores that belong together"
+        return
+    assert "remove /t below the chroot" in life["advice"]
+    driver.die()
+    remove_all(MemorySession(zookeeper), "/t")
+    following = Candidacy(zookeeper, postgres)
+    assert following.lead().last_txid == 0
+    assert postgres.topologies["t"].life["state"] == "running"
+
+
+def remove_all(session: MemorySession, path: str) -> None:
+    """`deleteall` of ZooKeeper's client."""
+    for name in session.children(path):
+        remove_all(session, f"{path}/{name}")
+    session.multi([DeleteNode(path)])
 
 
 def test_what_the_old_leader_wrote_last_is_taken_up(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:

@@ -92,6 +92,8 @@ class TopologyStatus:
     reason: str | None
     """Why it ended."""
     halted_txid: int | None
+    advice: str | None = None
+    """What the halt said to do next."""
     failed_attempts: int
     failures: FailureCounts
     """The failed attempts by kind."""
@@ -145,6 +147,8 @@ class TopologyStatus:
         if self.state == "STALLED" and self.is_led and self.waiting:
             stuck = self.waiting["txid"]
             return (f"txtopo show {self.topology} {stuck}", f"txtopo events {self.topology} {stuck}")
+        if self.state == "HALTED" and self.advice and not self.advice.startswith("txtopo show"):
+            return (self.advice,)
         # The last heartbeat before a halt may not have known that the batch was planned.
         is_planned = txid is not None and (txid <= self.planned_txid or txid in self.failed_txids)
         if self.state != "HALTED" or not is_planned:

@@ -145,7 +145,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         host=row["host"], pid=row["pid"], since=row["started_at"], heartbeat_at=row["heartbeat_at"], heartbeat_age_s=row["heartbeat_age_s"]
     ) if led else None  # fmt: skip
     own = ("topology", "epoch", "incarnation", "application", "last_txid", "last_committed_at", "planned_txid", "problem", "reason",
-           "halted_txid", "open_requests")  # fmt: skip
+           "advice", "halted_txid", "open_requests")  # fmt: skip
     failures = dict(rows(connection, statements.FAILURES, topology=topology)[0])
     (sums,) = rows(connection, statements.LEDGER_SUMS, topology=topology)
     (holes,) = rows(connection, statements.HOLES, topology=topology, named=TXIDS_NAMED_MAX)

@@ -113,5 +113,8 @@ FILE_SETTLED_S = 2.0
 HEARTBEAT_EVERY_S = 2.0
 """How often the leader writes its heartbeat and looks for requests."""
 
+LEADER_SILENT_S = 2 * HEARTBEAT_EVERY_S
+"""A driver that does not lead says of a topology that it halted only where no leader has spoken for so long."""
+
 STALLED_AFTER_S = 30.0
 """`status` says STALLED when the leader's heartbeat is older."""

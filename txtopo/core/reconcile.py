@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from txtopo.core.plan import Plan, read_plan
+from txtopo.core.remedies import go_on_from_restored, rebuild_zookeeper
 from txtopo.core.values import AttemptRecord
 from txtopo.errors import Halted
 
@@ -87,12 +88,13 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
     _check_mark(stores, txid - 1)
     beyond = sorted(number for number in {*mirrored, *stores.coordinator_plans} if number >= txid)
     if beyond:
-        raise Halted(f"{stores.topology}: batch {txid} has no plan, but batch {beyond[0]} has one", txid=txid)
+        raise _missing(stores, txid, beyond[0])
     if left := [number for number in stores.coordinator_cuts if number >= txid]:
         # Their nodes are where the plans of these txids would have to lie.
         raise Halted(
             f"{stores.topology}: batch {min(left)} was cut by an opaque spout and is not committed; commit it with the code that cut it first",
             txid=min(left),
+            next_command="start `txtopo run` with the spout that cut it, until it is committed",
         )
     return plans, restore
 
@@ -116,7 +118,7 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
         txid += 1
     _check_mark(stores, txid - 1)
     if beyond := [number for number in mirrored if number >= txid]:
-        raise Halted(f"{stores.topology}: batch {txid} has no plan, but batch {min(beyond)} has one", txid=txid)
+        raise _missing(stores, txid, min(beyond))
     if left := [number for number in stores.coordinator_plans if number >= txid]:
         # Their nodes are above those that the cuts of these txids would need.
         raise Halted(
@@ -134,13 +136,23 @@ def _discarded(stores: Stores, plans: Sequence[Plan]) -> tuple[Plan, ...]:
     return tuple(plan for plan in found if plan.redo_of is None)
 
 
+def _missing(stores: Stores, txid: int, beyond: int) -> Halted:
+    return Halted(
+        f"{stores.topology}: batch {txid} has no plan, but batch {beyond} has one",
+        txid=txid,
+        next_command=rebuild_zookeeper(stores.topology),
+    )
+
+
 def _is_in_zookeeper(stores: Stores, plan: Plan) -> bool:
     """Raises Halted where ZooKeeper holds another plan than the mirrored one."""
     data = stores.coordinator_cuts.get(plan.txid, {}).get(plan.cut) or stores.coordinator_plans.get(plan.txid)
     if data is not None and data != plan.bytes:
         # R9: both stores hold a plan for one txid, and they are not the same batch.
         raise Halted(
-            f"{stores.topology}: batch {plan.txid} is planned differently in ZooKeeper and in Postgres", txid=plan.txid
+            f"{stores.topology}: batch {plan.txid} is planned differently in ZooKeeper and in Postgres",
+            txid=plan.txid,
+            next_command=rebuild_zookeeper(stores.topology),
         )
     return data is not None
 
@@ -154,7 +166,8 @@ def _check_mark(stores: Stores, known_txid: int) -> None:
     if stores.mark > known_txid:
         raise Halted(
             f"{stores.topology}: ZooKeeper knows batch {stores.mark} as committed, Postgres has {stores.last_txid} "
-            f"and plans up to {known_txid} are left: Postgres was restored to an earlier time, or this is another database"
+            f"and plans up to {known_txid} are left: Postgres was restored to an earlier time, or this is another database",
+            next_command=go_on_from_restored(stores.topology),
         )
 
 
@@ -168,12 +181,14 @@ def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:
             raise Halted(
                 f"{stores.topology}: the plan of batch {txid} belongs to another topology or another life of it",
                 txid=txid,
+                next_command=rebuild_zookeeper(stores.topology),
             )
         if plan.previous_digest != digest:
             raise Halted(
                 f"{stores.topology}: the plan of batch {txid} follows another batch {txid - 1} than the one in the ledger "
                 f"({plan.previous_digest.hex()[:12]}, not {digest.hex()[:12]})",
                 txid=txid,
+                next_command=rebuild_zookeeper(stores.topology),
             )
         digest = plan.digest
 

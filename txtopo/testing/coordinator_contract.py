@@ -9,6 +9,7 @@ import pytest
 from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.codec import encode_mark
 from txtopo.core import limits
+from txtopo.core.remedies import rebuild_zookeeper
 from txtopo.errors import Fenced, Halted, InvariantBroken, LeadLost, ZooKeeperUnavailable
 from txtopo.ports import (
     DeleteNode,
@@ -367,8 +368,9 @@ class CoordinatorContract:
         coordinator.record_plans([plan(1)])
         session.multi([SetNode(path, data)])
 
-        with pytest.raises(Halted, match=path):
+        with pytest.raises(Halted, match=path) as halt:
             TopologyCoordinator(session, TOPOLOGY).read()
+        assert halt.value.next_command == rebuild_zookeeper(TOPOLOGY)
 
     @pytest.mark.parametrize("name", ["junk", "7", "0000000000000000000x", "00000000000000000000"])
     def test_junk_below_the_metadata_halts_with_its_path(self, world: CoordinatorWorld, name: str) -> None:
@@ -386,8 +388,9 @@ class CoordinatorContract:
         leading(session, 1)
         session.create(PATHS.plan(2), plan(1).bytes)
 
-        with pytest.raises(Halted, match=PATHS.plan(2)):
+        with pytest.raises(Halted, match=PATHS.plan(2)) as halt:
             TopologyCoordinator(session, TOPOLOGY).read()
+        assert halt.value.next_command == rebuild_zookeeper(TOPOLOGY)
 
     @pytest.mark.parametrize("path", [PATHS.epoch, PATHS.mark, PATHS.attempts])
     def test_half_a_topology_halts(self, world: CoordinatorWorld, path: str) -> None:
@@ -396,8 +399,9 @@ class CoordinatorContract:
         leading(session, 1)
         session.multi([DeleteNode(path)])
 
-        with pytest.raises(Halted, match=path):
+        with pytest.raises(Halted, match=path) as halt:
             TopologyCoordinator(session, TOPOLOGY).read()
+        assert halt.value.next_command == rebuild_zookeeper(TOPOLOGY)
         with pytest.raises(Halted, match=path):
             leading(world.open(), 2)
 

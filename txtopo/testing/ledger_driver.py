@@ -92,6 +92,9 @@ class LedgerWorld(Protocol):
     def attempt_state(self, txid: int, attempt: int) -> str | None:
         """State of a remembered attempt."""
 
+    def said(self) -> tuple[str, str | None, str | None]:
+        """State, reason and next command that `status` would show."""
+
     def break_commit(self) -> None:
         """Called when COMMIT is about to be sent: it will not be answered, and did not happen."""
 

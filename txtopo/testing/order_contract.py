@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txtopo.core.values import ActionRecord, Request, RequestKind
-from txtopo.errors import InvariantBroken
+from txtopo.errors import Halted, InvariantBroken
 from txtopo.testing.ledger_driver import LedgerWorld, claim_for, lead_on
 
 KINDS: list[RequestKind] = ["retry", "skip", "redrive", "replan", "recompute"]
@@ -68,6 +68,20 @@ class OrderContract:
 
         for found in (driver.ledger.heartbeat(driver.lead, "running", None, 1), lead_on(world).claimed.requests):
             assert [(one.request_id, one.acted) for one in found] == [(asked[0], True), (asked[1], False)]
+
+    def test_a_halt_without_the_lead_is_said_where_no_leader_lives(self, world: LedgerWorld) -> None:
+        """Who looks at `status` sees it; a leader that lives is not talked over, and its next heartbeat takes it back."""
+        halt = Halted("a node cannot be read", txid=4, next_command="remove it")
+        driver = lead_on(world)
+        world.open("other").note_halt(halt)  # nobody knows it: there is nothing to say
+
+        world.open().note_halt(halt)
+        assert world.said() == ("running", None, None)
+        driver.ledger.note_end(driver.lead, "stopped", "interrupted", None, 0)
+        world.open().note_halt(halt)
+        assert world.said() == ("halted", "a node cannot be read", "remove it")
+        driver.ledger.heartbeat(driver.lead, "running", None, 0)
+        assert world.said() == ("running", None, None)
 
     def test_orders_of_another_topology_are_not_mine(self, world: LedgerWorld) -> None:
         """A leader sees, answers and notes only what was asked of its own topology."""

@@ -1,0 +1,27 @@
+"""Add what operators need without ZooKeeper: inputs beside attempts, the next command of a halt, the settings of the last run.
+
+Revision ID: 0005
+Revises: 0004
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Run the SQL file beside this one as it is."""
+    sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
+    op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
+
+
+def downgrade() -> None:
+    """Refuse: ledger rows are never removed."""
+    raise NotImplementedError("the ledger is never removed; drop schema txtopo by hand if you mean it")

@@ -1,0 +1,22 @@
+"""What to type after a halt over evidence: sentences that were tried for each, shared by all who find such evidence."""
+
+from __future__ import annotations
+
+RESTORE = (
+    "stop every driver, find out who changed schema txtopo, and restore the whole database from a backup "
+    "(docs/operating.md, Backups); never mend rows of it by hand"
+)
+"""For rows of Postgres that contradict each other: no command repairs them, and a mended row hides the evidence."""
+
+
+def rebuild_zookeeper(topology: str) -> str:
+    """For znodes that are unreadable, half there, or contradict Postgres: Postgres is the authority, and what was never mirrored is cut again."""
+    return (
+        f"stop every driver, remove /{topology} below the chroot with ZooKeeper's own client (`deleteall`), and start `txtopo run` again: "
+        "mirrored plans are restored from Postgres, all others are cut anew"
+    )
+
+
+def go_on_from_restored(topology: str) -> str:
+    """For a Postgres that has lost commits."""
+    return f"make sure that --dsn names the right database; to go on from what it holds, {rebuild_zookeeper(topology)}"
