@@ -16,6 +16,7 @@ from txtopo.spark.emitting import Emitter, emitter_order
 from txtopo.spark.jobs import CancelledError, Run, RunReports, Work, check
 from txtopo.spark.reports import Report, Reports
 from txtopo.spark.running import Running
+from txtopo.spark.signatures import Signer
 from txtopo.spark.waves import Waves, same_rows
 
 BAD = Failure(kind="data", message="bad row")
@@ -412,7 +413,8 @@ def test_source_tasks_of_a_wave_emit_each_part_of_each_run_once() -> None:
     import json
 
     order = json.loads(emitter_order(["a", "b", "c"], [work(1, s=2), work(2, t=1), work(3, s=1)], together=False, needed={}))  # fmt: skip
-    emitters = [Emitter(name=name, spout=None, code_hash=b"", reports=None) for name in ("s", "t")]  # type: ignore[arg-type]
+    signer = Signer(reports=None)  # type: ignore[arg-type]
+    emitters = [Emitter(name=name, spout=None, code_hash=b"", reports=None, signer=signer) for name in ("s", "t")]  # type: ignore[arg-type]
 
     assert [emitter._parts(order) for emitter in emitters] == [[(0, 0), (0, 1), (2, 0)], [(1, 0)]]
     assert [run["run"] for run in order["runs"]] == ["a", "b", "c"]

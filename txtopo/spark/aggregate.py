@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +44,20 @@ class Counted:
     partitions: int = 0
     """Of the input. By each of them every group tells its last row number, and its first where runs share the plan; 0: it tells none, and what arrived is
     what the groups add up to."""
+    mark: str = "_n"
+    """Name of the column that counts the rows of a group. It tells the copy of the plan, so that results of another one are known by their schema."""
+
+    def other_copy(self, batches: list[pa.RecordBatch]) -> int:
+        """Number of the copy that these results came from, where it is not this one; else 0."""
+        for batch in batches:
+            if self.mark not in batch.schema.names:
+                found = next((name for name in batch.schema.names if re.fullmatch(r"_n\d+", name)), "_n0")
+                return int(found.removeprefix("_n")) or -1
+        return 0
 
 
 def count_frame(
-    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, partitions: int = 0
+    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, partitions: int = 0, copy: int = 0
 ) -> Counted:
     """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column that tells them apart.
 
@@ -54,7 +65,7 @@ def count_frame(
     rows as they come, from 0 and apart from how the groups count them, and each group tells the last number that it saw of each partition. Where runs
     share the plan it tells the first as well: rows of a run stand together in a partition, since emitters emit run by run and nothing behind them
     changes the order within a partition.
-    0 (acking off) leaves that out. More than PARTITIONS_MAX are grouped apart first, which costs another exchange.
+    0 (acking off) leaves that out. `copy` is the number of the plan's copy. More than PARTITIONS_MAX are grouped apart first, which costs another exchange.
     """
     aggregation = component.bolt.aggregation()
     runs = [] if run is None else [column_called(run).alias(_RUN)]
@@ -65,11 +76,12 @@ def count_frame(
     scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
     totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
     rows = frame.select(*runs, *keys, *sums, *numbers)
-    count = F.count(F.lit(1)).alias("_n")
+    mark = f"_n{copy}"
+    count = F.count(F.lit(1)).alias(mark)
     if partitions <= PARTITIONS_MAX:
         grouped = rows.groupBy(*names).agg(count, *totals, *_bounds(partitions, by_run=run is not None))
     else:
-        grouped = _with_totals(rows, names, [count, *totals], scales, by_run=run is not None)
+        grouped = _with_totals(rows, names, [count, *totals], scales, mark, by_run=run is not None)
     return Counted(
         name=component.name,
         frame=grouped,
@@ -78,6 +90,7 @@ def count_frame(
         key_count=len(keys),
         by_run=run is not None,
         partitions=partitions,
+        mark=mark,
     )
 
 
@@ -94,7 +107,7 @@ def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
 
 
 def _with_totals(
-    rows: DataFrame, names: list[str], values: list[Column], scales: list[int], *, by_run: bool
+    rows: DataFrame, names: list[str], values: list[Column], scales: list[int], mark: str, *, by_run: bool
 ) -> DataFrame:
     """Groups, and beside them a row for each partition and run that tells how many rows it numbered: for so many partitions that bounds of each in
     every group would be too wide. The groups are made a partition first, so that only groups, not rows, are doubled.
@@ -112,14 +125,14 @@ def _with_totals(
     return (
         doubled.select(
             *runs, *(F.when(own, F.col(name)).alias(name) for name in keys), _TOTAL, F.when(total, F.col("_p")).alias("_p"),
-            "_n", *(_of_group(index, scale) for index, scale in enumerate(scales)), "_first", "_last",
+            mark, *(_of_group(index, scale) for index, scale in enumerate(scales)), "_first", "_last",
         )
         .groupBy(*runs, *keys, _TOTAL, "_p")
         .agg(
-            F.when(total, F.max("_last") - first + 1).otherwise(F.sum("_n")).alias("_n"),
+            F.when(total, F.max("_last") - first + 1).otherwise(F.sum(mark)).alias(mark),
             *(_sum(f"_d{index}", scale) for index, scale in enumerate(scales)),
         )
-        .select(*runs, *keys, "_n", *(f"_d{index}" for index in range(len(scales))), _TOTAL)
+        .select(*runs, *keys, mark, *(f"_d{index}" for index in range(len(scales))), _TOTAL)
     )  # fmt: skip
 
 

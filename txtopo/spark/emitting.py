@@ -16,6 +16,7 @@ from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
+from txtopo.spark.signatures import Signer
 from txtopo.topology.components import Spout, Tally
 from txtopo.tuples.frames import user_frame
 from txtopo.tuples.tracing import restrict
@@ -26,34 +27,8 @@ if TYPE_CHECKING:
 
     from txtopo.spark.jobs import Work
 
-ORDER_PROPERTY = "txtopo.order"
-"""Local property of the job that tells its tasks which batch they emit. It is no part of the plan, so that one plan serves all batches."""
 _EMPTY: Mapping[str, Any] = {"string": "", "binary": b"", "boolean": False}
 """Values that say nothing, of the types that have no 0."""
-NOTHING = "nothing"
-"""Order of jobs at the start, over no rows."""
-INSIDE = "inside"
-"""Order of jobs whose order stands in their plan, where it is too large for a local property."""
-
-
-class NoBatchError(Exception):
-    """A job reads a spout, and carries no order at all: to emit nothing would pass for an empty batch."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a job of no batch: a bolt ran an action in a thread of its own; start it with pyspark.InheritableThread"
-        )
-
-
-def order_of_job(inside: str | None) -> str | None:
-    """The order of the job that this task is of, where it is not `inside` the plan; None: emit nothing. Raises NoBatchError."""
-    context = TaskContext.get()
-    if context is None:
-        return inside
-    text = context.getLocalProperty(ORDER_PROPERTY)
-    if text is None:
-        raise NoBatchError
-    return None if text == NOTHING else inside or text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +39,16 @@ class Emitter:
     spout: Spout
     code_hash: bytes
     reports: Accumulator[Any]
+    signer: Signer
+    """Of the copy of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer one with what a bolt persisted in
+    another."""
     order: str | None = None
     """The order itself, where it is too large for a local property."""
     hidden: str | None = None
     """Name of the last column: which run of the wave a tuple belongs to. None: there is none, as for a plan that serves one run at a time."""
-    plan: int = 0
-    """Number of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer one with what a bolt persisted in another."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Emit the parts named in `batches`; in the runs over nothing at start none."""
+        """Sign, then emit the parts named in `batches`; in the runs over nothing at start none."""
         order = self._order()
         if order is None:
             self.spout.warm_up()
@@ -84,7 +60,7 @@ class Emitter:
                     yield from self._emit(order or {}, run, part)
 
     def _order(self) -> Mapping[str, Any] | None:
-        text = order_of_job(self.order)
+        _, text = self.signer.order(self.order, [self.name])
         return json.loads(text) if text else None
 
     def _parts(self, order: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -157,7 +133,7 @@ class FrameEmitter(Emitter):
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass on one partition."""
+        """Sign, then pass on one partition."""
         order, context = self._order(), TaskContext.get()
         if order is not None and context is not None:
             yield from self._emit(order, 0, context.partitionId(), batches)

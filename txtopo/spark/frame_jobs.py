@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from txtopo.spark import jobs
 from txtopo.spark.aggregate import Counted, results_of
 from txtopo.spark.bisecting import Ranges
 from txtopo.spark.carrying import NotCarriedError
+from txtopo.spark.copies import Copies
 from txtopo.spark.emitting import emitter_order
 from txtopo.spark.failures import building_error, is_about_size
 from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
@@ -24,17 +26,27 @@ from txtopo.spark.plan import Compiled, Compiler, Reusable
 from txtopo.spark.planned import partitions
 from txtopo.spark.searching import BadRows, Only
 from txtopo.spark.shipping import package_version
+from txtopo.spark.signatures import Signer
 from txtopo.spark.verdict import edges, emitter_failure, judge, rejected_rows
 
 TOGETHER_BYTES_MAX = 32 * 2**20
 """A wave of one part a batch is one task up to so many bytes of the source; a larger one is spread over tasks and planned by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a spout gave that gives a DataFrame."""
+
+    frame: DataFrame
+    run: str
+    """Name of the run that it was made for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameWork(Work):
-    """With the DataFrames of spouts that give one; their parts are its partitions."""
+    """With what spouts gave that give a DataFrame; their parts are its partitions."""
 
-    frames: Mapping[str, DataFrame]
+    given: Mapping[str, Given]
 
 
 class FrameJobs:
@@ -47,18 +59,25 @@ class FrameJobs:
         self._bolt_names = ", ".join(bolt.name for bolt in context.topology.bolts)
         """Spark does not tell which bolt an expression came from: where there are several, all are named."""
         self._bad_rows: BadRows | None = None
-        self._wave: Reusable | None = None
-        self.reusable: Reusable | None = None
-        """The plan of all batches of one part, after `start`; None where each batch needs its own."""
+        self._copies: Copies[Reusable] | None = None
+        self._wave_copies: Copies[Reusable] | None = None
         self.one_by_one: str | None = None
         """See WaveJobs."""
+
+    @property
+    def reusable(self) -> Reusable | None:
+        """The plan of all batches of one part, after `start`; None where each batch needs its own."""
+        return self._copies.first if self._copies is not None else None
 
     def start(self) -> None:
         """See WaveJobs."""
         try:
-            with over_nothing(self._context.spark):
-                self._compiler.check()
-                self.reusable, columns = self._compiler.reusable()
+            checking, signer = self._context.signer(), self._context.signer()
+            with over_nothing(self._context, checking.copy):
+                self._compiler.check(checking)
+            with over_nothing(self._context, signer.copy):
+                first, columns = self._compiler.reusable(signer)
+            self._copies = Copies(self._context, first, self._copied) if first is not None else None
         except (TopologyError, BatchDataError):
             raise
         except Exception as error:
@@ -69,8 +88,10 @@ class FrameJobs:
     def settle_waves(self) -> None:
         """Find out whether runs may share a job, and by which plan."""
         try:
-            with over_nothing(self._context.spark):
-                self._wave = self._compiler.reusable_wave()
+            signer = self._context.signer()
+            with over_nothing(self._context, signer.copy):
+                first = self._compiler.reusable_wave(signer)
+            self._wave_copies = Copies(self._context, first, self._copied_wave) if first is not None else None
         except NotCarriedError as error:
             self.one_by_one = str(error)
         except (TopologyError, BatchDataError):
@@ -81,28 +102,28 @@ class FrameJobs:
 
     def warm_up(self) -> None:
         """See WaveJobs."""
-        for reusable in filter(None, (self.reusable, self._wave)):
-            for counted in reusable.compiled.counted:
-                with over_nothing(self._context.spark):
+        for copies in filter(None, (self._copies, self._wave_copies)):
+            with copies.over_nothing() as reusable:
+                for counted in reusable.compiled.counted if reusable is not None else ():
                     collect_batches(counted.frame)
 
     def split(self, assignment: Assignment, run: Run) -> Work:
         """See WaveJobs."""
         parts: dict[str, Sequence[Mapping[str, Any]]] = {item.name: [] for item in self._topology.spouts}
-        frames: dict[str, DataFrame] = {}
+        given: dict[str, Given] = {}
         for item in self._topology.spouts:
             metadata = assignment.metadata.get(item.name)
             if metadata is None:
                 continue
             if item.spout.emits_frame:
                 # It may run jobs while it is called, or Spark may to count partitions: those are cancelled with the run.
-                with marked(self._context.spark, self._topology.name, [run], None):
-                    frames[item.name] = self._compiler.frame(item.name, metadata, [run])
-                    parts[item.name] = [{}] * partitions(frames[item.name])
+                with marked(self._context, [run], None):
+                    given[item.name] = Given(self._compiler.frame(item.name, metadata, [run]), run.name)
+                    parts[item.name] = [{}] * partitions(given[item.name].frame)
             else:
                 parts[item.name] = list(item.spout.parts(metadata))
                 invariant(bool(parts[item.name]), "a spout split a batch into no part")
-        return FrameWork(assignment=assignment, parts=parts, frames=frames)
+        return FrameWork(assignment=assignment, parts=parts, given=given)
 
     def results(
         self, runs: Sequence[Run], works: Sequence[Work], *, name: str | None = None, only: Only | None = None
@@ -110,21 +131,24 @@ class FrameJobs:
         """See WaveJobs. A run by itself may process `only` some tuples, with reports under another `name`."""
         check(runs)
         together = self._is_together(works)
-        reusable = (self.reusable if len(runs) == 1 else self._wave) if together else None
-        needed = reusable.needed if reusable else {}
         names = [run.name for run in runs] if name is None else [name]
-        order = emitter_order(names, works, together=together, needed=needed, only=only)
-        small = len(order) <= jobs.ORDER_BYTES_MAX
-        with marked(self._context.spark, self._topology.name, runs, order if small else None):
+        with contextlib.ExitStack() as stack:
+            copies = (self._copies if len(runs) == 1 else self._wave_copies) if together else None
+            reusable = stack.enter_context(copies.taken(runs)) if copies is not None else None
+            needed = reusable.needed if reusable is not None else {}
+            order = emitter_order(names, works, together=together, needed=needed, only=only)
+            small = len(order) <= jobs.ORDER_BYTES_MAX
+            signer = self._context.signer(runs)
+            copy = reusable.copy if reusable is not None and small else signer.copy
             # A bolt may run jobs of its own while it is called: those carry the order and the tag as well.
-            if reusable and small:
-                by_committer = self._collected(runs, reusable.compiled)
+            number = stack.enter_context(marked(self._context, runs, order if small else None))
+            stack.enter_context(self._context.reports.signatures.held(copy, number, _read_in(works)))
+            if reusable is not None and small:
+                by_committer = self._collected(runs, reusable.compiled, number)
             else:
-                compiled = self._plan(runs, works, together, None if small else order)
-                try:
-                    by_committer = self._collected(runs, compiled)
-                finally:
-                    compiled.let_go()
+                compiled = self._plan(runs, works, together, None if small else order, signer)
+                stack.callback(compiled.let_go)
+                by_committer = self._collected(runs, compiled, number)
         return [list(found) for found in zip(*by_committer, strict=True)]
 
     def emitted(self, run: Run, work: Work, spout: str, ranges: Ranges) -> pa.Table:
@@ -133,11 +157,14 @@ class FrameJobs:
         together = self._is_together([work])
         order = emitter_order([f"{run.name}/shown"], [work], together=together, needed={}, only={spout: ranges})
         small = len(order) <= jobs.ORDER_BYTES_MAX
-        with marked(self._context.spark, self._topology.name, [run], order if small else None):
-            inside = None if small else order
-            frame = self._given([work], inside).get(spout)
+        inside, signer = None if small else order, self._context.signer([run])
+        with (
+            marked(self._context, [run], order if small else None) as number,
+            self._context.reports.signatures.held(signer.copy, number),
+        ):
+            frame = self._given([work], signer, inside).get(spout)
             if frame is None:
-                frame = self._compiler.leaf(spout, 1 if together else len(work.parts[spout]), inside)
+                frame = self._compiler.leaf(spout, 1 if together else len(work.parts[spout]), signer, inside)
             return pa.Table.from_batches(collect_batches(frame))
 
     def blame(self, reports: RunReports) -> Failure | None:
@@ -193,35 +220,57 @@ class FrameJobs:
             if item.name in work.assignment.metadata
         )
 
-    def _plan(self, runs: Sequence[Run], works: Sequence[Work], together: bool, order: str | None) -> Compiled:
+    def _copied(self, runs: Sequence[Run]) -> Reusable | None:
+        """Another copy of the reusable plan. A bolt may make another plan each time it is called; then this batch has its own."""
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            return self._compiler.reusable(signer, runs)[0]
+
+    def _copied_wave(self, runs: Sequence[Run]) -> Reusable | None:
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy), self._refusing_waves():
+            return self._compiler.reusable_wave(signer, runs)
+
+    def _plan(
+        self, runs: Sequence[Run], works: Sequence[Work], together: bool, order: str | None, signer: Signer
+    ) -> Compiled:
         rows = {
             item.name: 1 if together else max(1, sum(len(work.parts[item.name]) for work in works))
             for item in self._topology.spouts
         }
         if len(works) == 1:
-            return self._compiler.compile(rows, order, self._given(works, order), runs)
+            return self._compiler.compile(rows, signer, order, self._given(works, signer, order), runs)
+        with self._refusing_waves():
+            return self._compiler.compile_wave(rows, signer, order, runs)
+
+    @contextlib.contextmanager
+    def _refusing_waves(self) -> Iterator[None]:
+        """A bolt may make another plan each time it is called: there are no waves any more where one cannot carry the column."""
         try:
-            return self._compiler.compile_wave(rows, order, runs)
+            yield
         except NotCarriedError as error:
-            # A bolt may make another plan each time it is called.
             self.one_by_one = str(error)
             raise
 
-    def _given(self, works: Sequence[Work], order: str | None) -> dict[str, DataFrame]:
+    def _given(self, works: Sequence[Work], signer: Signer, order: str | None) -> dict[str, DataFrame]:
         return {
-            spout: self._compiler.counted(spout, frame, order)
+            # Its leaf says whose DataFrame it is, not whose plan it was put into.
+            spout: self._compiler.counted(spout, given.frame, replace(signer, made_for=given.run), order)
             for work in works
             if isinstance(work, FrameWork)
-            for spout, frame in work.frames.items()
+            for spout, given in work.given.items()
         }
 
-    def _collected(self, runs: Sequence[Run], compiled: Compiled) -> list[list[CommitterResult]]:
-        return [self._collect(runs, counted) for counted in compiled.counted]
+    def _collected(self, runs: Sequence[Run], compiled: Compiled, number: int) -> list[list[CommitterResult]]:
+        return [self._collect(runs, counted, number) for counted in compiled.counted]
 
-    def _collect(self, runs: Sequence[Run], counted: Counted) -> list[CommitterResult]:
+    def _collect(self, runs: Sequence[Run], counted: Counted, number: int) -> list[CommitterResult]:
         check(runs)
         try:
-            results = results_of(counted, collect_batches(counted.frame), len(runs))
+            batches = collect_batches(counted.frame)
+            if other := counted.other_copy(batches):
+                self._context.reports.signatures.mixed_copies(number, other)
+            results = results_of(counted, batches, len(runs))
         except Exception as error:
             # A failure that nothing else is known about belongs to the bolts, or to the committer's own sums where there are none.
             raise JobError(self._bolt_names or counted.name) from error
@@ -232,3 +281,8 @@ class FrameJobs:
                     component=counted.name,
                 )
         return results
+
+
+def _read_in(works: Sequence[Work]) -> set[str]:
+    """Spouts that some batch reads."""
+    return {spout for work in works for spout, parts in work.parts.items() if parts}

@@ -18,8 +18,8 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import CommitterResult, Failure, Outcome, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.ports import Assignment
-from txtopo.spark.emitting import INSIDE, NOTHING, ORDER_PROPERTY
 from txtopo.spark.reports import Reports
+from txtopo.spark.signatures import NOTHING, ORDER_PROPERTY, Signer, property_of
 from txtopo.topology.components import Topology
 
 ORDER_BYTES_MAX = 512 * 1024
@@ -101,6 +101,10 @@ class JobContext:
     ackers: int = limits.ACKERS
     """Acker tasks where the topology acks by tuple."""
 
+    def signer(self, runs: Sequence[Run] = ()) -> Signer:
+        """For a new copy of a plan: made for these runs alone, or for all."""
+        return Signer(reports=self.accumulator, made_for=runs[0].name if runs else None)
+
 
 class WaveJobs(Protocol):
     """The jobs of one topology: of DataFrames (`FrameJobs`), or of tuples. Used by several threads at once."""
@@ -144,39 +148,53 @@ def check(runs: Sequence[Run]) -> None:
 
 
 @contextlib.contextmanager
-def marked(spark: SparkSession, topology: str, runs: Sequence[Run], order: str | None) -> Iterator[None]:
-    """Mark the jobs of this thread as these runs', with what their tasks are to do; None: that stands in the plan. Worker threads are reused, so everything is taken off again."""
-    context: Any = spark.sparkContext
+def marked(jobs: JobContext, runs: Sequence[Run], order: str | None) -> Iterator[int]:
+    """Mark the jobs of this thread as these runs', with what their tasks are to do; None: that stands in the plan. Gives the number of the order.
+
+    Worker threads are reused, so everything is taken off again.
+    """
+    context: Any = jobs.spark.sparkContext
     tags = {run.tag for run in runs}
-    named = f"batch {runs[0].attempt}" if len(runs) == 1 else f"batches {runs[0].attempt} to {runs[-1].attempt}"
-    context.setLocalProperty(ORDER_PROPERTY, order or INSIDE)
-    context.setLocalProperty(_DESCRIPTION, f"{topology} {named}")
-    for tag in tags:
-        context.addJobTag(tag)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Py4JError, OSError):
-            for tag in tags:
-                context.removeJobTag(tag)
-            context.setLocalProperty(ORDER_PROPERTY, None)
-            context.setLocalProperty(_DESCRIPTION, None)
+    first, last = runs[0].attempt, runs[-1].attempt
+    named = f"batch {first}" if len(runs) == 1 else f"batches {first} to {last}"
+    words = f"batch {first.txid}" if len(runs) == 1 else f"batches {first.txid} to {last.txid}"
+    with jobs.reports.signatures.order(words, [run.name for run in runs]) as number:
+        context.setLocalProperty(ORDER_PROPERTY, property_of(number, order))
+        context.setLocalProperty(_DESCRIPTION, f"{jobs.topology.name} {named}")
+        for tag in tags:
+            context.addJobTag(tag)
+        try:
+            yield number
+        finally:
+            with contextlib.suppress(Py4JError, OSError):
+                for tag in tags:
+                    context.removeJobTag(tag)
+                context.setLocalProperty(ORDER_PROPERTY, None)
+                context.setLocalProperty(_DESCRIPTION, None)
 
 
 @contextlib.contextmanager
-def over_nothing(spark: SparkSession) -> Iterator[None]:
-    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too: a bolt may well work over some rows."""
-    context: Any = spark.sparkContext
-    context.setLocalProperty(ORDER_PROPERTY, NOTHING)
-    try:
-        yield
-    except BatchDataError as error:
-        raise BatchDataError(
-            f"{error} (at the start bolts are called over no rows)", component=error.component, detail=error.detail
-        ) from error
-    finally:
-        with contextlib.suppress(Py4JError, OSError):
-            context.setLocalProperty(ORDER_PROPERTY, None)
+def over_nothing(jobs: JobContext, copy: int | None, number: int | None = None) -> Iterator[None]:
+    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too: a bolt may well work over some rows.
+
+    What stands in the plan `copy` signs for it. Several threads may share a `number` and what it holds; then None is held here.
+    """
+    context: Any = jobs.spark.sparkContext
+    with contextlib.ExitStack() as stack:
+        if number is None:
+            number = stack.enter_context(jobs.reports.signatures.order("the start"))
+        if copy is not None:
+            stack.enter_context(jobs.reports.signatures.held(copy, number))
+        context.setLocalProperty(ORDER_PROPERTY, property_of(number, NOTHING))
+        try:
+            yield
+        except BatchDataError as error:
+            raise BatchDataError(
+                f"{error} (at the start bolts are called over no rows)", component=error.component, detail=error.detail
+            ) from error
+        finally:
+            with contextlib.suppress(Py4JError, OSError):
+                context.setLocalProperty(ORDER_PROPERTY, None)
 
 
 def collect_batches(frame: Any) -> list[pa.RecordBatch]:

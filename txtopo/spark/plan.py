@@ -8,7 +8,6 @@ A wave has a plan of its own kind: its leaves tell the run of each tuple in a hi
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +30,7 @@ from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.own_jobs import own_jobs
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable, partitions_of
+from txtopo.spark.signatures import Signer
 from txtopo.spark.turns import TURNS
 from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
 
@@ -55,6 +55,8 @@ class Compiled:
 class Reusable:
     """A compiled topology that every batch of one part can run on."""
 
+    copy: int
+    """Its number: it serves one order at a time."""
     compiled: Compiled
     needed: Mapping[str, list[str]]
     """By spout: the columns that anything behind it reads."""
@@ -71,43 +73,50 @@ class Compiler:
         self._schemas: dict[str, StructType] = {item.name: spark_schema(item.spout.fields) for item in topology.spouts}
         self._counting = topology.acking != "off"
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
-        self._numbers = itertools.count(1)
 
     def compile(
         self,
         rows: Mapping[str, int],
+        signer: Signer,
         order: str | None = None,
         frames: Mapping[str, DataFrame] | None = None,
         runs: Sequence[Run] = (),
     ) -> Compiled:
         """Plan a batch with so many source tasks by spout. Raises BatchDataError where a bolt raises, CancelledError.
 
-        `order` is for what no local property can hold, `frames` are the tuples of spouts that give a DataFrame. `runs` are those it is for.
+        `signer` signs for this copy of the plan. `order` is for what no local property can hold, `frames` are the tuples of spouts that give a DataFrame. `runs` are those it is for.
         """
-        leaves = {**self._leaves(rows, order), **(frames or {})}
+        leaves = {**self._leaves(rows, signer, order), **(frames or {})}
         with let_go_on_error(leaves.values()):
             streams = self._streams(leaves, runs)
-            counted = [self._counted(item, streams[item.input.source]) for item in self._topology.committers]
+            counted = [self._counted(item, streams[item.input.source], signer) for item in self._topology.committers]
         return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
 
-    def compile_wave(self, rows: Mapping[str, int], order: str | None = None, runs: Sequence[Run] = ()) -> Compiled:
+    def compile_wave(
+        self, rows: Mapping[str, int], signer: Signer, order: str | None = None, runs: Sequence[Run] = ()
+    ) -> Compiled:
         """Plan several batches in one. Raises NotCarriedError naming the bolt that would see more than its own batch, CancelledError."""
         self._check_spouts_can_tell_runs()
-        leaves = self._leaves(rows, order, HIDDEN)
+        leaves = self._leaves(rows, signer, order, HIDDEN)
         with let_go_on_error(leaves.values()):
             streams = self._carried_streams(leaves, [item.input.source for item in self._topology.committers], runs)
             if all(count == 1 for count in rows.values()):
                 # Spark forgets behind Python functions, too, that one partition is one.
                 streams = {name: frame.coalesce(1) for name, frame in streams.items()}
-            counted = [self._counted(item, streams[item.input.source], HIDDEN) for item in self._topology.committers]
+            counted = [
+                self._counted(item, streams[item.input.source], signer, HIDDEN) for item in self._topology.committers
+            ]
         return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
 
-    def _counted(self, component: CommitterComponent, stream: DataFrame, run: str | None = None) -> Counted:
-        return count_frame(component, stream, run, partitions=partitions_of(stream) if self._counting else 0)
+    def _counted(
+        self, component: CommitterComponent, stream: DataFrame, signer: Signer, run: str | None = None
+    ) -> Counted:
+        partitions = partitions_of(stream) if self._counting else 0
+        return count_frame(component, stream, run, partitions=partitions, copy=signer.copy)
 
-    def check(self) -> None:
+    def check(self, signer: Signer) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or BatchDataError."""
-        leaves = self._leaves(self._one_task)
+        leaves = self._leaves(self._one_task, signer)
         try:
             streams = self._streams(leaves)
             for bolt in self._topology.frame_bolts:
@@ -116,27 +125,30 @@ class Compiler:
         finally:
             let_go(leaves.values())
 
-    def reusable(self) -> tuple[Reusable | None, Mapping[str, list[str]]]:
-        """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the columns read, by spout."""
+    def reusable(self, signer: Signer, runs: Sequence[Run] = ()) -> tuple[Reusable | None, Mapping[str, list[str]]]:
+        """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the columns read, by spout.
+
+        `runs` are those that wait for it. Raises BatchDataError, CancelledError.
+        """
         with own_jobs(self._spark) as own:
-            compiled = self.compile(self._one_task)
+            compiled = self.compile(self._one_task, signer, runs=runs)
         compiled.let_go()  # before Spark looks: a plan that is run again and again keeps nothing between two runs
         needed = self._needed(compiled)
         if (
-            own.any_in_process()
+            (own.any() if runs else own.any_in_process())
             or any(item.spout.emits_frame for item in self._topology.spouts)
             or not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted)
         ):
             return None, needed
-        return Reusable(compiled=compiled, needed=needed), needed
+        return Reusable(copy=signer.copy, compiled=compiled, needed=needed), needed
 
-    def reusable_wave(self) -> Reusable | None:
+    def reusable_wave(self, signer: Signer, runs: Sequence[Run] = ()) -> Reusable | None:
         """One plan for all waves of one task a spout, None where each needs its own. Raises NotCarriedError where there can be no waves."""
-        compiled = self.compile_wave(self._one_task)
+        compiled = self.compile_wave(self._one_task, signer, runs=runs)
         compiled.let_go()
         if not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted):
             return None
-        return Reusable(compiled=compiled, needed=self._needed(compiled))
+        return Reusable(copy=signer.copy, compiled=compiled, needed=self._needed(compiled))
 
     def _check_spouts_can_tell_runs(self) -> None:
         for item in self._topology.spouts:
@@ -146,9 +158,10 @@ class Compiler:
                 raise NotCarriedError(f"spout {item.name} has a field that is called {HIDDEN}")
 
     def _leaves(
-        self, rows: Mapping[str, int], order: str | None = None, hidden: str | None = None
+        self, rows: Mapping[str, int], signer: Signer, order: str | None = None, hidden: str | None = None
     ) -> dict[str, DataFrame]:
-        return {item.name: self.leaf(item.name, rows[item.name], order, hidden) for item in self._topology.spouts}
+        spouts = self._topology.spouts
+        return {item.name: self.leaf(item.name, rows[item.name], signer, order, hidden) for item in spouts}
 
     def _streams(self, leaves: Mapping[str, DataFrame], runs: Sequence[Run] = ()) -> dict[str, DataFrame]:
         """By name: the tuples of every spout, and of every DataFrame bolt with no tuple bolt before it."""
@@ -189,7 +202,7 @@ class Compiler:
         self._check_leaves(leaves, streams)
         return {name: _carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
 
-    def leaf(self, spout: str, rows: int, order: str | None, hidden: str | None = None) -> DataFrame:
+    def leaf(self, spout: str, rows: int, signer: Signer, order: str | None, hidden: str | None = None) -> DataFrame:
         """The tuples of a spout, before any bolt, by so many source tasks; with the number of their run in the column `hidden`, if there is to be one."""
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = Emitter(
@@ -197,9 +210,9 @@ class Compiler:
             spout=component.spout,
             code_hash=self._code_hash,
             reports=self._reports,
+            signer=signer,
             order=order,
             hidden=hidden,
-            plan=next(self._numbers),
         )
         schema = self._schemas[spout]
         if hidden is not None:
@@ -214,16 +227,16 @@ class Compiler:
         with TURNS.taken(runs):
             return call_spout(component, self._spark, metadata)
 
-    def counted(self, spout: str, frame: DataFrame, order: str | None) -> DataFrame:
-        """The tuples of such a spout, counted by partition on their way."""
+    def counted(self, spout: str, frame: DataFrame, signer: Signer, order: str | None) -> DataFrame:
+        """The tuples of such a spout, counted by partition on their way. `signer` names the run that the DataFrame is of."""
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = FrameEmitter(
             name=spout,
             spout=component.spout,
             code_hash=self._code_hash,
             reports=self._reports,
+            signer=signer,
             order=order,
-            plan=next(self._numbers),
         )
         return leaf_of(frame, emitter, self._schemas[spout])
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pyspark.accumulators import AccumulatorParam
 
 from txtopo.core.values import Failure, RejectedRow
+from txtopo.spark.signatures import Signature, Signatures
 from txtopo.tuples.message import TaskReport
 
 
@@ -98,6 +99,8 @@ class Reports:
     """The driver's end of the accumulator: reports of the runs that are open, each once. Thread-safe."""
 
     def __init__(self) -> None:
+        self.signatures = Signatures()
+        """What tasks signed comes the same way."""
         self._lock = threading.Lock()
         self._open: dict[str, dict[Any, list[Any]]] = {}
         self._received: dict[str, int] = {}
@@ -107,11 +110,17 @@ class Reports:
         with self._lock:
             self._open[run] = {}
             self._received[run] = 0
+        self.signatures.open(run)
 
-    def receive(self, reports: Sequence[Keyed]) -> None:
+    def receive(self, reports: Sequence[Keyed | Signature]) -> None:
         """Keep reports of open runs: one that says the same as an earlier one with its key is dropped, another is kept beside it."""
+        for signature in reports:
+            if isinstance(signature, Signature):
+                self.signatures.receive(signature)
         with self._lock:
             for report in reports:
+                if isinstance(report, Signature):
+                    continue
                 found = self._open.get(report.run)
                 if found is None:
                     continue
@@ -132,6 +141,7 @@ class Reports:
 
     def take(self, run: str) -> dict[Any, list[Any]]:
         """Close a run and return its reports by key; more than one with a key is a conflict. Nothing is kept."""
+        self.signatures.forget(run)
         with self._lock:
             self._received.pop(run, None)
             return self._open.pop(run, {})

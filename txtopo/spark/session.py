@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.logger import PySparkLogger
@@ -171,7 +172,12 @@ def check_settings(spark: SparkSession) -> None:
         f'.config("{name}", "{value}") (it is {actual}, and results depend on it)'
         for name, actual, value in changed_settings(spark.conf.get)
     ]
-    context = spark.sparkContext
+    context: Any = spark.sparkContext
+    if not isinstance(context._gateway, ClientServer):
+        # Decided when the JVM was launched. A batch's order is a property of the thread that starts its jobs.
+        raise ConfigurationError(
+            "the Spark session is not fit for txtopo: threads are not pinned, so a job could run with another batch's order; unset PYSPARK_PIN_THREAD (it is false) and start again"
+        )
     if re.fullmatch(r"local(\[[^,\]]*\])?", str(context.master)):
         wrong.append(f'.master("{full_master(context.master)}") (on {context.master} no task is tried twice)')
     if context.getConf().get("spark.task.reaper.enabled", "false") != "true":

@@ -14,13 +14,14 @@ from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Proces
 from txtopo.errors import BatchDataError, TxtopoError, invariant
 from txtopo.ports import Assignment
 from txtopo.spark import jobs
+from txtopo.spark.copies import Copies
 from txtopo.spark.failures import building_error
 from txtopo.spark.frame_jobs import TOGETHER_BYTES_MAX
 from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
 from txtopo.spark.shipping import package_version
 from txtopo.spark.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
-from txtopo.spark.tuple_plan import TupleCompiler
+from txtopo.spark.tuple_plan import OneTask, TupleCompiler
 from txtopo.spark.tuple_tracing import explained
 from txtopo.spark.tuple_verdict import Verdict
 from txtopo.spark.tuple_work import Seen, TupleWork, seen_of
@@ -28,7 +29,7 @@ from txtopo.spark.turns import TURNS
 from txtopo.tuples.message import Message, RunSpec
 from txtopo.tuples.results import merge
 from txtopo.tuples.tracing import Again
-from txtopo.tuples.wire import decode
+from txtopo.tuples.wire import decode, orders_in
 
 
 class TupleJobs:
@@ -47,6 +48,7 @@ class TupleJobs:
             item.name for item in topology.committers
         )
         """Whom a failed job may be the fault of, where Spark does not tell."""
+        self._copies: Copies[OneTask] | None = None
         frames = self._graphs.frames
         self.one_by_one: str | None = f"{frames[0]} is a DataFrame among tuples" if frames else None
         """See WaveJobs."""
@@ -55,9 +57,11 @@ class TupleJobs:
         """See WaveJobs."""
         try:
             # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
-            nothing = self._ordered("start", None, Again())
-            with over_nothing(self._context.spark), TURNS.taken():
-                self._compiler.plan([nothing]).let_go()
+            nothing, signer = self._ordered("start", None, Again()), self._context.signer()
+            with over_nothing(self._context, signer.copy), TURNS.taken():
+                self._compiler.plan([nothing], signer).let_go()
+            first = self._copied(())
+            self._copies = Copies(self._context, first, self._copied) if first is not None else None
         except TxtopoError:
             raise
         except Exception as error:
@@ -65,9 +69,10 @@ class TupleJobs:
 
     def warm_up(self) -> None:
         """See WaveJobs."""
-        if self._compiler.one_task is not None:
-            with over_nothing(self._context.spark):
-                collect_batches(self._compiler.one_task)
+        if self._copies is not None:
+            with self._copies.over_nothing() as one_task:
+                if one_task is not None:
+                    collect_batches(one_task.messages)
 
     def split(self, assignment: Assignment, run: Run) -> TupleWork:
         """See WaveJobs."""
@@ -92,22 +97,26 @@ class TupleJobs:
         wave = [self._ordered(name, work, again) for name, work in zip(names, works, strict=True)]
         order = TupleOrder(runs=tuple(wave))
         alone = self._fits_one_task(works)
-        text = order.text() if alone else None
-        plan = self._compiler.one_task
-        if again.failures_max > 1 or text is None or len(text) > jobs.ORDER_BYTES_MAX:
-            plan, text = None, None
-        with marked(self._context.spark, self._topology.name, runs, text):
-            specs: dict[str, Sequence[RunSpec]] = {MAIN: order.specs}
-            if plan is not None:
-                batches = self._collected(runs, plan)
+        text = order.text() if alone and self._copies is not None and again.failures_max == 1 else None
+        if text is not None and len(text) > jobs.ORDER_BYTES_MAX:
+            text = None
+        signatures, specs = self._context.reports.signatures, {MAIN: order.specs}
+        with contextlib.ExitStack() as stack:
+            ready = stack.enter_context(self._copies.taken(runs)) if self._copies is not None and text else None
+            signer = self._context.signer(runs)
+            number = stack.enter_context(marked(self._context, runs, text if ready is not None else None))
+            copy = ready.copy if ready is not None else signer.copy
+            stack.enter_context(signatures.held(copy, number, _read_in(works)))
+            if ready is not None:
+                batches = self._collected(runs, ready.messages)
             else:
                 with TURNS.taken(runs) if self._graphs.frames else contextlib.nullcontext():
-                    planned = self._compiler.plan(wave, failures_max=again.failures_max, alone=alone)
-                specs = dict(planned.specs)
-                try:
-                    batches = self._collected(runs, planned.messages)
-                finally:
-                    planned.let_go()
+                    planned = self._compiler.plan(wave, signer, failures_max=again.failures_max, alone=alone)
+                stack.callback(planned.let_go)
+                specs = {graph: tuple(found) for graph, found in planned.specs.items()}
+                batches = self._collected(runs, planned.messages)
+            for other in orders_in(batches) - {number}:
+                signatures.mixed(number, other)
         messages: defaultdict[int, list[Message]] = defaultdict(list)
         for message in decode(batches):
             messages[message.run].append(message)
@@ -143,6 +152,9 @@ class TupleJobs:
             return Failed(attempt=run.attempt, failure=failure)
         causes = Verdict(self._graphs, seen_of(work), self._context.reports.so_far(run.name)).causes()
         return explained(self, self._context, self._graphs, run, work, failure, causes)
+
+    def _copied(self, runs: Sequence[Run]) -> OneTask | None:
+        return self._compiler.one_task(self._context.signer())
 
     def _collected(self, runs: Sequence[Run], plan: DataFrame) -> list[pa.RecordBatch]:
         check(runs)
@@ -195,3 +207,8 @@ class TupleJobs:
 
 def _place(message: Message) -> tuple[int, ...]:
     return message[:6]
+
+
+def _read_in(works: Sequence[Work]) -> set[str]:
+    """Spouts that some batch reads."""
+    return {spout for work in works for spout in work.assignment.metadata}

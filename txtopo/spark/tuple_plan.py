@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,6 +21,7 @@ from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.plan import call_bolt, call_spout, compare_fields
 from txtopo.spark.planned import partitions as partitions_of
+from txtopo.spark.signatures import Signer
 from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
 from txtopo.spark.tuple_tasks import FrameTask, GraphTask, LeafTask, LevelTask, PartsTask, ReceivingTask, Wiring
@@ -49,6 +50,15 @@ class Planned:
         let_go(self.given)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneTask:
+    """The plan of all waves of one part a spout, whose order comes with the job."""
+
+    copy: int
+    """Its number: it serves one order at a time."""
+    messages: DataFrame
+
+
 class TupleCompiler:
     """Builds the plans of one tuple topology in one session."""
 
@@ -58,29 +68,31 @@ class TupleCompiler:
         self._spouts = {item.name: item.spout for item in graphs.topology.spouts}
         self._slices_max = max(1, PARTITIONS_PER_CORE * context.spark.sparkContext.defaultParallelism)
 
-    @cached_property
-    def one_task(self) -> DataFrame | None:
-        """The plan of all waves of one part a spout, whose order comes with the job; None where a DataFrame is on the way."""
-        return None if self._graphs.frames else self._in_one_task(self.wiring(MAIN, None))
+    def one_task(self, signer: Signer) -> OneTask | None:
+        """A copy of that plan; None where a DataFrame is on the way."""
+        if self._graphs.frames:
+            return None
+        return OneTask(copy=signer.copy, messages=self._in_one_task(self.wiring(MAIN, None, signer)))
 
-    def plan(self, runs: Sequence[Ordered], *, failures_max: int = 1, alone: bool = False) -> Planned:
+    def plan(self, runs: Sequence[Ordered], signer: Signer, *, failures_max: int = 1, alone: bool = False) -> Planned:
         """Plan these runs, the order inside the plan. `alone`: in one task, where that is possible. Raises BatchDataError where a bolt raises."""
-        planning = _Planning(self, self._context, self._graphs, runs, failures_max)
+        planning = _Planning(self, self._context, self._graphs, runs, signer, failures_max)
         if alone and not self._graphs.frames:
             specs, order = planning.ordered(MAIN, {})
-            wiring = self.wiring(MAIN, order.text(), failures_max)
+            wiring = self.wiring(MAIN, order.text(), signer, failures_max)
             return Planned(messages=self._in_one_task(wiring), specs={MAIN: specs})
         with let_go_on_error(planning.given):
             messages = planning.messages(MAIN)
         return Planned(messages=messages, specs=planning.specs, given=planning.given)
 
-    def wiring(self, graph: str, order: str | None, failures_max: int = 1) -> Wiring:
+    def wiring(self, graph: str, order: str | None, signer: Signer, failures_max: int = 1) -> Wiring:
         """What the tasks of a graph's plan have in common."""
         return Wiring(
             engine=Engine(self._graphs.by_name[graph], failures_max=failures_max),
             graph=graph,
             code_hash=self._context.code_hash,
             reports=self._context.accumulator,
+            signer=signer,
             order=order,
         )
 
@@ -133,12 +145,14 @@ class _Planning:
     """Plans some runs once: DataFrames in the order in which they need each other, each with its number of partitions."""
 
     def __init__(
-        self, compiler: TupleCompiler, context: JobContext, graphs: Graphs, runs: Sequence[Ordered], failures_max: int
-    ) -> None:
+        self, compiler: TupleCompiler, context: JobContext, graphs: Graphs, runs: Sequence[Ordered], signer: Signer,
+        failures_max: int,
+    ) -> None:  # fmt: skip
         self._compiler = compiler
         self._context = context
         self._graphs = graphs
         self._runs = runs
+        self._signer = signer
         self._failures_max = failures_max
         self._frames: dict[str, DataFrame] = {}
         self._bolts = {bolt.name: bolt for bolt in graphs.topology.frame_bolts}
@@ -157,7 +171,7 @@ class _Planning:
         frames = {node.name: self.frame(node.name) for node in graph.sources if node.name in self._graphs.frames}
         partitions = {source: partitions_of(frame) for source, frame in frames.items()}
         self.specs[name], order = self.ordered(name, partitions)
-        wiring = self._compiler.wiring(name, order.text(), self._failures_max)
+        wiring = self._compiler.wiring(name, order.text(), self._signer, self._failures_max)
         rows, first = [], 0
         # A DataFrame without any partition has one task all the same, which reports that there is nothing.
         numbered = [node.name for node in graph.sources if not partitions.get(node.name)]
@@ -205,7 +219,7 @@ class _Planning:
             replace(spec, sources={**known.sources, **spec.sources})
             for spec, known in zip(specs, self.specs.get(LEAVES, specs), strict=True)
         ]
-        wiring = replace(self._compiler.wiring(MAIN, order.text(), self._failures_max), graph=LEAVES)
+        wiring = replace(self._compiler.wiring(MAIN, order.text(), self._signer, self._failures_max), graph=LEAVES)
         return self._compiler.leaf(source, order, wiring)
 
     def _of_spout(self, name: str) -> DataFrame:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from txtopo.core.fields import Fields
-from txtopo.spark.emitting import order_of_job
 from txtopo.spark.reports import TupleReport
 from txtopo.spark.shipping import package_version
+from txtopo.spark.signatures import Signer
 from txtopo.spark.tuple_order import Ordered, SourceTask, TupleOrder, parse_order
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Spout, Tally
@@ -38,13 +38,15 @@ class Wiring:
     """Name of the graph in its topology; part of the key of every report."""
     code_hash: bytes
     reports: Accumulator[Any]
+    signer: Signer
+    """Of the copy of the plan that they stand in."""
     order: str | None = None
     """The order itself; None: it comes as a local property of the job, so that one plan serves all waves."""
 
-    def ordered(self) -> TupleOrder | None:
-        """What to do; None in runs over nothing, which are there to start workers."""
-        text = order_of_job(self.order)
-        return parse_order(text) if text else None
+    def ordered(self, leaves: Sequence[str] = ("",)) -> tuple[int, TupleOrder | None]:
+        """Number of the order, and what to do; None in runs over nothing, which are there to start workers. Signs for these leaves."""
+        number, text = self.signer.order(self.order, leaves)
+        return number, parse_order(text) if text else None
 
     def report(self, report: TaskReport) -> None:
         """Send a task's report to the driver, once the Spark task has succeeded (K4: kept there by key)."""
@@ -73,7 +75,8 @@ class PartsTask:
 
     def __call__(self, batches: Batches) -> Batches:
         """Emit the parts named in `batches`."""
-        wiring, order = self.wiring, self.wiring.ordered()
+        wiring = self.wiring
+        signed, order = wiring.ordered(self.names)
         tasks = order.source_tasks(self.names) if order is not None else []
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -83,9 +86,8 @@ class PartsTask:
                 run = order.runs[task.run]
                 tally = Tally(attempt=run.spec.attempt)
                 emitted = emit(self.spouts.get(task.name), run, task, tally)
-                yield from encode(
-                    wiring.engine.source(task.run, run.spec, task.name, task.index, emitted, tally, wiring.report)
-                )
+                sent = wiring.engine.source(task.run, run.spec, task.name, task.index, emitted, tally, wiring.report)
+                yield from encode(sent, signed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +102,15 @@ class FrameTask:
 
     def __call__(self, batches: Batches) -> Batches:
         """Send on what `batches` hold."""
-        wiring, order, context = self.wiring, self.wiring.ordered(), TaskContext.get()
+        wiring, context = self.wiring, TaskContext.get()
+        signed, order = wiring.ordered([self.name])
         if order is None or context is None:
             return
         tally = Tally()
         emitted = counted((typed(batch, self.fields) for batch in batches), tally)
         index = context.partitionId() - self.first
-        yield from encode(wiring.engine.source(0, order.runs[0].spec, self.name, index, emitted, tally, wiring.report))
+        sent = wiring.engine.source(0, order.runs[0].spec, self.name, index, emitted, tally, wiring.report)
+        yield from encode(sent, signed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +122,11 @@ class LevelTask:
 
     def __call__(self, batches: Batches) -> Batches:
         """Run the level's tasks that `batches` are addressed to."""
-        order = self.wiring.ordered()
+        signed, order = self.wiring.ordered()
         if order is not None:
-            yield from encode(
-                self.wiring.engine.level(order.specs, decode(batches, packed=True), self.level, self.wiring.report)
-            )
+            wiring = self.wiring
+            sent = wiring.engine.level(order.specs, decode(batches, packed=True), self.level, wiring.report)
+            yield from encode(sent, signed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +138,14 @@ class GraphTask:
 
     def __call__(self, batches: Batches) -> Batches:
         """Run every task of every run."""
-        order, wiring = self.wiring.ordered(), self.wiring
+        wiring = self.wiring
+        signed, order = wiring.ordered(list(self.spouts))
         for batch in batches:
             if order is None:
                 for spout in self.spouts.values():
                     spout.warm_up()
             elif batch.num_rows:
-                yield from encode(wiring.engine.run_local(order.specs, self._sources(order), wiring.report))
+                yield from encode(wiring.engine.run_local(order.specs, self._sources(order), wiring.report), signed)
 
     def _sources(self, order: TupleOrder) -> Callable[[int, str, int, Tally], Batches]:
         def emitted(run: int, name: str, index: int, tally: Tally) -> Batches:
@@ -173,7 +178,7 @@ class LeafTask:
 
     def __call__(self, batches: Batches) -> Batches:
         """Emit the parts named in `batches`, and report as source tasks do."""
-        order = self.wiring.ordered()
+        _, order = self.wiring.ordered([self.name])
         tasks = order.source_tasks([self.name]) if order is not None else []
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -83,13 +83,15 @@ class Waves:
             works = [self._jobs.split(assignment, run) for run, assignment in pairs]
             results = self._jobs.results(runs, works)
             for run, work, found in zip(runs, works, results, strict=True):
-                outcome = self._jobs.outcome(run, work, found, self._reports.so_far(run.name))
+                outcome = self._believed(run, self._jobs.outcome(run, work, found, self._reports.so_far(run.name)))
                 if isinstance(outcome, Failed):
                     return outcome.failure
                 outcomes.append(_timed(outcome, began))
         except Exception as error:
-            cancelled = next((run for run in runs if run.cancelled.is_set()), runs[0])
-            return self._judge(error, cancelled, self._reports.so_far(cancelled.name))
+            first = next((run for run in runs if run.cancelled.is_set()), runs[0])
+            failure = self._judge(error, first, self._reports.so_far(first.name))
+            judged = self._believed(first, Failed(attempt=first.attempt, failure=failure))
+            return judged.failure if isinstance(judged, Failed) else failure
         return outcomes
 
     def _alone(self, run: Run, assignment: Assignment) -> Outcome:
@@ -110,10 +112,19 @@ class Waves:
             error = raised
             failure = self._judge(raised, run, self._reports.so_far(run.name))
             outcome = Failed(attempt=run.attempt, failure=failure)
+        outcome = self._believed(run, outcome)
         if isinstance(outcome, Failed) and work is not None and not run.cancelled.is_set():
-            outcome = self._explained(run, work, outcome.failure, error)
+            # What explains it runs further jobs, and may even give results.
+            outcome = self._believed(run, self._explained(run, work, outcome.failure, error))
         self._running.end(run)
         return _timed(outcome, began) if isinstance(outcome, Processed) else outcome
+
+    def _believed(self, run: Run, outcome: Outcome) -> Outcome:
+        """The outcome, unless some task of the run signed for another order, or none signed at all: then nobody's data is at fault, and no rows count."""
+        if run.cancelled.is_set():
+            return outcome
+        doubt = self._reports.signatures.doubt(run.name, complete=isinstance(outcome, Processed))
+        return outcome if doubt is None else Failed(attempt=run.attempt, failure=Failure(kind="suspect", message=doubt))
 
     def _explained(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
         try:

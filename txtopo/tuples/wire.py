@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.tuples.message import Message
 
 SCHEMA = pa.schema(
     [
         ("part", pa.int32()), ("run", pa.int32()), ("target", pa.int32()), ("source", pa.int64()), ("kind", pa.int32()),
-        ("edge", pa.int32()), ("seq", pa.int64()), ("rows", pa.int64()), ("body", pa.binary()),
+        ("edge", pa.int32()), ("seq", pa.int64()), ("rows", pa.int64()), ("body", pa.binary()), ("order", pa.int64()),
     ]
 )  # fmt: skip
-DDL = "part int, run int, target int, source bigint, kind int, edge int, seq bigint, rows bigint, body binary"
+DDL = "part int, run int, target int, source bigint, kind int, edge int, seq bigint, rows bigint, body binary, order bigint"
 """The same for Spark."""
 KEY = ("run", "target", "source", "kind", "edge", "seq")
 """Sorted by these columns, messages come to their tasks as the runtime wants them."""
@@ -23,14 +24,17 @@ BYTES_MAX = 4 * 2**20
 """A record batch of messages is closed when it has one of these."""
 
 
-def encode(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
-    """Rows of messages, many to a record batch. `part` is the same for all messages to one task of one run, and never below 0."""
+def encode(messages: Iterable[Message], order: int = 0) -> Iterator[pa.RecordBatch]:
+    """Rows of messages, many to a record batch. `part` is the same for all messages to one task of one run, and never below 0.
+
+    `order` is the number of the order that the task which sends them works for: it stays with what goes to the driver, which knows its own.
+    """
     rows: list[tuple[object, ...]] = []
     size = 0
     for message in messages:
         body = pack(message.body)
         size += len(body) if body is not None else 0
-        rows.append((message.run + message.target, *message[:7], body))
+        rows.append((message.run + message.target, *message[:7], body, order))
         if len(rows) >= MESSAGES_MAX or size >= BYTES_MAX:
             yield _batch(rows)
             rows, size = [], 0
@@ -47,6 +51,11 @@ def decode(batches: Iterable[pa.RecordBatch], *, packed: bool = False) -> Iterat
         ]
         for row in zip(*columns, strict=True):
             yield Message._make((*row[:7], row[7] if packed else unpack(row[7])))
+
+
+def orders_in(batches: Iterable[pa.RecordBatch]) -> set[int]:
+    """Numbers of the orders that such rows were sent for."""
+    return {number for batch in batches for number in pc.unique(batch.column("order")).to_pylist()}
 
 
 def pack(body: pa.RecordBatch | bytes | None) -> bytes | None:

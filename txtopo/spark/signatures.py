@@ -1,0 +1,212 @@
+"""Whose order a task ran with: every task on a leaf signs before its first row, and the driver compares at once.
+
+A batch's order comes to its tasks by a property of the thread that starts the job, and what comes back is tied to the thread that asked. Nothing that
+goes through the users' functions could tie the two: an aggregate drops every column that it does not know. So the leaves below them do it. A *copy* of a
+plan serves one order at a time, its leaves carry the copy's number, and a signature names copy and order: as long as no signature of a copy names another
+order than the one that holds it, every row below its results was emitted under that order, also a persisted row, and one that ran twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+
+from txtopo.errors import invariant
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+ORDER_PROPERTY = "txtopo.order"
+"""Local property of the job that tells its tasks which batch they emit, behind the order's number. It is no part of the plan, so that one plan serves all batches."""
+NOTHING = "nothing"
+"""Order of jobs at the start, over no rows."""
+INSIDE = "inside"
+"""Order of jobs whose order stands in their plan, where it is too large for a local property."""
+REMEMBERED_MAX = 1024
+"""Orders whose words are remembered, the latest ones."""
+_ORDERS = itertools.count(1)
+_COPIES = itertools.count(1)
+WHY = "threads are not pinned, or a job was started in a thread of its own"
+
+
+class NoBatchError(Exception):
+    """A job reads a spout, and carries no order at all: to emit nothing would pass for an empty batch."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a job of no batch: a bolt ran an action in a thread of its own; start it with pyspark.InheritableThread"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A task on a leaf ran."""
+
+    copy: int
+    leaf: str
+    """Name of the spout or DataFrame; empty for tasks further up."""
+    made_for: str | None
+    """Name of the run that its plan was made for; None: it serves all."""
+    order: int
+    """Number of the order that its job carried."""
+
+
+def new_copy() -> int:
+    """A number for a copy of a plan, never used again in this process."""
+    return next(_COPIES)
+
+
+def property_of(number: int, order: str | None) -> str:
+    """The text of ORDER_PROPERTY; None: the order stands in the plan."""
+    return f"{number} {order or INSIDE}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signer:
+    """What a leaf's closure needs in order to sign."""
+
+    reports: Accumulator[Any]
+    copy: int = field(default_factory=new_copy)
+    made_for: str | None = None
+    """See Signature."""
+
+    def order(self, inside: str | None, leaves: Sequence[str] = ("",)) -> tuple[int, str | None]:
+        """Number and text of the order of the job that this task is of, where it is not `inside` the plan; signed. None: emit nothing. Raises NoBatchError."""
+        context = TaskContext.get()
+        if context is None:
+            return 0, inside
+        given = context.getLocalProperty(ORDER_PROPERTY)
+        if given is None:
+            raise NoBatchError
+        number, _, text = given.partition(" ")
+        self.reports.add([Signature(self.copy, leaf, self.made_for, int(number)) for leaf in leaves])
+        return int(number), None if text == NOTHING else inside or text
+
+
+@dataclass(slots=True)
+class _Order:
+    words: str
+    runs: tuple[str, ...]
+    ended: bool = False
+
+    def told(self) -> str:
+        return f"an earlier job of {self.words}" if self.ended else self.words
+
+
+@dataclass(slots=True)
+class _Holding:
+    order: int
+    leaves: set[str] = field(default_factory=set)
+
+
+class Signatures:
+    """The driver's book: which order holds which copy, and who is suspected. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._orders: OrderedDict[int, _Order] = OrderedDict()
+        self._held: dict[int, _Holding] = {}
+        self._open: set[str] = set()
+        self._suspected: dict[str, str] = {}
+        self._unsigned: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def order(self, words: str, runs: Sequence[str] = ()) -> Iterator[int]:
+        """The number of a new order, for the body: of these runs, `words` as in "batch 7"."""
+        number = next(_ORDERS)
+        with self._lock:
+            self._orders[number] = _Order(words, tuple(runs))
+            while len(self._orders) > REMEMBERED_MAX:
+                self._orders.popitem(last=False)
+        try:
+            yield number
+        finally:
+            with self._lock:
+                if number in self._orders:
+                    self._orders[number].ended = True
+
+    @contextlib.contextmanager
+    def held(self, copy: int, order: int, leaves: Collection[str] = ()) -> Iterator[None]:
+        """The copy serves this order in the body, which has every one of these leaves sign at least once; else the order's runs are not believed."""
+        with self._lock:
+            invariant(copy not in self._held, f"copy {copy} of a plan serves two jobs at once")
+            holding = self._held[copy] = _Holding(order)
+        try:
+            yield
+            with self._lock:
+                if missing := sorted(set(leaves) - holding.leaves):
+                    for run in self._open.intersection(self._runs(order)):
+                        self._unsigned[run] = f"no task read {', '.join(missing)} for it"
+        finally:
+            with self._lock:
+                del self._held[copy]
+
+    def receive(self, signature: Signature) -> None:
+        """Compare a signature with the order that holds its copy, and the run that its plan was made for with those of the order."""
+        with self._lock:
+            holding = self._held.get(signature.copy)
+            holder = holding.order if holding is not None else None
+            if holding is None or holder != signature.order:
+                self._suspect(holder, signature.order)
+                return
+            holding.leaves.add(signature.leaf)
+            runs = self._runs(signature.order)
+            if signature.made_for is not None and signature.made_for not in runs:
+                what = f"a task of {self._words(signature.order)} read rows that were made for {_batch(signature.made_for)}: {WHY}"
+                self._note(what, *runs, signature.made_for)
+
+    def mixed(self, order: int, other_order: int) -> None:
+        """What one order asked for came with the number of another."""
+        with self._lock:
+            self._suspect(order, other_order)
+
+    def mixed_copies(self, order: int, other_copy: int) -> None:
+        """What one order asked for came from a copy that another one holds."""
+        with self._lock:
+            holding = self._held.get(other_copy)
+            self._suspect(order, holding.order if holding is not None else 0)
+
+    def doubt(self, run: str, *, complete: bool) -> str | None:
+        """Why this run must not be believed, whatever else is known of it; `complete`: it is believed to have read everything."""
+        with self._lock:
+            return self._suspected.get(run) or (self._unsigned.get(run) if complete else None)
+
+    def open(self, run: str) -> None:
+        """The run begins."""
+        with self._lock:
+            self._open.add(run)
+
+    def forget(self, run: str) -> None:
+        """The run has ended."""
+        with self._lock:
+            self._open.discard(run)
+            self._suspected.pop(run, None)
+            self._unsigned.pop(run, None)
+
+    def _suspect(self, holder: int | None, order: int) -> None:
+        of = self._words(holder) if holder is not None else "a plan that nobody runs"
+        words = f"a task of {of} ran with the order of {self._words(order)}: {WHY}"
+        self._note(words, *self._runs(holder), *self._runs(order))
+
+    def _note(self, words: str, *runs: str) -> None:
+        for run in self._open.intersection(runs):
+            self._suspected.setdefault(run, words)
+
+    def _runs(self, order: int | None) -> tuple[str, ...]:
+        found = self._orders.get(order) if order is not None else None
+        return found.runs if found is not None else ()
+
+    def _words(self, order: int) -> str:
+        found = self._orders.get(order)
+        return found.told() if found is not None else "no batch that is known"
+
+
+def _batch(run: str) -> str:
+    return f"batch {run.partition(':')[0]}"
