@@ -164,6 +164,17 @@ returning counted, written, digest"""
             digest=digest,
         )
 
+    def longest_key(self, result: CommitterResult) -> str:
+        """The longest value of a key, in words: what a limit of the server is most likely about."""
+        sizes = (
+            (len(_element(value).encode()), column.name, value)
+            for column in self.shape.keys
+            for value in result.rows.column(column.name).to_pylist()
+        )
+        size, name, value = max(sizes, key=lambda item: item[0], default=(0, "", None))
+        text = value if isinstance(value, str) else _element(value)
+        return f"the longest key has {size} bytes, {name} = {text[:40]!r}{'…' if len(text) > 40 else ''}"
+
     def _chunks(self, result: CommitterResult) -> Iterator[Any]:
         names = [column.name for column in self.shape.columns]
         if list(result.rows.column_names) != names:

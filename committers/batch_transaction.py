@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 from sqlalchemy import Connection
 
-from txtopo.committers.outcomes import translate_own
+from txtopo.committers.outcomes import Answers, translate_own
 from txtopo.committers.own_transaction import OwnTransaction
 from txtopo.committers.transactions import Held
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
@@ -23,10 +23,18 @@ _OPENING = "set local search_path = public, pg_temp;\nset local standard_conform
 class PostgresTransaction(OwnTransaction):
     """CommitTransaction of one committer in one batch."""
 
-    def __init__(self, connection: Connection, committer: str, attempt: TransactionAttempt, held: Held | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        committer: str,
+        attempt: TransactionAttempt,
+        held: Held | None,
+        answers: Answers | None = None,
+    ) -> None:
         super().__init__(committer, attempt)
         self._raw: Any = connection.connection.dbapi_connection
         self._held = held
+        self._answers = answers
         self._answered_s = time.monotonic()
         self.statements = 0
         """How many were sent."""
@@ -53,7 +61,7 @@ class PostgresTransaction(OwnTransaction):
             self._answered_s = time.monotonic()
 
     def _told(self, error: Exception, *, ledger_held: bool) -> TxtopoError:
-        told = translate_own(error, self._committer, self._attempt.txid, ledger_held=ledger_held)
+        told = translate_own(error, self._committer, self._attempt.txid, ledger_held=ledger_held, answers=self._answers)
         waited_s = time.monotonic() - self._answered_s
         if (
             isinstance(told, PostgresUnavailable)

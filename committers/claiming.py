@@ -16,7 +16,7 @@ from txtopo.committers.transactions import Database, begin, commit, run
 from txtopo.core.plan import genesis_digest
 from txtopo.core.remedies import RESTORE
 from txtopo.core.values import AttemptRecord, Fence, Lead, TransactionAttempt
-from txtopo.errors import Halted, PostgresUnavailable
+from txtopo.errors import Halted, PostgresUnavailable, TxtopoError
 from txtopo.ports import Claim, Claimed
 
 TRIES_MAX = 5
@@ -33,7 +33,7 @@ def claim_fence(database: Database, claim: Claim) -> Claimed:
                 return claimed
             except DBAPIError as error:
                 if sqlstate(error) not in (LOCK_NOT_AVAILABLE, _UNIQUE_VIOLATION):
-                    raise translate(error, "claiming the fence") from error
+                    raise _for_good(translate(error, "claiming the fence")) from error
         # P6: a leader that is stopped inside its database transaction would block us until its timeout. It has lost the election, so its
         # session may go. (Or another driver has just created the fence row: then the next try finds it.)
         _end_older_sessions(database, claim.topology)
@@ -125,6 +125,13 @@ def _attempts(connection: Connection, topology: str, last_txid: int) -> Sequence
             connection, "list_attempts_above", topology=topology, last_txid=last_txid
         )
     ]
+
+
+def _for_good(error: TxtopoError) -> TxtopoError:
+    """A new leader's connection is as good as fresh: what passes on a fresh one or never, such as a standby that cannot write, is told, not waited out."""
+    if isinstance(error, PostgresUnavailable) and error.patience == "once":
+        return Halted(str(error), next_command="name the server that takes writes with --dsn")
+    return error
 
 
 def _end_older_sessions(database: Database, topology: str) -> None:

@@ -23,7 +23,7 @@ from txtopo.core.values import (
     Redone,
     Unknown,
 )
-from txtopo.errors import BatchDataError, Halted, PostgresUnavailable
+from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavailable
 from txtopo.faults import CrashPoint, reach
 from txtopo.ports import Ledger, LedgerEntry, LedgerSession, LedgerTotals
 from txtopo.topology.components import CommitterComponent, Topology
@@ -121,13 +121,23 @@ def _in_turn(
         return Committed(txid=txid, counts=counts)
     except BatchDataError as error:
         failure = Failure(
-            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
+            kind="data",
+            message=str(error),
+            component=error.component,
+            position=error.position,
+            detail=error.detail,
+            cause=error.cause,
         )
         return Aborted(txid=txid, failure=failure)
+    except NoBatchAtFault as error:
+        # W2: any batch would fail alike, so none is tried again and none is left out.
+        words = Failure(kind="halt", message=error.reason, component=error.component, next_command=error.next_command)
+        return Aborted(txid=txid, failure=words)
     except PostgresUnavailable as error:
         if not error.definite:
             return Unknown(txid=txid, message=str(error))
-        return Aborted(txid=txid, failure=Failure(kind="infrastructure", message=str(error)))
+        failure = Failure(kind="infrastructure", message=str(error))
+        return Aborted(txid=txid, failure=failure, patience=error.patience)
 
 
 def _check_processed(lead: Lead, plan: Plan, processed: Processed, committers: Sequence[CommitterComponent]) -> None:

@@ -17,9 +17,10 @@ from txtopo.committers.outcomes import translating
 from txtopo.committers.resolving import resolve_commit
 from txtopo.committers.rules import check_mirrored, checked_part, expired_plan
 from txtopo.committers.session import PostgresLedgerSession
+from txtopo.committers.statements import statement
 from txtopo.committers.targets import prepare_target
 from txtopo.committers.texts import storable, storable_json, storable_or_none
-from txtopo.committers.transactions import Database, fence_of, run
+from txtopo.committers.transactions import Database, fence_of, joined, opening, run
 from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX
 from txtopo.core.values import (
     ActionRecord,
@@ -89,7 +90,10 @@ class PostgresLedger:
         )
         digest = hashlib.sha256(data)
         with self._database.transaction("storing metadata") as connection:
-            run(connection, "insert_plan_part", digest=digest.digest(), bytes=data)
+            values = {"digest": digest.digest(), "bytes": data}
+            connection.exec_driver_sql(
+                *joined(opening(f"txtopo/{self._topology}"), statement("insert_plan_part"), values)
+            )
         return digest.hexdigest()
 
     def read_part(self, digest: str) -> bytes:

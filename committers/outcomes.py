@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,29 +11,32 @@ import psycopg2
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from txtopo.committers.rules import describe_counts
+from txtopo.committers.verdicts import BROKEN_CONNECTION, CLIENT, Owner, Verdict, of_owner, verdict_on
 from txtopo.core.limits import STATEMENT_TIMEOUT_MS
+from txtopo.core.values import cause_of
 from txtopo.errors import (
     BatchDataError,
     ConfigurationError,
     Fenced,
     Halted,
     InvariantBroken,
+    NoBatchAtFault,
+    Patience,
     PostgresUnavailable,
     TxtopoError,
 )
 
 LOCK_NOT_AVAILABLE = "55P03"
 QUERY_CANCELED = "57014"
+PROGRAM_LIMIT_EXCEEDED = "54"
 _UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
-# Data that does not fit (22), a constraint of the user's table (23), one row twice (21), a table changed or forbidden meanwhile (42), a
-# trigger of the user's (P0): trying again changes nothing, so it counts as a data failure and comes before a person.
-_DATA = re.compile(r"^(21|22|23|42|44|P0)...$")
-# What says nothing about a statement: connections, deadlocks and lost races, resources, operators, the system itself (P2, P10).
-_STORE = re.compile(r"^(08|40|53|55|57|58|XX)...$")
-# A schema or table that is not there, a right that was not granted: the same for every batch, so none may be quarantined over it.
-_NOT_PREPARED = ("3F000", "42P01", "42501")
 _NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
+_PATIENCE: dict[Verdict, Patience] = {Verdict.LOCK: "lock", Verdict.TIME: "time", Verdict.ONCE: "once"}
+EDGES = "edges"
+"""Component of what is wrong with the counts of edges."""
+Answers = Callable[[], bool]
+"""Is the connection whole, and does a fresh one work too (W1)?"""
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -51,7 +54,7 @@ def is_unknown(error: BaseException) -> bool:
 def one_line(error: BaseException) -> str:
     """The error in one line, without statement, rows or passwords."""
     origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    primary = getattr(getattr(origin, "diag", None), "message_primary", None)
+    primary = _told(error, "message_primary")
     text = " ".join(str(primary or origin or type(origin).__name__).split())
     text = re.sub(r"(://[^:@/\s]*:)\S*(@)", r"\1***\2", text)
     state = sqlstate(error)
@@ -60,17 +63,33 @@ def one_line(error: BaseException) -> str:
 
 def table_of(error: BaseException) -> tuple[str | None, str | None]:
     """Schema and table that the server names in its error."""
-    diagnosis: Any = getattr(getattr(error, "orig", error), "diag", None)
-    return getattr(diagnosis, "schema_name", None), getattr(diagnosis, "table_name", None)
+    return _told(error, "schema_name"), _told(error, "table_name")
+
+
+def verdict_of(error: BaseException, owner: Owner, answers: Answers | None = None) -> Verdict:
+    """Whose fault it is. `answers` is asked only where that decides (W1); without it a code of connections is believed."""
+    state = sqlstate(error)
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    if state is not None:
+        verdict = verdict_on(state, owner)
+    elif isinstance(origin, psycopg2.ProgrammingError | psycopg2.DataError | psycopg2.NotSupportedError):
+        verdict = of_owner(CLIENT, owner)
+    elif isinstance(error, SQLAlchemyError | psycopg2.Error):
+        verdict = of_owner(BROKEN_CONNECTION, owner)
+    else:
+        verdict = of_owner(CLIENT, owner)
+    if verdict is Verdict.BROKEN:
+        return Verdict.DATA if answers is not None and answers() else Verdict.STORE
+    return verdict
 
 
 def translate(error: Exception, doing: str, *, committing: bool = False) -> TxtopoError:
-    """The typed error for what went wrong while `doing`; `committing` when COMMIT had been sent."""
+    """The typed error for what went wrong with a statement on schema txtopo while `doing`; `committing` when COMMIT had been sent."""
     state = sqlstate(error)
     message = f"{doing}: {one_line(error)}"
     if committing and is_unknown(error):
         return PostgresUnavailable(message, definite=False)
-    if state == "P0001" and "txtopo:" in message:
+    if _is_of_ledger(error):
         return _refused_by_ledger(message)
     if state == "23505" and table_of(error) == ("txtopo", "attempt"):
         return InvariantBroken(f"an attempt id is used again: {message}")
@@ -78,77 +97,116 @@ def translate(error: Exception, doing: str, *, committing: bool = False) -> Txto
         return ConfigurationError(f"{message}; schema txtopo is missing or old: run `txtopo migrate`")
     if state == "42501":
         return ConfigurationError(f"{message}; grant the role what it needs")
-    if state is not None and re.match(r"^2[23]", state):
-        return Halted(f"Postgres refuses: {message}")
-    return PostgresUnavailable(message)
+    verdict = verdict_of(error, Owner.LEDGER)
+    if verdict is Verdict.BUG:
+        return InvariantBroken(message)
+    if verdict in (Verdict.STORE, Verdict.LOCK, Verdict.ONCE):
+        return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
+    return Halted(f"Postgres refuses: {message}")
 
 
-def translate_apply(error: Exception, committer: str, txid: int, *, ledger_held: bool) -> TxtopoError:
-    """The typed error for what went wrong while a committer's rows were applied."""
-    state = sqlstate(error)
+def translate_apply(
+    error: Exception,
+    committer: str,
+    txid: int,
+    *,
+    ledger_held: bool,
+    answers: Answers | None = None,
+    compare: Callable[[], str | None] | None = None,
+) -> TxtopoError:
+    """The typed error for what went wrong while a committer's rows were applied. `compare` looks for what is wrong with its tables."""
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
-    if table_of(error) == ("txtopo", "committer_count"):
-        return BatchDataError(f"committer {committer}: {_numbers(error)}", component=committer)
-    if state in _NOT_PREPARED:
-        return _not_prepared(error, committer, txid)
-    if (state is not None and _DATA.match(state)) or isinstance(error, (ValueError, OverflowError)):
+    if table_of(error) == ("txtopo", "committer_count") and (sqlstate(error) or "").startswith("23"):
+        return _data(error, committer, f"committer {committer}: {_numbers(error)}")
+    verdict = verdict_of(error, Owner.TARGET, answers)
+    if verdict is Verdict.DATA:
         # P14: NUL and lone surrogates are refused by the client, in Python, without an SQLSTATE.
         reason = "text with a lone surrogate" if isinstance(error, UnicodeEncodeError) else one_line(error)
-        return BatchDataError(f"committer {committer}: its rows do not fit the table: {reason}", component=committer)
-    return translate(error, f"applying committer {committer} of batch {txid}")
+        return _data(error, committer, f"committer {committer}: its rows do not fit the table: {reason}")
+    wrong = compare() if verdict is Verdict.HALT and compare is not None else None
+    return _judged(error, verdict, f"committer {committer} of batch {txid}", txid, committer, wrong)
 
 
-def translate_own(error: Exception, committer: str, txid: int, *, ledger_held: bool) -> TxtopoError:
-    """The typed error for a statement of a committer of one's own. Its statements fail for its own reasons, except where the store is at fault."""
-    state = sqlstate(error)
+def translate_own(
+    error: Exception, committer: str, txid: int, *, ledger_held: bool, answers: Answers | None = None
+) -> TxtopoError:
+    """The typed error for a statement of a custom committer. Its statements fail for its own reasons, except where the store is at fault."""
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
-    if state == QUERY_CANCELED:
+    verdict = verdict_of(error, Owner.CUSTOM, answers)
+    if verdict is Verdict.DATA:
         # The server's time for a statement was up while user code held the database transaction: it would be again.
-        what = f"{one_line(error)}; a statement may take {STATEMENT_TIMEOUT_MS // 1000} s"
-        return BatchDataError(f"committer {committer}: {what}", component=committer)
-    if state in _NOT_PREPARED:
-        return _not_prepared(error, committer, txid)
-    is_store = state is None or _STORE.match(state) is not None
-    if isinstance(error, psycopg2.Error) and is_store and not isinstance(error, psycopg2.ProgrammingError):
-        return PostgresUnavailable(f"committer {committer} of batch {txid}: {one_line(error)}")
-    return BatchDataError(f"committer {committer}: {one_line(error)}", component=committer)
+        more = f"; a statement may take {STATEMENT_TIMEOUT_MS // 1000} s" if sqlstate(error) == QUERY_CANCELED else ""
+        return _data(error, committer, f"committer {committer}: {one_line(error)}{more}")
+    return _judged(error, verdict, f"committer {committer} of batch {txid}", txid, committer)
 
 
-def _not_prepared(error: Exception, committer: str, txid: int) -> Halted:
-    return Halted(
-        f"committer {committer} of batch {txid}: {one_line(error)}: no batch is at fault, so none is tried again or left out",
-        txid=txid,
-        next_command="make the table or grant what is missing, then start `txtopo run` again",
-    )
+def translate_kept(
+    error: Exception, kept: str, component: str, txid: int, *, answers: Answers | None = None
+) -> TxtopoError:
+    """The typed error for what went wrong while records of a batch that no committer counts were kept: rejected records, dead letters, counts of edges."""
+    verdict = verdict_of(error, Owner.TARGET, answers)
+    if verdict is Verdict.DATA:
+        whose = "" if component == EDGES else "spout "
+        return _data(error, component, f"{whose}{component}: its {kept} cannot be kept: {one_line(error)}")
+    return _judged(error, verdict, f"keeping the {kept} of batch {txid}", txid, component)
 
 
-def translate_rejected(error: Exception, spout: str, txid: int) -> TxtopoError:
-    """The typed error for what went wrong while rejected records were kept."""
-    state = sqlstate(error)
-    if state is not None and re.match(r"^2[123]", state):
-        return BatchDataError(f"spout {spout}: its rejected records cannot be kept: {one_line(error)}", component=spout)
-    return translate(error, f"keeping the rejected records of batch {txid}")
+def translate_commit(error: Exception, committers: str, txid: int, *, answers: Answers | None = None) -> TxtopoError:
+    """The typed error of a COMMIT of batch `txid`: unknown, or refused by a deferred constraint or trigger, of txtopo or of a user's table (R7)."""
+    doing = f"COMMIT of batch {txid}"
+    if is_unknown(error) or _is_of_ledger(error) or table_of(error)[0] == "txtopo":
+        return translate(error, doing, committing=True)
+    verdict = verdict_of(error, Owner.TARGET, answers)
+    if verdict is Verdict.DATA:
+        return _data(error, committers, f"{doing}: a deferred constraint or trigger refuses it: {one_line(error)}")
+    return _judged(error, verdict, doing, txid, committers)
 
 
-def translate_dead_letters(error: Exception, component: str, txid: int) -> TxtopoError:
-    """The typed error for what went wrong while dead letters were kept."""
-    state = sqlstate(error)
-    if state is not None and re.match(r"^2[123]", state):
-        return BatchDataError(
-            f"spout {component}: its dead letters cannot be kept: {one_line(error)}", component=component
+def _judged(
+    error: Exception, verdict: Verdict, doing: str, txid: int, component: str, wrong: str | None = None
+) -> TxtopoError:
+    """The error for a verdict that is not about data."""
+    message = f"{doing}: {one_line(error)}"
+    if verdict is Verdict.BUG:
+        return InvariantBroken(message)
+    if verdict is Verdict.HALT:
+        return NoBatchAtFault(
+            f"{message}{f'; {wrong}' if wrong else ''}",
+            txid=txid,
+            component=component,
+            next_command="set right what is named, make the table or grant what is missing, then start `txtopo run` again",
         )
-    return translate(error, f"keeping the dead letters of batch {txid}")
+    return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
+
+
+def _data(error: Exception, component: str, message: str) -> TxtopoError:
+    place = _told(error, "constraint_name") or _told(error, "column_name") or _told(error, "table_name")
+    kind = sqlstate(error) or type(error).__name__
+    return BatchDataError(
+        message, component=component, detail=_told(error, "message_detail"), cause=cause_of(component, kind, place)
+    )
 
 
 @contextmanager
 def translating(doing: str) -> Iterator[None]:
-    """Turn errors of the driver into errors of txtopo; nothing was committed when one is raised in here."""
+    """Turn errors of statements on schema txtopo into errors of txtopo; nothing was committed when one is raised in here."""
     try:
         yield
     except (SQLAlchemyError, psycopg2.Error) as error:
         raise translate(error, doing) from error
+
+
+def _told(error: BaseException, name: str) -> str | None:
+    """A part of what the server said."""
+    diagnosis: Any = getattr(getattr(error, "orig", error), "diag", None)
+    return getattr(diagnosis, name, None)
+
+
+def _is_of_ledger(error: BaseException) -> bool:
+    """Was it raised by a trigger of txtopo's own schema?"""
+    return sqlstate(error) == "P0001" and "txtopo:" in one_line(error)
 
 
 def _refused_by_ledger(message: str) -> TxtopoError:

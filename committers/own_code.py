@@ -10,7 +10,7 @@ from typing import Any
 
 from txtopo.committers.canonical import tuples_of
 from txtopo.committers.own_transaction import OwnTransaction
-from txtopo.core.values import CommitterResult
+from txtopo.core.values import CommitterResult, cause_of
 from txtopo.errors import BatchDataError, TxtopoError, broken
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
@@ -82,12 +82,17 @@ def own_failure(name: str, error: BaseException) -> TxtopoError:
         return error
     where = user_line(error)
     if isinstance(error, BatchDataError):
-        what, component = str(error), error.component
+        what, component, cause = (
+            str(error),
+            error.component,
+            error.cause or cause_of(error.component, type(error).__name__, where),
+        )
     else:
         what, component = f"committer {name}: {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": "), name
+        cause = cause_of(name, type(error).__name__, where)
     trace = "".join(traceback.format_exception(error))
     detail = trace if len(trace) <= DETAIL_CHARACTERS_MAX else f"{trace[:DETAIL_CHARACTERS_MAX]}\n… (cut)"
-    return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=detail)
+    return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=detail, cause=cause)
 
 
 def user_line(error: BaseException) -> str | None:

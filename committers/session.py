@@ -15,17 +15,21 @@ from txtopo.committers.actions import append_action
 from txtopo.committers.applying import Applier
 from txtopo.committers.batch_transaction import PostgresTransaction
 from txtopo.committers.outcomes import (
+    EDGES,
+    PROGRAM_LIMIT_EXCEEDED,
+    sqlstate,
     table_of,
     translate,
     translate_apply,
-    translate_dead_letters,
-    translate_rejected,
+    translate_commit,
+    translate_kept,
     translating,
 )
 from txtopo.committers.own_applying import record_own
 from txtopo.committers.own_code import run_commit
 from txtopo.committers.reversing import keeps_none, take_back, writes_own
 from txtopo.committers.statements import statement
+from txtopo.committers.targets import wrong_with
 from txtopo.committers.texts import storable
 from txtopo.committers.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
 from txtopo.core.values import (
@@ -39,7 +43,7 @@ from txtopo.core.values import (
     Redone,
     RejectedRow,
 )
-from txtopo.errors import Fenced, Halted, PostgresUnavailable, TxtopoError, broken, invariant
+from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, TxtopoError, broken, invariant
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
@@ -65,6 +69,8 @@ class PostgresLedgerSession:
         self._held: Held | None = None
         self._redone: Redone | None = None
         self._xid: str | None = None
+        self._applied: list[str] = []
+        """Committers whose rows are in this database transaction."""
 
     def lock_fence(self) -> Fence:
         with translating("locking the fence"):
@@ -103,6 +109,7 @@ class PostgresLedgerSession:
         if isinstance(committer.bolt, BatchCommitter):
             return self._apply_own(committer, result, collector)
         plan = self._appended().plan
+        self._applied.append(committer.name)
         keeps = self._applier(committer).shape.contributions is not None
         redoes_applied = plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied"
         if redoes_applied and not keeps:
@@ -119,16 +126,49 @@ class PostgresLedgerSession:
                 self._connection, plan.topology, plan.txid, result, held, taken_back=taken_back
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
-            raise translate_apply(error, committer.name, plan.txid, ledger_held=ledger_held) from error
+            raise self._translate_apply(error, committer, result, ledger_held=ledger_held) from error
+
+    def _translate_apply(
+        self, error: Exception, committer: CommitterComponent, result: CommitterResult, *, ledger_held: bool
+    ) -> TxtopoError:
+        """W1 to W3, with what only a look at the tables and the rows can add."""
+        told = translate_apply(
+            error,
+            committer.name,
+            self._appended().plan.txid,
+            ledger_held=ledger_held,
+            answers=self._answers,
+            compare=lambda: self._compared(committer),
+        )
+        too_long = (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED)
+        if too_long and isinstance(told, BatchDataError) and not isinstance(committer.bolt, BatchCommitter):
+            longest = self._applier(committer).longest_key(result)
+            told = BatchDataError(f"{told}; {longest}", component=told.component, detail=told.detail, cause=told.cause)
+        return told
+
+    def _answers(self) -> bool:
+        return self._database.answers(self._connection)
+
+    def _compared(self, committer: CommitterComponent) -> str | None:
+        """What is wrong with a counting committer's tables, looked at beside this database transaction, which has failed."""
+        if isinstance(committer.bolt, BatchCommitter):
+            return None
+        try:
+            with self._database.transaction("comparing tables", self._database.fresh) as connection:
+                return wrong_with(connection, self._applier(committer).shape)
+        except TxtopoError:
+            return None
 
     def _apply_own(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None
     ) -> CommitterCount:
         entry = self._appended()
         plan = entry.plan
+        self._applied.append(committer.name)
         if plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied":
             raise writes_own(committer.name, plan.redo_of)
-        transaction = PostgresTransaction(self._connection, committer.name, entry.attempt, self._take_held())
+        held = self._take_held()
+        transaction = PostgresTransaction(self._connection, committer.name, entry.attempt, held, self._answers)
         written = run_commit(committer, result, transaction, collector)
         held = transaction.end()
         try:
@@ -143,7 +183,7 @@ class PostgresLedgerSession:
                 tag=tag(self._lead),
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
-            raise translate_apply(error, committer.name, plan.txid, ledger_held=held is not None) from error
+            raise self._translate_apply(error, committer, result, ledger_held=held is not None) from error
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         if not edges:
@@ -167,7 +207,7 @@ class PostgresLedgerSession:
                 "sizes": [row.raw_bytes for row in chunk],
             }
 
-        self._append_records("append_rejected", rows, columns, translate_rejected)
+        self._append_records("append_rejected", rows, columns, "rejected records")
 
     def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
         def columns(chunk: Sequence[DeadLetter]) -> Mapping[str, Any]:
@@ -176,20 +216,19 @@ class PostgresLedgerSession:
                 "components": [row.component for row in chunk],
             }
 
-        self._append_records("append_dead_letters", rows, columns, translate_dead_letters)
+        self._append_records("append_dead_letters", rows, columns, "dead letters")
 
     def _append_records(
         self,
         name: str,
         rows: Sequence[Kept],
         columns: Callable[[Sequence[Kept]], Mapping[str, Any]],
-        translated: Callable[[Exception, str, int], Exception],
+        kept: str,
     ) -> None:
         """Keep source records that no committer counts, in bounded pieces, by the statement of that name; `columns` are those that only this kind of record has."""
         txid = self._appended().plan.txid
         if rows:
-            with translating(f"recording edges of batch {txid}"):
-                self._send_held()
+            self._send_held()
         for chunk in rejected_chunks(rows):
             try:
                 run(
@@ -203,7 +242,7 @@ class PostgresLedgerSession:
                     **columns(chunk),
                 )
             except (SQLAlchemyError, psycopg2.Error) as error:
-                raise translated(error, chunk[0].spout, txid) from error
+                raise translate_kept(error, kept, chunk[0].spout, txid, answers=self._answers) from error
 
     def append_action(self, action: ActionRecord) -> None:
         with translating(f"writing the action log: {action.command}"):
@@ -248,10 +287,14 @@ class PostgresLedgerSession:
         self._check_finished(txid, rows, fences, xid)
 
     def commit(self) -> None:
-        doing = f"COMMIT of batch {self._appended().plan.txid}"
+        txid, applied = self._appended().plan.txid, ", ".join(self._applied) or "commit"
         pid = backend_pid(self._connection)
         try:
-            commit(self._connection, doing)
+            commit(
+                self._connection,
+                f"COMMIT of batch {txid}",
+                lambda error: translate_commit(error, applied, txid, answers=self._answers),
+            )
         except PostgresUnavailable as error:
             if not error.definite:
                 self._database.unresolved_pids.add(pid)
@@ -276,12 +319,11 @@ class PostgresLedgerSession:
         invariant(rows == 1, f"ledger row {txid} was not being applied")
         invariant(fences == 1, f"the fence did not stand at {txid - 1} although it was locked there")  # R6
 
-    @staticmethod
-    def _translate_finish(error: Exception, txid: int) -> TxtopoError:
+    def _translate_finish(self, error: Exception, txid: int) -> TxtopoError:
         if table_of(error) == ("txtopo", "ledger"):
             return Halted(f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid)
         if table_of(error) == ("txtopo", "edge_count"):
-            return translate(error, f"recording edges of batch {txid}")
+            return translate_kept(error, "counts of edges", EDGES, txid, answers=self._answers)
         return translate(error, f"finishing batch {txid}")
 
     def _take_held(self) -> Held | None:
@@ -290,8 +332,12 @@ class PostgresLedgerSession:
 
     def _send_held(self) -> None:
         held = self._take_held()
-        if held is not None:
+        if held is None:
+            return
+        try:
             self._connection.exec_driver_sql(*held)
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_finish(error, self._appended().plan.txid) from error
 
 
 def rejected_chunks(rows: Sequence[Kept]) -> Iterator[Sequence[Kept]]:

@@ -92,6 +92,16 @@ def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, reg
         connection.exec_driver_sql(statement.replace("%", "%%"), {})
 
 
+def wrong_with(connection: Connection, shape: Shape) -> str | None:
+    """In words what is wrong with the tables of a committer that counted in them; None: nothing that this finds."""
+    try:
+        for table in tables_of(shape):
+            _create_or_check(connection, shape, table, registered=True)
+    except Halted as halted:
+        return halted.reason
+    return None
+
+
 def create_table(schema: str, table: str, columns: Sequence[Column], keys: Sequence[Column]) -> str:
     """The statement that makes a table as txtopo wants it."""
     lines = ", ".join(f"{_plain(column.name)} {column.type}{_not_null(column, keys)}" for column in columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from txtopo.committers.rules import compare_lead
 from txtopo.committers.statements import statement
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
 from txtopo.core.values import Fence, Lead
-from txtopo.errors import PostgresUnavailable, invariant
+from txtopo.errors import PostgresUnavailable, TxtopoError, invariant
 
 Held = tuple[str, Mapping[str, Any]]
 """A statement with its values that waits for the next one, to go with it in one round trip."""
@@ -54,6 +54,16 @@ class Database:
             with _quietly():
                 connection.close()
 
+    def answers(self, connection: Connection) -> bool:
+        """W1: is this connection whole, and does a fresh one work too? Then an error was not about connections, whatever its code says."""
+        try:
+            if connection.invalidated or connection.closed or raw_of(connection).closed:
+                return False
+            with self.fresh.connect() as fresh:
+                return bool(fresh.exec_driver_sql("select true").scalar_one())
+        except (SQLAlchemyError, psycopg2.Error):
+            return False
+
     @contextmanager
     def transaction(self, doing: str, engine: Engine | None = None) -> Iterator[Connection]:
         """Statements that become durable together on leaving; errors come out as errors of txtopo."""
@@ -88,6 +98,11 @@ def begin(connection: Connection, topology: str, tag: str, lock: str) -> tuple[F
     return (None, None) if row is None else (fence_of(row), row[5])
 
 
+def opening(tag: str) -> Held:
+    """The settings of every database transaction, for one that takes no lock of the fence row."""
+    return statement("begin_transaction"), settings(tag)
+
+
 def settings(tag: str) -> dict[str, Any]:
     """Values of the settings of every database transaction."""
     return {
@@ -103,27 +118,33 @@ def fence_of(row: Any) -> Fence:
     return Fence(incarnation=row[0], owner_nonce=row[1], epoch=row[2], code_hash=bytes(row[3]), last_txid=row[4])
 
 
-def commit(connection: Connection, doing: str) -> None:
-    """COMMIT that returns only if the server confirmed it; raises PostgresUnavailable with `definite` False when it stayed silent (P2)."""
+def commit(connection: Connection, doing: str, translated: Callable[[Exception], TxtopoError] | None = None) -> None:
+    """COMMIT that returns only if the server confirmed it; raises PostgresUnavailable with `definite` False when it stayed silent (P2).
+
+    `translated` makes the error of a refusal, where more is in the database transaction than statements on schema txtopo.
+    """
     if status(connection) != TRANSACTION_STATUS_INTRANS:
         # P1: COMMIT of a failed database transaction is a ROLLBACK without an exception.
         raise PostgresUnavailable(f"{doing}: the database transaction had failed before COMMIT")
     try:
         connection.commit()
     except (SQLAlchemyError, psycopg2.Error) as error:
-        raise translate(error, doing, committing=True) from error
+        raise (translated(error) if translated else translate(error, doing, committing=True)) from error
 
 
 def status(connection: Connection) -> int:
     """libpq's view of the database transaction; no round trip."""
-    raw: Any = connection.connection.dbapi_connection
-    return int(raw.info.transaction_status)
+    return int(raw_of(connection).info.transaction_status)
 
 
 def backend_pid(connection: Connection) -> int:
     """The server process behind the connection."""
-    raw: Any = connection.connection.dbapi_connection
-    return int(raw.info.backend_pid)
+    return int(raw_of(connection).info.backend_pid)
+
+
+def raw_of(connection: Connection) -> Any:
+    """psycopg2's connection."""
+    return connection.connection.dbapi_connection
 
 
 @contextmanager

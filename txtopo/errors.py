@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Literal, NoReturn
+
+Patience = Literal["store", "lock", "time", "once"]
+"""How long a commit that was aborted through trouble of the store is tried again (W5). store: up to a bound while Postgres answers heartbeats. lock:
+without a bound, somebody else holds it. time: a statement's time was up; a few times, then it is the batch's. once: on a fresh connection, then never."""
 
 
 class TxtopoError(Exception):
@@ -47,10 +51,12 @@ class StoreUnavailable(TxtopoError):
 class PostgresUnavailable(StoreUnavailable):
     """Postgres is away, or refused for a reason that passes (deadlock, serialization failure, lock timeout)."""
 
-    def __init__(self, message: str, *, definite: bool = True) -> None:
+    def __init__(self, message: str, *, definite: bool = True, patience: Patience = "store") -> None:
         super().__init__("postgres", message)
         self.definite = definite
         """True: the database transaction certainly did not commit. False: its outcome is unknown (R7)."""
+        self.patience: Patience = patience
+        """How long it is tried again (W5)."""
 
 
 class ZooKeeperUnavailable(StoreUnavailable):
@@ -90,12 +96,29 @@ class Halted(TxtopoError):
         self.next_command = next_command
 
 
+class NoBatchAtFault(Halted):
+    """A step of a batch failed for a reason that would be the same for every batch (W2): a table that is gone, a right that was taken away."""
+
+    def __init__(self, reason: str, *, txid: int, component: str, next_command: str | None = None) -> None:
+        super().__init__(reason, txid=txid, next_command=next_command)
+        self.component = component
+        """Name of the spout, bolt or committer."""
+
+
 class BatchDataError(TxtopoError):
     """The data or the user's code of one batch is at fault: component, position and cause are named."""
 
     exit_code = 1
 
-    def __init__(self, message: str, *, component: str, position: str | None = None, detail: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        component: str,
+        position: str | None = None,
+        detail: str | None = None,
+        cause: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.component = component
         """Name of the spout, bolt or committer."""
@@ -103,6 +126,8 @@ class BatchDataError(TxtopoError):
         """Where in the source: `file:line`; None where it is not known."""
         self.detail = detail
         """Traceback or raw record, for the log and `show`."""
+        self.cause = cause
+        """Equal where the cause is (W7), as `cause_of` makes it; None: to be read out of the message."""
 
 
 class InvariantBroken(TxtopoError):

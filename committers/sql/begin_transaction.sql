@@ -1,8 +1,9 @@
 -- P8: nothing that a role, a database or a pooler has set may weaken a database transaction of txtopo. P6: none outlives its driver.
-set transaction isolation level read committed;
+set transaction isolation level read committed, read write;
 set local synchronous_commit = on;
 set local statement_timeout = %(statement_timeout_ms)s;
 set local lock_timeout = %(lock_timeout_ms)s;
+select set_config('transaction_timeout', '0', true) where current_setting('server_version_num')::int >= 170000;
 set local idle_in_transaction_session_timeout = %(idle_timeout_ms)s;
 set local client_connection_check_interval = 1000;
 set local search_path = pg_catalog;

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
+from urllib.parse import quote
 
 import psycopg2
 import pytest
@@ -504,3 +505,24 @@ def _again(world: World) -> Any:
     """The plan of batch 1 once more, as it was mirrored."""
     world.driver.digests.pop(1)
     return cast(Any, world.driver.plan(1))
+
+
+def test_what_a_role_or_database_has_set_stops_no_batch(world: World) -> None:
+    """P8: read only by default, and a time for whole database transactions that is too short: each of txtopo's says what it needs itself."""
+    settings = "-c default_transaction_read_only=on"
+    if world.query("select current_setting('server_version_num')::int >= 170000") == [(True,)]:
+        settings += " -c transaction_timeout=100"
+    world.query(
+        "create function nap() returns trigger language plpgsql as $$ begin perform pg_sleep(0.2); return new; end $$"
+    )
+    world.query("create trigger nap before insert on flights_count for each statement execute function nap()")
+    dsn = f"{world.dsn}{'&' if '?' in world.dsn else '?'}options={quote(settings)}"
+    ledger = PostgresLedger(dsn, "flights")
+    driver = Driver(ledger, ledger.claim_fence(claim_for()), (committer(),))
+    ledger.prepare_targets(driver.lead, driver.committers)
+
+    stored, outcome = ledger.store_part(b"piece"), driver.commit(driver.ready(1))
+    ledger.close()
+
+    assert ledger is not world.ledger and len(stored) == 64
+    assert isinstance(outcome, Committed)

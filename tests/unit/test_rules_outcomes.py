@@ -7,8 +7,8 @@ from typing import Any
 import psycopg2
 import pytest
 
-from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply, translate_own
-from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, PostgresUnavailable
+from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply, translate_commit, translate_own
+from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, NoBatchAtFault, PostgresUnavailable
 
 
 def error(state: str | None, message: str = "no") -> psycopg2.Error:
@@ -47,9 +47,9 @@ def test_before_commit_was_sent_a_broken_connection_is_an_abort(state: str | Non
     assert isinstance(found, PostgresUnavailable) and found.definite
 
 
-@pytest.mark.parametrize("state", ["21000", "22003", "23505", "23514", "42703", "44000", "P0001"])
+@pytest.mark.parametrize("state", ["21000", "22003", "23505", "23514", "44000", "54000", "HV000", "P0001", "ZZ999"])
 def test_rows_that_the_table_refuses_are_the_fault_of_the_batch(state: str) -> None:
-    """K8: data failures are counted, and stop in the end."""
+    """K8, W3: data failures are counted, and stop in the end. Whatever code is not known to be something else is one: nothing is waited for without end."""
     found = translate_apply(error(state), "totals", 7, ledger_held=False)
 
     assert isinstance(found, BatchDataError)
@@ -66,6 +66,55 @@ def test_a_table_that_is_not_there_is_no_fault_of_any_batch(state: str, translat
     assert found.txid == 7
     assert "committer totals of batch 7" in str(found)
     assert found.next_command is not None
+
+
+@pytest.mark.parametrize("state", ["25006", "42703", "42804", "42P10", "58P01", "XX001"])
+def test_a_table_of_another_shape_is_no_fault_of_any_batch(state: str) -> None:
+    """W2: a dropped column, a changed type, a server that only reads, corruption."""
+    found = translate_apply(error(state), "totals", 7, ledger_held=False, compare=lambda: "n is text, not bigint")
+
+    assert isinstance(found, NoBatchAtFault)
+    assert str(found).endswith("; n is text, not bigint")
+
+
+@pytest.mark.parametrize("state", ["08000", "08006", "57000", "57P01", "57P03", None])
+@pytest.mark.parametrize("translated", [translate_apply, translate_own])
+def test_a_code_of_connections_is_believed_only_of_a_connection_that_is_broken(
+    state: str | None, translated: Any
+) -> None:
+    """W1: a trigger of the user's may raise any code."""
+    whole = translated(error(state), "totals", 7, ledger_held=False, answers=lambda: True)
+    lost = translated(error(state), "totals", 7, ledger_held=False, answers=lambda: False)
+
+    assert isinstance(whole, BatchDataError)
+    assert isinstance(lost, PostgresUnavailable)
+
+
+@pytest.mark.parametrize(("state", "patience"), [("55P03", "lock"), ("57014", "time"), ("0A000", "once"), ("26000", "once"), ("53100", "store")])  # fmt: skip
+def test_what_is_waited_for_says_for_how_long(state: str, patience: str) -> None:
+    """W5: locks without a bound, a statement's time a few times, a stale plan of the server's once."""
+    found = translate_apply(error(state), "totals", 7, ledger_held=False)
+
+    assert isinstance(found, PostgresUnavailable)
+    assert found.patience == patience
+
+
+@pytest.mark.parametrize("state", ["22001", "23502", "54000", "0L000", "P0001", "38000", "ZZ999"])
+def test_txtopos_own_statements_are_never_a_batchs_fault(state: str) -> None:
+    """W2: no value of a batch is in them, so an error that does not pass halts."""
+    assert isinstance(translate(error(state), "finishing"), Halted)
+
+
+def test_a_refusal_at_commit_is_of_the_user_unless_it_is_of_txtopo() -> None:
+    """R7: a deferred constraint of the user's table is data; txtopo's own halt."""
+    theirs = translate_commit(error("23514"), "totals", 7)
+
+    assert isinstance(theirs, BatchDataError) and theirs.component == "totals"
+    assert isinstance(
+        translate_commit(error("P0001", "txtopo: COMMIT before batch 7 was complete"), "totals", 7), Halted
+    )
+    unknown = translate_commit(error("08006"), "totals", 7)
+    assert isinstance(unknown, PostgresUnavailable) and not unknown.definite
 
 
 @pytest.mark.parametrize("state", [None, "40001", "40P01", "55P03", "53100", "57P01"])

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from txtopo.errors import Patience
+
 
 class TransactionAttempt(NamedTuple):
     """One try at one batch, a named tuple: Storm's TransactionAttempt. Txids count from 1, attempts of a txid from 0 and never go back."""
@@ -215,6 +217,8 @@ class Aborted:
 
     txid: int
     failure: Failure
+    patience: Patience = "store"
+    """Of an infrastructure failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
