@@ -101,6 +101,11 @@ class Election:
         if not self._is_mine(self._queue()[0]):
             raise LeadLost("another driver stands before this one in the queue")
 
+    def check_place(self) -> None:
+        """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on borrowed time."""
+        if self._own(self._queue()) is None:
+            raise LeadLost(f"its node in the queue {self._paths.leader} was removed, though its session lives")
+
     def _queue(self) -> list[str]:
         """Names of all candidates, first one first."""
         return read_queue(self._session, self._paths)

@@ -19,6 +19,7 @@ from txtopo.core.events import End
 from txtopo.core.limits import SPOUT_PENDING_MAX, SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Rules, first_state
+from txtopo.core.values import Fence, Lead
 from txtopo.errors import (
     ConfigurationError,
     ExecutorLost,
@@ -35,7 +36,7 @@ from txtopo.errors import (
 from txtopo.lanes import ThreadLanes
 from txtopo.leading import Identity, Leadership, begin, is_opaque, take_lead
 from txtopo.planner import Planner
-from txtopo.ports import CoordinatorSession, Executor, Ledger
+from txtopo.ports import Candidacy, CoordinatorSession, Executor, Ledger
 from txtopo.progress import Reporter
 from txtopo.runner import Runner, World
 from txtopo.stopping import StopSignals
@@ -214,30 +215,45 @@ class Driver:
     last_txid: int = 0
     _epoch: int = 0
     """Highest epoch that this process held."""
+    _lead: Lead | None = None
+    """The last lead that this process held."""
+    _stood: bool = False
+    """Has it ever stood in the queue? Before that a store that is away is an answer, after it something to wait for."""
     _trouble: int = 0
     """Candidacies in a row that a store's absence ended."""
+    _told: str = ""
 
     def run(self, executor: Executor) -> End:
-        """Lead until the run has ended for good. A lost lead is tried for again, unless another driver has taken it (R16)."""
+        """Lead until the run has ended for good. A lost lead, or a lost place in the queue, is tried for again unless another driver leads (R16)."""
         epoch_seen = self._epoch_in_fence()
         while True:
+            before = self._lead
             try:
                 end = self._lead_once(executor, epoch_seen)
             except (StoreUnavailable, LeadLost) as error:
-                if self._epoch == 0 and isinstance(error, StoreUnavailable):
+                if not self._stood:
                     raise
                 end = End(kind="lead_lost", reason=str(error))
+            if end.kind == "fenced" and self._is_fence_mine():
+                reason = f"{end.reason}: no, the fence in Postgres is still this driver's, so something else wrote it"
+                end = End(kind="lead_lost", reason=reason)
             if end.kind == "replan" and not self.signals.received:
                 self.reporter.note(f"{end.reason}; taking the lead anew")
                 continue
             if end.kind != "lead_lost" or self.signals.received:
                 return end
             self._trouble += 1
-            self.reporter.say(f"gave up the lead: {end.reason}; trying again")
+            self._tell(f"{'no lead' if self._lead is before else 'gave up the lead'}: {end.reason}; trying again")
             if self.signals.wait(backoff_s(self._trouble, 1.0)):
                 return End(kind="stopped", reason="interrupted")
             self._check_not_replaced()
             epoch_seen = max(epoch_seen, self._epoch)
+
+    def _tell(self, words: str) -> None:
+        """Trouble that comes again and again is told once."""
+        if words != self._told:
+            self.reporter.say(words)
+        self._told = words
 
     def _lead_once(self, executor: Executor, epoch_seen: int) -> End:
         """One candidacy on a new ZooKeeper session (Z4), closed whole whatever happens (R15)."""
@@ -255,19 +271,21 @@ class Driver:
             candidate = Candidate(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
             election = Election(session, self.topology.name, candidate)
             election.enter()
+            self._stood = True
             if not self._wait_for_turn(election.wait, election.leader):
                 return End(kind="stopped", reason="interrupted while waiting for the lead")
             coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
             leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
-            self._epoch = leadership.lead.epoch
-            return self._run_lead(leadership, session, coordinator, ledger, executor)
+            self._lead, self._epoch = leadership.lead, leadership.lead.epoch
+            return self._run_lead(leadership, session, election, coordinator, ledger, executor)
         finally:
             ledger.close()
             session.close()
 
     def _run_lead(
-        self, leadership: Leadership, session: CoordinatorSession, coordinator: Any, ledger: Ledger, executor: Executor
-    ) -> End:
+        self, leadership: Leadership, session: CoordinatorSession, candidacy: Candidacy, coordinator: Any, ledger: Ledger,
+        executor: Executor,
+    ) -> End:  # fmt: skip
         reconciled = leadership.reconciled
         planner = Planner(
             lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=SystemClock(),
@@ -284,7 +302,7 @@ class Driver:
             )
             runner = Runner(
                 World(
-                    topology=self.topology, lead=leadership.lead, coordinator=coordinator, session_state=session.state, ledger=ledger,
+                    topology=self.topology, lead=leadership.lead, candidacy=candidacy, coordinator=coordinator, session_state=session.state, ledger=ledger,
                     executor=executor, planner=planner, clock=clock, lanes=lanes, say=self.reporter.say, watch=self._watch,
                     dead_letter_max=self.settings.dead_letter_max,
                 )
@@ -327,15 +345,31 @@ class Driver:
                 next_say = now + STANDBY_SAYS_EVERY_S
         return True
 
-    def _epoch_in_fence(self) -> int:
+    def _fence(self) -> Fence | None:
         from txtopo.committers.ledger import PostgresLedger
 
         ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
         try:
-            fence = ledger.read_fence()
+            return ledger.read_fence()
         finally:
             ledger.close()
+
+    def _epoch_in_fence(self) -> int:
+        fence = self._fence()
         return 0 if fence is None else fence.epoch
+
+    def _is_fence_mine(self) -> bool:
+        """Does Postgres say that nobody has led since? What ZooKeeper says of another leader was then written by a stranger."""
+        try:
+            fence = self._fence()
+        except StoreUnavailable:
+            return False
+        mine = self._lead
+        return (
+            fence is not None
+            and mine is not None
+            and (fence.epoch, fence.owner_nonce) == (mine.epoch, mine.owner_nonce)
+        )
 
     def _check_not_replaced(self) -> None:
         """R16: once Postgres answers again the fence is read; another's epoch means fenced."""

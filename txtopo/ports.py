@@ -1,16 +1,14 @@
 """What the runner needs of the world: Protocols with contract docstrings. Every implementation, memory included, passes `txtopo.testing.contracts`.
 
-All methods may be called from several threads unless they say otherwise. "Fenced" means that the method compares the lead (epoch, nonce,
-incarnation, code) with the fence row inside its own database transaction, or checks the epoch znode's version in the same multi, and raises
-`Fenced` when they differ, having changed nothing.
+All methods may be called from several threads unless they say otherwise. "Fenced" means that the method compares the lead (epoch, nonce, incarnation, code) with the
+fence row inside its own database transaction, or checks the epoch znode's version in the same multi, and raises `Fenced` when they differ, having changed nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol
 
 from txtopo.core.plan import Metadata, Plan
@@ -34,6 +32,18 @@ from txtopo.core.values import (
     TransactionAttempt,
 )
 from txtopo.errors import Halted
+from txtopo.nodes import (
+    CheckNode,
+    CoordinatorSession,
+    CreateNode,
+    DeleteNode,
+    NodeExists,
+    NodeMissing,
+    Operation,
+    SessionState,
+    SetNode,
+    VersionDiffers,
+)
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent, Input
 
@@ -49,94 +59,6 @@ class Clock(Protocol):
 
 
 # ---------------------------------------------------------------------------------------------------------------------------------- ZooKeeper
-
-
-class SessionState(Enum):
-    """What a CoordinatorSession believes about itself; CONNECTED proves nothing (Z5)."""
-
-    CONNECTED = "connected"
-    SUSPENDED = "suspended"
-    LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True)
-class CreateNode:
-    """Part of a multi: create `path`, which must not exist."""
-
-    path: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SetNode:
-    """Part of a multi: replace the data of `path`; with a version only if it is that one."""
-
-    path: str
-    data: bytes
-    version: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteNode:
-    """Part of a multi: delete `path`."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckNode:
-    """Part of a multi: `path` must have `version` (R2)."""
-
-    path: str
-    version: int
-
-
-Operation = CreateNode | SetNode | DeleteNode | CheckNode
-
-
-class NodeExists(Exception):
-    """A create found the node there; in a multi nothing was done."""
-
-
-class NodeMissing(Exception):
-    """A set, delete or check found no node; in a multi nothing was done."""
-
-
-class VersionDiffers(Exception):
-    """A check or set found another version; in a multi nothing was done."""
-
-
-class CoordinatorSession(Protocol):
-    """One ZooKeeper session, used for one candidacy and thrown away (Z4). Paths are absolute below the chroot.
-
-    Every call blocks for at most the session timeout, then raises ZooKeeperUnavailable; the write may still happen (Z6).
-    After `close`, or once LOST, every call raises ZooKeeperUnavailable: nothing queued is ever sent by a later session (Z2).
-    """
-
-    @property
-    def session_s(self) -> float:
-        """Negotiated session timeout in seconds."""
-
-    def state(self) -> SessionState:
-        """Current belief; never blocks."""
-
-    def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create a node with its missing (persistent, empty) parents; returns the path, with ZooKeeper's suffix when sequential. Raises NodeExists."""
-
-    def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version, or None where there is no node."""
-
-    def children(self, path: str) -> list[str]:
-        """Names of the children; empty where there is no node."""
-
-    def multi(self, operations: Sequence[Operation]) -> None:
-        """All of them or none. Raises NodeExists, NodeMissing, VersionDiffers for the first that failed (Z3: kazoo itself raises nothing)."""
-
-    def watch(self, path: str, changed: Callable[[], None]) -> bool:
-        """Is the node there? If so `changed` is called once, from another thread, when it goes or changes, and on session trouble."""
-
-    def close(self) -> None:
-        """End the session; its ephemeral nodes go at once. Always returns within the session timeout; safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +134,9 @@ class Candidacy(Protocol):
 
     def confirm(self) -> None:
         """Version-checked write to my own node right before the fence is claimed, so that a woken candidate does not bump the epoch. Raises LeadLost."""
+
+    def check_place(self) -> None:
+        """Raise LeadLost when my node is gone from the queue although my session lives: somebody removed it. Raises ZooKeeperUnavailable."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------------------- Postgres
@@ -494,7 +419,6 @@ class Executor(Protocol):
 
 
 __all__ = [
-    "Assignment", "AttemptStart", "Candidacy", "CheckNode", "Claim", "Claimed", "Clock", "Coordinator", "CoordinatorSession", "CoordinatorView",
-    "CreateNode", "DeleteNode", "Executor", "Ledger", "LedgerEntry", "LedgerSession", "LedgerTotals", "MirrorEntry", "NodeExists", "NodeMissing",
-    "Operation", "Processed", "Request", "SessionState", "SetNode", "VersionDiffers",
+    "Assignment", "AttemptStart", "Candidacy", "CheckNode", "Claim", "Claimed", "Clock", "Coordinator", "CoordinatorSession", "CoordinatorView", "CreateNode", "DeleteNode", "Executor",
+    "Ledger", "LedgerEntry", "LedgerSession", "LedgerTotals", "MirrorEntry", "NodeExists", "NodeMissing", "Operation", "Processed", "Request", "SessionState", "SetNode", "VersionDiffers",
 ]  # fmt: skip

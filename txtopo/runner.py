@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from txtopo import faults
+from txtopo.asking import Asking
 from txtopo.committers.commit import commit_batch, quarantine_batch
 from txtopo.core import limits
 from txtopo.core.events import (
@@ -80,7 +81,7 @@ from txtopo.errors import (
 from txtopo.faults import CrashPoint
 from txtopo.lanes import Inbox, Lane, Lanes
 from txtopo.planner import Planner
-from txtopo.ports import Assignment, AttemptStart, Clock, Coordinator, Executor, Ledger, SessionState
+from txtopo.ports import Assignment, AttemptStart, Candidacy, Clock, Coordinator, Executor, Ledger, SessionState
 from txtopo.sources import Settled
 from txtopo.topology.components import Topology
 
@@ -88,8 +89,6 @@ TICK_S = 0.1
 """Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
 PROGRESS_EVERY_S = 2.0
 """How often the executor is asked for progress."""
-LOOK_S_MAX = 1.0
-"""Longest time between two looks at the world that counts as silence of the executor."""
 HEARTBEAT_OVERDUE_S = 5.0
 """Without an answer for so long Postgres counts as away. Longer than the wait for a lock, which is an answer."""
 
@@ -100,6 +99,7 @@ class World:
 
     topology: Topology
     lead: Lead
+    candidacy: Candidacy
     coordinator: Coordinator
     session_state: Callable[[], SessionState]
     ledger: Ledger
@@ -121,16 +121,10 @@ class Runner:
         self._world = world
         self._inbox: Inbox[Any] = world.lanes.inbox
         self._next_look = 0.0
-        self._next_heartbeat = 0.0
-        self._heartbeat_since: float | None = None
-        """When the heartbeat that is not answered yet was sent."""
-        self._next_progress = 0.0
+        self._beating = Asking(limits.HEARTBEAT_EVERY_S)
+        self._asking_progress = Asking(PROGRESS_EVERY_S)
+        self._asking_place = Asking(limits.HEARTBEAT_EVERY_S)
         self._progress: Mapping[TransactionAttempt, int] = {}
-        self._progress_asked = False
-        """Is the executor still to say how far it is?"""
-        self._silent_s = 0.0
-        """For so long."""
-        self._looked_at: float | None = None
         self._stop_request: int | None = None
         self._told_one_by_one = False
         self._opaque = False
@@ -192,41 +186,33 @@ class Runner:
                 return ZooKeeperSeen(suspended=False)
             case _:
                 pass
-        if now >= self._next_heartbeat:
-            self._next_heartbeat = now + limits.HEARTBEAT_EVERY_S
-            if self._heartbeat_since is not None:
-                return self._unanswered(now - self._heartbeat_since)
-            health, planned = health_of(state, now), state.planned_txid
-            self._heartbeat_since = now
-            self._submit(Lane.BOOKS, lambda: self._heartbeat(health, planned))
-        return self._ask_progress(state, now) or Tick(progress=self._progress)
-
-    def _ask_progress(self, state: State, now: float) -> Event | None:
-        """In a lane of its own, for a JVM that stands still answers no call: heartbeat, orders and timeouts must not wait for it (K11)."""
-        # No look counts for more than LOOK_S_MAX: a driver that was paused itself does not hold it against its executor.
-        passed = min(now - self._looked_at, LOOK_S_MAX) if self._looked_at is not None else 0.0
-        self._looked_at = now
-        if self._progress_asked:
-            self._silent_s += passed
-            if self._silent_s > limits.EXECUTOR_SILENT_MAX_S:
-                return ExecutorGone(
-                    message=f"the executor has not answered for {self._silent_s:.0f} s; start `txtopo run` again"
-                )
-        elif now >= self._next_progress:
-            self._next_progress, self._silent_s, self._progress_asked = now + PROGRESS_EVERY_S, 0.0, True
+        self._look_after_stores(state, now)
+        asked = self._asking_progress.look(now)
+        if asked == "ask":
             running = state.running
             self._submit(Lane.PROGRESS, lambda: self._take_progress(running))
-        return None
+        elif asked == "late" and self._asking_progress.silent_s > limits.EXECUTOR_SILENT_MAX_S:
+            # K11: a JVM that stands still answers no call, so that it is asked in a lane of its own.
+            words = (
+                f"the executor has not answered for {self._asking_progress.silent_s:.0f} s; start `txtopo run` again"
+            )
+            return ExecutorGone(message=words)
+        return Tick(progress=self._progress)
+
+    def _look_after_stores(self, state: State, now: float) -> None:
+        asked = self._beating.look(now)
+        if asked == "ask":
+            health, planned = health_of(state, now), state.planned_txid
+            self._submit(Lane.BOOKS, lambda: self._heartbeat(health, planned))
+        elif asked == "late" and self._beating.silent_s > HEARTBEAT_OVERDUE_S:
+            # R16: a server that is stopped, or a network that swallows everything, breaks no connection: no call would come back with an error.
+            self._inbox.put(PostgresSilent(message=f"no answer from Postgres for {self._beating.silent_s:.0f} s"))
+        if self._asking_place.look(now) == "ask":
+            self._submit(Lane.CLEAN, self._check_place)
 
     def _take_progress(self, running: Collection[TransactionAttempt]) -> None:
         self._progress = {attempt: self._world.executor.progress(attempt) for attempt in running}
-        self._progress_asked = False
-
-    def _unanswered(self, seconds: float) -> Event:
-        """R16: a server that is stopped, or a network that swallows everything, breaks no connection. No call would ever come back with an error."""
-        if seconds > HEARTBEAT_OVERDUE_S:
-            return PostgresSilent(message=f"no answer from Postgres for {seconds:.0f} s")
-        return Tick(progress=self._progress)
+        self._asking_progress.answered()
 
     # ------------------------------------------------------------------------------------------------------------------------ performing
 
@@ -453,9 +439,14 @@ class Runner:
         except PostgresUnavailable as error:
             return PostgresSilent(message=str(error))
         finally:
-            self._heartbeat_since = None
+            self._beating.answered()
         self._take_orders(requests)
         return PostgresAnswered()
+
+    def _check_place(self) -> None:
+        with suppress(ZooKeeperUnavailable):  # told by the state of the session
+            self._world.candidacy.check_place()
+        self._asking_place.answered()
 
     def _take_orders(self, requests: Sequence[Request]) -> None:
         """Each order is handed on once; a stop ends the run as a signal does."""

@@ -188,3 +188,50 @@ def test_an_unreadable_znode_halts_with_its_path(world: World) -> None:
 
     assert driver.wait() == 1
     assert "/orders/coordinator/currtx" in driver.output()
+
+
+def test_a_standby_whose_session_ended_stands_in_the_queue_again(world: World) -> None:
+    """An outage of ZooKeeper that is longer than the session must not end all standbys: the place is taken anew, and the lead when it comes."""
+    write_orders(world.folder, 2)
+    leader = world.start(once=False)
+    wait_until(lambda: world.last_txid() == 2, "both batches")
+    standby = world.start(once=False)
+    wait_until(lambda: "waiting as standby" in standby.output(), "the standby")
+
+    with zookeeper_client(world.zookeeper) as client:
+        standby.pause()
+        wait_until(lambda: len(client.get_children("/orders/leader")) == 1, "the end of the session of the standby")
+        standby.wake()
+        wait_until(lambda: len(client.get_children("/orders/leader")) == 2, "its return to the queue")
+    assert "no lead: zookeeper: " in standby.output() and "; trying again" in standby.output()
+    leader.process.kill()
+    write_orders(world.folder, 1, first=3)
+    wait_until(lambda: world.last_txid() == 3, "a batch of the standby")
+
+    standby.process.terminate()
+    assert standby.wait() == 143, standby.output()
+    assert world.totals() == recount(world.folder)
+
+
+def test_what_strangers_do_to_the_nodes_of_a_leader_makes_it_take_the_lead_anew(world: World) -> None:
+    """Its place in the queue is removed; then the epoch is overwritten, as if another driver led. Postgres knows better: nobody has led since."""
+    write_orders(world.folder, 2)
+    leader = world.start(once=False)
+    wait_until(lambda: world.last_txid() == 2, "both batches")
+    with zookeeper_client(world.zookeeper) as client:
+        (place,) = client.get_children("/orders/leader")
+        client.delete(f"/orders/leader/{place}")
+        wait_until(lambda: "leading with epoch 2" in leader.output(), "a new lead")
+        assert "was removed, though its session lives; trying again" in leader.output()
+
+        epoch = client.get("/orders/epoch")[0]
+        client.set("/orders/epoch", epoch.replace(b'"epoch":2', b'"epoch":7'))
+        write_orders(world.folder, 2, first=3)
+        wait_until(lambda: "leading with epoch 8" in leader.output(), "a lead above what the stranger wrote")
+    assert "the fence in Postgres is still this driver's, so something else wrote it" in leader.output()
+    wait_until(lambda: world.last_txid() == 4, "all batches")
+
+    leader.process.terminate()
+    assert leader.wait() == 143, leader.output()
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(4)

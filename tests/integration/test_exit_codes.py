@@ -203,6 +203,16 @@ def test_a_store_that_is_away_is_3(site: Site, monkeypatch: pytest.MonkeyPatch, 
     assert "hush" not in said.err
 
 
+def test_a_first_start_that_never_reaches_zookeeper_is_3(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: an outage is waited out only by who was there before it; what was never reached is more likely a wrong address."""
+    monkeypatch.setenv("TXTOPO_ZK", "127.0.0.1:9/nowhere")
+    monkeypatch.setattr("txtopo.app.ZOOKEEPER_START_S", 0.2)
+
+    said = site.run("run", "examples/flights.py:topology", "--once")
+
+    assert (said.code, "127.0.0.1:9/nowhere does not answer" in said.err) == (3, True), said.err
+
+
 def test_a_driver_whose_lead_another_one_took_is_4(site: Site) -> None:
     """Promise: 4 when fenced; the one that lost changes nothing any more."""
     write_flights(1)

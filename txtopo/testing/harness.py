@@ -275,7 +275,7 @@ class TopologyHarness:
         self._planner = planner
         begin(lead, topology, planner, ledger)
         world = World(
-            topology=topology, lead=lead.lead, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=self._watched,
+            topology=topology, lead=lead.lead, candidacy=election, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=self._watched,
             planner=planner, clock=clock, lanes=self._lanes, say=self.said.append, dead_letter_max=self._dead_letter_max, watch=self._keep,
             chance=random.Random(0),
         )  # fmt: skip

@@ -171,7 +171,7 @@ class SimulatedDriver:
         executor = self.make_executor(self.topology, self.code_hash)
         executor.start()
         world = World(
-            topology=self.topology, lead=leadership.lead, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=executor,
+            topology=self.topology, lead=leadership.lead, candidacy=election, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=executor,
             planner=planner, clock=self.stores.clock, lanes=SerialLanes(self.stores.clock, chance), say=self.said.append, watch=self.watch, chance=chance,
         )  # fmt: skip
         reconciled = leadership.reconciled
