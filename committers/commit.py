@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from txtopo.committers.feeding import Feeding, in_turn
 from txtopo.committers.rules import compare_lead, describe_counts, other_batch
+from txtopo.committers.turn import Turn, committers_of, fresh, phases_in_turn
 from txtopo.core.plan import Plan
 from txtopo.core.remedies import RESTORE
 from txtopo.core.values import (
@@ -15,7 +15,6 @@ from txtopo.core.values import (
     CommitOutcome,
     Committed,
     CommitterCount,
-    CommitterResult,
     Failure,
     Lead,
     Processed,
@@ -27,6 +26,7 @@ from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavai
 from txtopo.faults import CrashPoint, reach
 from txtopo.ports import Ledger, LedgerEntry, LedgerSession, LedgerTotals
 from txtopo.topology.components import CommitterComponent, Topology
+from txtopo.tuples.graph import handed_over
 
 
 def commit_batch(
@@ -40,11 +40,13 @@ def commit_batch(
 ) -> CommitOutcome:
     """One try at making a batch visible. A redo of what is redone already is quarantined instead, which is a commit too.
 
-    `topology` is told to committers that run in the driver; without it they know its name only.
+    `topology` tells what is downstream of committers; without it there are committers alone.
 
     Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind. Unknown: call
     `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
     """
+
+    whole = topology or Topology(name=lead.topology, spouts=(), bolts=(), committers=tuple(committers))
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
         redone = _read_redone(session, plan)
@@ -53,12 +55,10 @@ def commit_batch(
             _log_redo(session, plan, redone, {"state": "quarantined", "reason": reason})
             session.finish_quarantined(reason)
             return ()
-        feeding = Feeding(processed.attempt, lead.topology, topology)
-        counts = tuple(
-            _apply(session, feeding, committer, _result_of(processed, committer), plan.txid)
-            for committer in in_turn(committers)
-        )
-        session.append_edges((*processed.edges, *feeding.edges))
+        turn = Turn(whole, processed.attempt, processed.results, session.keep_alive)
+        counts = tuple(_apply_all(session, turn, whole, plan.txid))
+        known = {edge.edge for edge in processed.edges}
+        session.append_edges((*processed.edges, *(edge for edge in turn.edges if edge.edge not in known)))
         session.append_rejected(processed.rejected_rows)
         session.append_dead_letters(processed.dead_letters)
         if redone is not None:
@@ -68,7 +68,7 @@ def commit_batch(
         return counts
 
     def check() -> None:
-        _check_processed(lead, plan, processed, committers)
+        _check_processed(lead, plan, processed, handed_over(whole))
 
     return _in_turn(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
 
@@ -140,8 +140,8 @@ def _in_turn(
         return Aborted(txid=txid, failure=failure, patience=error.patience)
 
 
-def _check_processed(lead: Lead, plan: Plan, processed: Processed, committers: Sequence[CommitterComponent]) -> None:
-    """What can be seen without the database: code, completeness, equations of the batch."""
+def _check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequence[str]) -> None:
+    """What can be seen without the database: code, completeness (results of all these `names`), equations of the batch."""
     if processed.code_hash != lead.code_hash:
         # R12: results of other code are not results of this topology.
         raise BatchDataError(
@@ -150,10 +150,7 @@ def _check_processed(lead: Lead, plan: Plan, processed: Processed, committers: S
             component="executor",
         )
     _check_attempt(plan, processed.attempt.txid, str(processed.attempt))
-    handed, expected = (
-        sorted(result.committer for result in processed.results),
-        sorted(committer.name for committer in committers),
-    )
+    handed, expected = sorted(result.committer for result in processed.results), sorted(names)
     if handed != expected:
         # R13: all committers of the batch or none.
         raise BatchDataError(
@@ -240,18 +237,17 @@ def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[st
     )
 
 
-def _result_of(processed: Processed, committer: CommitterComponent) -> CommitterResult:
-    return next(result for result in processed.results if result.committer == committer.name)
+def _apply_all(session: LedgerSession, turn: Turn, topology: Topology, txid: int) -> Iterator[CommitterCount]:
+    for phase in phases_in_turn(topology):
+        turn.enter(phase)
+        for committer in committers_of(topology, phase):
+            yield _apply(session, turn, fresh(committer), txid)
 
 
-def _apply(
-    session: LedgerSession, feeding: Feeding, committer: CommitterComponent, handed: CommitterResult, txid: int
-) -> CommitterCount:
-    committer = feeding.fresh(committer)
-    emitted = feeding.collector(committer)
-    result = feeding.result(committer, handed)
+def _apply(session: LedgerSession, turn: Turn, committer: CommitterComponent, txid: int) -> CommitterCount:
+    emitted, result = turn.collector(committer), turn.result(committer)
     count = session.apply(committer, result) if emitted is None else session.apply(committer, result, emitted)
-    feeding.applied(committer, emitted)
+    turn.applied(committer, emitted)
     if count.arrived != count.counted or count.results != count.written + count.ignored:
         # I6: rows were lost or doubled on the way; a retry may give others, the database must not have these.
         numbers = describe_counts(count.arrived, count.counted, count.results, count.written, count.ignored)

@@ -98,6 +98,9 @@ class MemoryLedgerSession:
         self._counts.append(count)
         return count
 
+    def keep_alive(self) -> None:
+        self._locked()
+
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         self._locked()
         self._edges = tuple(edges)

@@ -17,11 +17,11 @@ ROWS_PER_STATEMENT = 10_000
 class NewIds(BatchCommitter):
     """Drops messages whose id was seen before, for sources that may give one twice (at-least-once).
 
-    Guarantee: with a source that is at-least-once, each message id reaches the committers that read this one **exactly once**, with no error
+    Guarantee: with a source that is at-least-once, each message id reaches the bolts and committers that read this one **exactly once**, with no error
     rate: ids are inserted into `table` with ON CONFLICT DO NOTHING inside the database transaction of the batch, in the order of the batches, so
     that an id is new in the first batch that has it, whoever dies meanwhile. Of several tuples with one id in a batch the first in canonical
     order is passed on; an id that is NULL is passed on always, since it is no id. The price: one row an id in `table` for as long as the source
-    may repeat it, and that everything behind runs in the driver. Two messages with one id are one message here, even if they differ.
+    may repeat it, and that everything downstream runs in the driver. Two messages with one id are one message here, even if they differ.
 
     `table` is the user's own, `name` or `schema.name`, with a unique column named like the id field; `fields` declares what comes in and goes out:
     all fields of the input, with their types, in any order. Values go by name.

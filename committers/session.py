@@ -185,6 +185,10 @@ class PostgresLedgerSession:
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise self._translate_apply(error, committer, result, ledger_held=held is not None) from error
 
+    def keep_alive(self) -> None:
+        with translating("keeping the database transaction alive"):
+            self._connection.exec_driver_sql("select 1")
+
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         if not edges:
             return

@@ -252,6 +252,9 @@ class LedgerSession(Protocol):
         Raises BatchDataError naming the committer where the rows do not fit the table (overflow, NUL), or where the rows to be taken back are not there.
         """
 
+    def keep_alive(self) -> None:
+        """Tell the server that the driver is at work while no statement is due, so that it does not end the database transaction (P6). Changes nothing."""
+
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         """Record the counts of tuple edges; nothing to do for none."""
 

@@ -22,6 +22,7 @@ from txtopo.errors import ConfigurationError
 from txtopo.ports import Assignment, Executor
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Topology
+from txtopo.topology.phases import PROCESSING
 
 KEYS_TOLD_MAX = 3
 """Differing keys of a committer that are named."""
@@ -153,16 +154,16 @@ def _differences(
     results = {one.committer: one for one in outcome.results}
     later = []
     for component in topology.committers:
-        name, result = component.name, results[component.name]
-        if any(item.source in recorded for item in component.inputs):
+        name = component.name
+        if topology.phases[name] != PROCESSING:
             later.append(name)
         elif isinstance(component.bolt, BatchCommitter):
-            yield from _of_own(connection, component, result, recorded[name])
+            yield from _of_own(connection, component, results[name], recorded[name])
         else:
-            yield from _of_committer(connection, shape_of(component), result, recorded[name], batch.txid)
+            yield from _of_committer(connection, shape_of(component), results[name], recorded[name], batch.txid)
     if later:
         raise _UncomparableError(
-            f"committer {', '.join(later)} reads another committer: its rows are made in the commit phase only"
+            f"committer {', '.join(later)} is downstream of another committer: its rows are made in the commit phase only"
         )
 
 

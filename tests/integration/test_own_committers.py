@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from txtopo.committers import own_applying, own_transaction
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.seen import NewIds
-from txtopo.core.values import Aborted, CommitOutcome, Committed, CommitterResult
+from txtopo.core.values import Aborted, CommitOutcome, Committed
 from txtopo.testing.ledger_driver import ROWS, Driver, claim_for, committer, dead_letter, result_of
 from txtopo.testing.own_committer_contract import WORDS, Words, own, words
 from txtopo.topology.batch_committer import CommitTransaction
@@ -295,10 +295,9 @@ def test_an_id_is_new_in_the_first_batch_that_has_it(world: World) -> None:
         for rows in handed:
             fence = world.ledger.read_fence()
             assert fence is not None
-            nothing = CommitterResult(committer="below", arrived=0, rows=None, row_count=0, bytes=0)
             txid = fence.last_txid + 1
             plan = world.driver.plan(txid) if txid in world.driver.digests else world.driver.ready(txid)
-            assert isinstance(world.driver.commit(plan, results=(rows, nothing)), expected)
+            assert isinstance(world.driver.commit(plan, results=(rows,)), expected)
 
     assert passed == [[("a", 1), ("b", 2)], [("c", 1)]]
     assert world.query("select word from seen order by 1") == [("a",), ("b",), ("c",)]

@@ -16,7 +16,7 @@ from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import Spout, Tally, Topology
 from txtopo.tuples.acking import AckOutcome
 from txtopo.tuples.engine import Engine
-from txtopo.tuples.graph import TaskGraph, build_graph
+from txtopo.tuples.graph import TaskGraph, build_graph, sinks_of
 from txtopo.tuples.message import Message, RunSpec, TaskReport
 from txtopo.tuples.results import merge
 from txtopo.tuples.verdict import edges, failures_of, judge
@@ -84,7 +84,7 @@ class Ran:
 def graph_of(topology: Topology, *, ackers: int | None = None) -> TaskGraph:
     """The graph of all committers, with ackers where the topology acks by tuple."""
     count = ackers if ackers is not None else 2 if topology.acking == "tuple" else 0
-    return build_graph(topology, [item.name for item in topology.committers], ackers=count)
+    return build_graph(topology, sinks_of(topology), ackers=count)
 
 
 def run_spec(parts: Mapping[str, int], **more: Any) -> RunSpec:

@@ -146,8 +146,23 @@ class Tell(BatchCommitter):
         collector.emit((len(rows),))
 
 
+class Named(BatchCommitter):
+    """Emits its rows as they came."""
+
+    outputs: ClassVar[Sequence[str]] = WORD
+
+    def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
+        for row in rows:
+            collector.emit(row.values)
+
+
 class Told(BatchCommitter):
-    """Reads another committer."""
+    """Downstream of another committer, and of bolts that are."""
+
+    result: ClassVar[Sequence[str]] = ("n bigint",)
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit((tup["n"] if tup.component == "told" else tup["amount"],))
 
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
         transaction.execute("INSERT INTO heard VALUES (%s)", [row["n"] for row in rows])
@@ -177,7 +192,17 @@ def zoo(*partitions: Sequence[tuple[str | None, int | None]], **settings: Any) -
     told.fields_grouping("doubled", ["word"])
     for grouping in (*PLAIN[1:], "custom"):
         told.shuffle_grouping(f"by_{grouping}")
-    builder.set_committer_bolt("heard", Told()).global_grouping("told")
+    after = builder.set_bolt("after", Pass(), parallelism_hint=3)
+    after.fields_grouping("named", ["word"]).all_grouping("doubled").custom_grouping("split", Lengths(), stream="long")
+    builder.set_bolt("after_pairs", Pairs(), parallelism_hint=2).shuffle_grouping("after")
+    builder.set_bolt("after_doubled", Doubled(), parallelism_hint=3).local_or_shuffle_grouping("after")
+    counted_after = builder.set_bolt("counted_after", Count(), parallelism_hint=2)
+    counted_after.fields_grouping("after_pairs", ["word"]).fields_grouping("after_doubled", ["word"])
+    builder.set_committer_bolt("named", Named()).partial_key_grouping("doubled", ["word"])
+    words_after = CountCommitter("words_after", ["word", "task"], count="n", sums={"amount": "total"})
+    builder.set_committer_bolt("words_after", words_after, parallelism_hint=2).shuffle_grouping("counted_after")
+    heard = builder.set_committer_bolt("heard", Told(), parallelism_hint=2)
+    heard.global_grouping("told").shuffle_grouping("counted_after").shuffle_grouping("counted")
     return builder.build()
 
 
@@ -192,6 +217,11 @@ def streams() -> Sequence[tuple[str, str]]:
         "doubled",
         "counted",
         "told",
+        "named",
+        "after",
+        "after_pairs",
+        "after_doubled",
+        "counted_after",
     ]
     return [*((name, "default") for name in bolts), ("split", "long"), ("split", "named")]
 
@@ -203,6 +233,7 @@ def everything(harness: Any) -> Mapping[str, Any]:
         **{f"{name}:{stream}": harness.emitted(name, stream) for name, stream in streams()},
         "batches": harness.batches,
         "words": harness.table("words"),
+        "words after": harness.table("words_after"),
         "edges": {batch.txid: harness.edges(batch.txid) for batch in harness.batches},
         "executed": [(one.txid, one.committer, one.parameters) for one in harness.stores.postgres.executed],
         "attempts": {key: (row.state, _words(row.failure)) for key, row in rows.attempts.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,37 @@ def test_global_count_counts_nineteen_words(monkeypatch: pytest.MonkeyPatch) -> 
         assert {word: n for (word,), (n,) in harness.table("global_words").items()} == WORDS
         assert Counter(n // 10 for (n,) in harness.table("global_words").values()) == {0: 5}
         assert [edge.sent for edge in harness.edges(3) if edge.edge == "partial -> total"] == [3], "every task tells"
+
+
+def counting(word_counts: Counter[str]) -> Callable[[str, Sequence[Any] | Mapping[str, Any]], Sequence[Sequence[Any]]]:
+    """Stands in for the table `word_counts`."""
+
+    def answer(statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        if not statement.startswith("INSERT"):
+            return []
+        word, more = parameters
+        word_counts[str(word)] += int(more)
+        return [(word_counts[str(word)],)]
+
+    return answer
+
+
+@pytest.mark.parametrize("size", [10, 3, 1])
+def test_transactional_words_keeps_words_in_buckets(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """TT-09 (ii): words cat 8, dog 7, apple 2, chicken 1, banana 1; bucket 0 to 9 holds 5 words. With smaller buckets they move."""
+    topology, table = example(monkeypatch, "transactional_words"), Counter[str]()
+    monkeypatch.setattr(sys.modules["transactional_words"], "BUCKET_SIZE", size)
+    with TopologyHarness(topology) as harness:
+        harness.stores.postgres.answers = counting(table)
+        harness.run()
+
+        assert table == WORDS
+        found = {bucket: words for (bucket,), (_, words) in harness.table("buckets").items()}
+        assert {bucket: words for bucket, words in found.items() if words} == Counter(n // size for n in WORDS.values())
+        edges = {edge.edge: (edge.sent, edge.received) for edge in harness.edges(1)}
+        assert edges["count -> bucketize"] == (4, 4)
+        moves = len(harness.values("bucketize", txid=1))
+        assert edges["bucketize -> buckets"] == (moves, moves)
 
 
 @waves

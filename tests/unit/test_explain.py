@@ -92,7 +92,7 @@ Components:
   kept: committer Kept, 1 task (number 8) at level 3, writes outside of the database transaction too
     reads twice by shuffle
     emits word string
-  later: committer Later, 1 task (number 9) at level 4
+  later: committer Later, 1 task (number 9) at level 4, in the commit phase, in the driver
     reads kept by shuffle
   $acker: acker, 2 tasks (numbers 10 to 11) at level 5
 

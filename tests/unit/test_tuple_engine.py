@@ -502,10 +502,10 @@ def test_a_sum_is_too_large_only_as_a_whole() -> None:
 
 
 class Reading(Keeping):
-    """Reads another committer, so that its executor half runs in the driver."""
+    """Reads another committer, so that it runs in the driver."""
 
 
-def test_a_committer_that_reads_a_committer_gets_its_other_inputs_raw() -> None:
+def test_what_is_downstream_of_a_committer_gets_its_other_inputs_raw() -> None:
     """CommitterResult.deferred: (source, stream, tuples) of each of its inputs but the committers."""
     builder = TopologyBuilder("deferred")
     builder.set_spout("words", RowsSpout("word string"))
@@ -520,8 +520,8 @@ def test_a_committer_that_reads_a_committer_gets_its_other_inputs_raw() -> None:
 
     seen = run_tuples(builder.build(), words("a", "b", "c"))
 
-    second, third = seen.results["second"], seen.results["third"]
-    assert (second.arrived, second.row_count, third.arrived, third.deferred) == (3, 0, 0, ())
+    second = seen.results["second"]
+    assert (second.arrived, second.row_count, "third" in seen.results) == (3, 0, False)
     assert [(source, stream, sorted(table.column(0).to_pylist())) for source, stream, table in second.deferred] == [
         ("upper", "default", ["A", "B", "C"])
     ]

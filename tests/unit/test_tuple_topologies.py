@@ -241,7 +241,7 @@ def test_a_diamond_of_streams_and_a_sink_build() -> None:
 
 
 def test_a_committer_is_applied_after_those_it_reads() -> None:
-    """What a BatchCommitter emits in its turn is read further down in the same turn."""
+    """What a BatchCommitter emits in its turn is read further down in the same turn, once all that read none are applied."""
     builder = splitting()
     builder.set_committer_bolt("totals", Plain(), inputs="words")
     builder.set_committer_bolt("other", count(), inputs="split")
@@ -249,10 +249,10 @@ def test_a_committer_is_applied_after_those_it_reads() -> None:
 
     topology = builder.build()
 
-    assert [committer.name for committer in topology.committers] == ["words", "totals", "other"]
-    totals = topology.committers[1]
+    assert [committer.name for committer in topology.committers] == ["other", "words", "totals"]
+    totals = topology.committers[2]
     assert totals.fields == topology.fields_of("words") == totals.result_fields
-    assert list(topology.committers[0].outputs) == ["default"]
+    assert list(topology.committers[1].outputs) == ["default"]
 
 
 def built(step: Callable[[TopologyBuilder], object]) -> Topology:
@@ -271,6 +271,27 @@ def cycle_of_committers(builder: TopologyBuilder) -> None:
 def cycle_of_bolts(builder: TopologyBuilder) -> None:
     builder.set_bolt("a", Rich(), inputs=["lines", "b"])
     builder.set_bolt("b", Rich(), inputs="a")
+
+
+def cycle_through_a_committer(builder: TopologyBuilder) -> None:
+    builder.set_bolt("s", Rich()).shuffle_grouping("lines").shuffle_grouping("c")
+    builder.set_committer_bolt("c", Words(), inputs="s")
+
+
+def frame_downstream(builder: TopologyBuilder, reads: str) -> None:
+    builder.set_committer_bolt("c", Words(), inputs="split")
+    builder.set_bolt("s", Rich(), inputs="c")
+    builder.set_bolt("f", same, inputs=reads, fields="word string")
+    builder.set_committer_bolt("e", Plain(), inputs=["f", "s"])
+
+
+def direct_across_phases(builder: TopologyBuilder) -> None:
+    class Direct(Rich):
+        outputs = [Stream("word string", direct=True)]
+
+    builder.set_committer_bolt("c", Words(), inputs="split")
+    builder.set_bolt("d", Direct(), inputs="lines")
+    builder.set_bolt("s", Sink()).direct_grouping("d").shuffle_grouping("c")
 
 
 def direct_committer(builder: TopologyBuilder) -> None:
@@ -377,8 +398,11 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[TopologyBuilder], object]]]
     (TopologyError, "'c' names field 'word', but 'split' has line", lambda b: b.set_committer_bolt("c", count()).shuffle_grouping("split", stream="errors")),
     (TopologyError, "reads tuples with different fields: declare result", lambda b: b.set_committer_bolt("c", Plain(), inputs=["split", "lines"])),
     (TopologyError, "cannot be direct", direct_committer),
-    (TopologyError, "whose tuples come in the commit phase", lambda b: (b.set_committer_bolt("c", Words(), inputs="split"), b.set_bolt("s", Sink(), inputs="c"))),
-    (TopologyError, "whose tuples come in the commit phase", lambda b: (b.set_committer_bolt("c", Words(), inputs="split"), b.set_committer_bolt("d", count(), inputs="c"))),
+    (TopologyError, "'f' is a function on DataFrames downstream of a committer bolt .c -> f.: tuples of a committer come in the commit phase", lambda b: frame_downstream(b, "c")),
+    (TopologyError, "a committer bolt .c -> s -> f.", lambda b: frame_downstream(b, "s")),
+    (TopologyError, "bolts and committer bolts form a cycle: s -> c -> s", cycle_through_a_committer),
+    (TopologyError, "'s' reads 'd' with a direct_grouping, and is downstream of a committer bolt: .* use another grouping", direct_across_phases),
+    (TopologyError, "committer bolt 'd' names field 'x', but 'c' has word", lambda b: (b.set_committer_bolt("c", Words(), inputs="split"), b.set_committer_bolt("d", CountCommitter("d", ["x"]), inputs="c"))),
     (TopologyError, "no output; a BatchCommitter has one where", lambda b: (b.set_committer_bolt("c", count(), inputs="split"), b.set_committer_bolt("d", Plain(), inputs="c"))),
 ]  # fmt: skip
 

@@ -79,6 +79,10 @@ def _traits(item: Mapping[str, Any]) -> Iterator[str]:
         first, last = item["task_ids"][0], item["task_ids"][-1]
         numbers = f"number {first}" if first == last else f"numbers {first} to {last}"
         yield f"{_tasks(item['tasks'])} ({numbers}) at level {item['level']}"
+    if item.get("phase"):
+        yield "in the commit phase, in the driver" + (
+            f" (after {item['phase']} rounds of committers)" if item["phase"] > 1 else ""
+        )
     if item.get("effects") == "outside":
         yield "writes outside of the database transaction too"
 

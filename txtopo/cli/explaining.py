@@ -110,16 +110,16 @@ def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[Spo
 def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
     tasks = task_ids(topology) if topology.has_tuples else {}
     unchecked = unchecked_promises(topology)
-    levels = {spout.name: 0 for spout in topology.spouts}
+    levels = _levels(topology)
     shown: list[Mapping[str, Any]] = [_spout(spout) for spout in topology.spouts]
     for item in (*topology.bolts, *topology.committers):
-        levels[item.name] = 1 + max(levels[one.source] for one in item.inputs)
         own: Mapping[str, Any] = {"tasks": item.tasks} if tasks and not isinstance(item, BoltComponent) else {}
         if isinstance(item, BoltComponent):
             own = {"unchecked": item.name in unchecked}
         ids = [] if isinstance(item, BoltComponent) else list(tasks.get(item.name, ()))
         shown.append({
             "name": item.name, **_kind(item), **own, "task_ids": ids, "level": levels[item.name],
+            "phase": topology.phases[item.name],
             "inputs": [_input(one) for one in item.inputs], "outputs": _outputs(item),
         })  # fmt: skip
     if ackers:
@@ -129,6 +129,21 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
             "level": max(levels.values()) + 1, "inputs": [], "outputs": [],
         })  # fmt: skip
     return shown
+
+
+def _levels(topology: Topology) -> Mapping[str, int]:
+    """The longest way from a spout to each component."""
+    inputs = {item.name: item.inputs for item in (*topology.bolts, *topology.committers)}
+    levels = {spout.name: 0 for spout in topology.spouts}
+
+    def level(name: str) -> int:
+        if name not in levels:
+            levels[name] = 1 + max(level(one.source) for one in inputs[name])
+        return levels[name]
+
+    for name in inputs:
+        level(name)
+    return levels
 
 
 def _spout(spout: SpoutComponent) -> Mapping[str, Any]:

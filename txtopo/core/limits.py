@@ -90,6 +90,9 @@ RESULT_ROWS_MAX = 50_000
 RESULTS_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
 
+TURN_TUPLES_MAX = 1_000_000
+"""Tuples that committers, and bolts downstream of them, may emit together in the turn of a batch: they are in the driver, and a lock is held meanwhile."""
+
 FILES_PER_BATCH = 1
 BYTES_PER_BATCH = 256 * 1024 * 1024
 PART_BYTES = 64 * 1024 * 1024

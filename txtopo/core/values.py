@@ -124,9 +124,10 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterResult:
-    """What the executor half of one committer hands to its driver half, for one attempt."""
+    """What the executor half of one committer hands to its driver half, for one attempt; or what a bolt downstream of committers reads besides."""
 
     committer: str
+    """Name of the committer, or of that bolt."""
     arrived: int
     """Tuples that reached the committer, counted by the tasks and not from `rows`."""
     rows: Any
@@ -135,7 +136,7 @@ class CommitterResult:
     bytes: int
     """Size in the driver's memory."""
     deferred: tuple[tuple[str, str, Any], ...] = ()
-    """(source, stream, `pyarrow.Table` of its tuples) of a committer that reads another one: its executor half runs in its turn, in the driver."""
+    """(source, stream, `pyarrow.Table` of its tuples) of a component downstream of a committer, which runs in the turn of its batch, in the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from txtopo.core.values import EdgeCount, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment, Executor
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
 from txtopo.topology.components import BoltComponent, CommitterComponent, Subscription, Topology
+from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
 
 _TASK = "$task"
@@ -24,7 +25,7 @@ class Emission:
     component: str
     stream: str
     task: int
-    """Id of the emitting task; below 0 for tasks of spouts."""
+    """Id of the emitting task; below 0 for tasks of spouts, and for what committers emit."""
     values: tuple[Any, ...]
 
     @property
@@ -34,7 +35,7 @@ class Emission:
 
 
 _COMMITTED: dict[str, dict[TransactionAttempt, list[tuple[Any, ...]]]] = {}
-"""What captures of committers saw, by token: copies of a capture run in the driver, in the commit phase, and share this."""
+"""What captures in the commit phase saw, by token: copies of a capture run in the driver, and share this."""
 
 
 class Capture(BatchCommitter):
@@ -68,7 +69,7 @@ def forget(token: str) -> None:
 def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str, tuple[str, str]]]:
     """The topology with a capture behind every stream with declared fields, and what each capture reads: (component, stream) by its name.
 
-    What committers emit is kept under `{token}/{name of the capture}`.
+    What committers emit, and the bolts downstream of them, is kept under `{token}/{name of the capture}`.
     """
     streams: list[tuple[str, str, Any]] = [(item.name, DEFAULT_STREAM, item.spout.fields) for item in topology.spouts]
     for bolt in topology.bolts:
@@ -76,15 +77,16 @@ def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str
             streams += [(bolt.name, DEFAULT_STREAM, bolt.fields)] if bolt.fields is not None else []
         else:
             streams += [(bolt.name, name, stream.fields) for name, stream in bolt.outputs.items()]
-    early = len(streams)
     for item in topology.committers:
         streams += [(item.name, name, stream.fields) for name, stream in item.outputs.items()]
+    committers = {item.name for item in topology.committers}
     captures: list[CommitterComponent] = []
     reads: dict[str, tuple[str, str]] = {}
     for source, stream, fields in streams:
         name = f"$capture_{len(captures)}"
         subscription = Subscription(source=source, stream=stream, grouping="global")
-        capture = Capture(fields, f"{token}/{name}" if len(captures) >= early else None)
+        is_late = source in committers or topology.phases.get(source, PROCESSING) > PROCESSING
+        capture = Capture(fields, f"{token}/{name}" if is_late else None)
         captures.append(
             CommitterComponent(name=name, bolt=capture, input=subscription, inputs=(subscription,), fields=fields)
         )

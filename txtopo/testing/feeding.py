@@ -21,6 +21,7 @@ from txtopo.errors import TopologyError, broken
 from txtopo.testing.feeding_tracking import FedTuple, Tracker
 from txtopo.testing.feeding_tuples import FedCollector, FedEmission, FedRouter, FedTask, Way, values_of
 from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally, Topology
+from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import TopologyContext, TupleBolt
 from txtopo.tuples.graph import Node, TaskGraph, build_graph
@@ -69,7 +70,7 @@ class FeederTopology:
 
     Settings are Storm's, from the topology's `config`; `settings` are stronger: `topology.message.timeout.secs` (30 by default),
     `topology.enable.message.timeouts` (True), `topology.acker.executors` (1; 0: acked at once), `topology.max.spout.pending` (no bound).
-    Committers keep what arrives (`arrived`). Bolts over DataFrames are refused.
+    Committers keep what arrives (`arrived`), and nothing is committed: bolts downstream of committers do not run. Bolts over DataFrames are refused.
 
         with FeederTopology(topology) as feeder:
             feeder.feed("lines", ["a line"], message_id=1)
@@ -93,7 +94,9 @@ class FeederTopology:
         """All that any component emitted, in order."""
         self._of: dict[tuple[str, bool], list[Hashable]] = {}
         self._queue: deque[tuple[int, FedTuple]] = deque()
-        sinks = [*(bolt.name for bolt in topology.bolts), *(committer.name for committer in topology.committers)]
+        # Nothing is committed here, so there is nothing for what is downstream of a committer.
+        early = [bolt.name for bolt in topology.bolts if topology.phases[bolt.name] == PROCESSING]
+        sinks = [*early, *(committer.name for committer in topology.committers)]
         self._graph = build_graph(topology, sinks, ackers=0)
         self._spouts = {
             (spout.name, index): _FedSpout(self._router(_source(self._graph, spout.name), index, spout.tasks or 1))

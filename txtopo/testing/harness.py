@@ -202,8 +202,13 @@ class TopologyHarness:
         return [emission.values for emission in self.emitted(component, stream, txid)]
 
     def edges(self, txid: int) -> list[EdgeCount]:
-        """What each edge counted in the last attempt of a batch that got through, captures left out."""
-        return [edge for edge in self._watched.edges.get(txid, ()) if "$capture" not in edge.edge]
+        """What each edge counted in the last attempt of a batch that got through its processing, and what its commit added, captures left out."""
+        topology = self.stores.postgres.topologies.get(self._topology.name)
+        row = topology.ledger.get(txid) if topology is not None else None
+        found = {
+            edge.edge: edge for edge in (*(row.edges if row is not None else ()), *self._watched.edges.get(txid, ()))
+        }
+        return [edge for name, edge in found.items() if "$capture" not in name]
 
     @property
     def batches(self) -> list[BatchSeen]:

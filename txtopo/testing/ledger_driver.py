@@ -28,7 +28,7 @@ from txtopo.core.values import (
 )
 from txtopo.faults import CrashPoint
 from txtopo.ports import AttemptStart, Claim, Claimed, Ledger, MirrorEntry
-from txtopo.topology.components import CommitterComponent, Input, Subscription
+from txtopo.topology.components import CommitterComponent, Input, SpoutComponent, Subscription, Topology
 
 TOPOLOGY = "flights"
 CODE = b"c" * 32
@@ -144,6 +144,8 @@ class Driver:
         self.claimed = claimed
         self.lead: Lead = claimed.lead
         self.committers = committers
+        self.spouts: Sequence[SpoutComponent] = ()
+        """Whose tuples components downstream of committers read besides."""
         self.digests = {claimed.last_txid: claimed.last_digest}
 
     def plan(self, txid: int, path: str | None = None, **other: Any) -> Plan:
@@ -197,7 +199,11 @@ class Driver:
 
     def commit(self, plan: Plan, rows: Sequence[Row] = ROWS, **other: Any) -> CommitOutcome:
         """One try at the commit."""
-        return commit_batch(self.ledger, self.lead, plan, self.processed(plan.txid, rows, **other), self.committers)
+        topology = Topology(
+            name=self.lead.topology, spouts=tuple(self.spouts), bolts=(), committers=tuple(self.committers)
+        )
+        processed = self.processed(plan.txid, rows, **other)
+        return commit_batch(self.ledger, self.lead, plan, processed, self.committers, topology=topology)
 
     def quarantine(self, plan: Plan, reason: str = "poison", attempt: int = 0, **other: Any) -> CommitOutcome:
         """One try at the quarantine."""

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from txtopo.core.values import Failed, Failure, Outcome, Processed
-from txtopo.errors import BatchDataError
+from txtopo.core.values import Failed, Outcome, Processed
 from txtopo.ports import Assignment
 from txtopo.topology.components import Tally, Topology
-from txtopo.tuples.acking import AckOutcome, ack_failure, causes_of
-from txtopo.tuples.engine import Engine
 from txtopo.tuples.graph import build_graph, root_place, sinks_of
-from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
-from txtopo.tuples.results import merge
+from txtopo.tuples.local import Ran, run_here
+from txtopo.tuples.message import RunSpec, TupleFailure
 from txtopo.tuples.tracing import Again, Tracing
-from txtopo.tuples.verdict import edges, failures_of, judge, rejected_rows
-
-
-@dataclass(slots=True)
-class _Ran:
-    """What is known of one run."""
-
-    reports: list[TaskReport] = field(default_factory=list)
-    acks: AckOutcome | None = None
+from txtopo.tuples.verdict import edges, rejected_rows
 
 
 class LocalTuples:
@@ -48,11 +37,10 @@ class LocalTuples:
             for item in self._topology.spouts
             if item.name in assignment.metadata
         }
-        ran = _Ran()
 
         def run(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:
-            outcome = self._run(assignment, parts, again, emitting, ran)
-            return outcome, self._causes(ran)
+            ran = self._run(assignment, parts, again, emitting)
+            return self._outcome(assignment, ran), ran.causes()
 
         outcome, causes = run(Again())
         if isinstance(outcome, Failed) and outcome.failure.kind == "data":
@@ -68,14 +56,12 @@ class LocalTuples:
         parts: Mapping[str, Sequence[Mapping[str, Any]]],
         again: Again,
         emitting: Callable[[Iterator[Any]], Iterator[Any]],
-        ran: _Ran,
-    ) -> Outcome:
+    ) -> Ran:
         spec = RunSpec(
             run=str(assignment.attempt), attempt=assignment.attempt, traced=again.traced, excluded=again.excluded,
             sources={item.name: max(1, len(parts.get(item.name, ()))) for item in self._topology.spouts},
         )  # fmt: skip
         spouts = {item.name: item.spout for item in self._topology.spouts}
-        ran.reports, ran.acks = [], None
 
         def emit(run_index: int, spout: str, index: int, tally: Tally) -> Iterator[pa.RecordBatch]:
             # A generator: what a spout raises before its first tuple is then noted with its name and line, as what it raises later.
@@ -83,24 +69,11 @@ class LocalTuples:
                 tally.attempt = assignment.attempt
                 yield from emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))
 
-        engine = Engine(self._graph, failures_max=again.failures_max)
+        return run_here(self._graph, spec, emit, failures_max=again.failures_max)
 
-        def report(task: TaskReport) -> None:
-            rejects = tuple(replace(row, spout=task.component) for row in task.rejects)
-            ran.reports.append(replace(task, rejects=rejects))
-
-        messages = list(engine.run_local([spec], emit, report))
-        failure = judge(self._graph, spec, ran.reports)
-        try:
-            results, ran.acks = merge(self._graph, spec, messages)
-        except BatchDataError as error:
-            failure = failure or Failure(
-                kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
-            )
-            return Failed(attempt=assignment.attempt, failure=failure)
-        failure = failure or self._acks(ran)
-        if failure is not None:
-            return Failed(attempt=assignment.attempt, failure=failure)
+    def _outcome(self, assignment: Assignment, ran: Ran) -> Outcome:
+        if ran.failure is not None:
+            return Failed(attempt=assignment.attempt, failure=ran.failure)
         rejects = rejected_rows(self._graph, ran.reports)
         return Processed(
             attempt=assignment.attempt,
@@ -108,16 +81,6 @@ class LocalTuples:
             read=sum(report.read for report in ran.reports),
             rejected=len(rejects),
             rejected_rows=rejects,
-            results=tuple(results),
+            results=tuple(ran.results),
             edges=edges(self._graph, ran.reports),
         )
-
-    def _acks(self, ran: _Ran) -> Failure | None:
-        if ran.acks is None:
-            return None
-        sources = {node.name for node in self._graph.sources}
-        emitted = sum(report.emitted for report in ran.reports if report.component in sources)
-        return ack_failure(self._graph, ran.acks, emitted)
-
-    def _causes(self, ran: _Ran) -> list[TupleFailure]:
-        return failures_of(self._graph, ran.reports) or causes_of(ran.acks, self._acks(ran))

@@ -29,10 +29,10 @@ class CommitTransaction(Protocol):
 
 
 class CommitCollector(Protocol):
-    """Emits in the commit phase, to committer bolts further down in the same turn."""
+    """Emits in the commit phase, to bolts and committer bolts downstream, which run in the same turn."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to the committer bolts that read `stream`."""
+        """Emit one tuple to the bolts and committer bolts that read `stream`."""
 
 
 class BatchCommitter(CommitterBolt):
@@ -42,14 +42,14 @@ class BatchCommitter(CommitterBolt):
     result rows. The driver half, `commit`, runs in the commit phase, strictly in txid order, inside the database transaction that also writes the
     ledger: what it does through `transaction` happens exactly once. Two runs over one batch must give the same rows.
 
-    A committer that reads another committer runs both halves in its turn, in the driver: only then are all its tuples there.
+    A committer downstream of another one runs both halves in the turn of its batch, in the driver: only then are all its tuples there.
     """
 
     takes_tuples: ClassVar[bool] = True
     result: ClassVar[Sequence[str]] = ()
     """Fields of the rows between its halves, `["word string", "n bigint"]`; none: those of its one input, as they come."""
     outputs: ClassVar[Sequence[str | Stream]] = ()
-    """What `commit` emits to committers further down."""
+    """What `commit` emits to bolts and committers downstream."""
     config: ClassVar[Mapping[str, Any]] = {}
     _result_names: tuple[str, ...] | None = None
     """Names of the fields of `result`, in the copies that run."""

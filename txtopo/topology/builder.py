@@ -126,7 +126,7 @@ class TopologyBuilder:
     ) -> BoltDeclarer:
         """Add a committer bolt; `inputs` is short for shuffle groupings on the declarer.
 
-        Committers are applied in the order in which they were set, each after those that it reads. `parallelism_hint` is the number of tasks of
+        Committers are applied in the order in which they were set; those downstream of committers after all of these. `parallelism_hint` is the number of tasks of
         its executor half, 1 by default, where tuples arrive; in a topology of DataFrame functions alone Spark spreads it.
         """
         self._check_new("committer bolt", name)

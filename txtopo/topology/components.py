@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType, parse_fields
@@ -12,6 +13,7 @@ from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow, TransactionAttempt
 from txtopo.errors import broken
+from txtopo.topology.phases import phases_of
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
@@ -310,7 +312,7 @@ class CommitterComponent:
     tasks: int = 1
     """`parallelism_hint` of its executor half, where tuples arrive."""
     outputs: Mapping[str, Stream] = field(default_factory=dict)
-    """Streams that its driver half emits to committers further down, each with parsed Fields."""
+    """Streams that its driver half emits to bolts and committers downstream, each with parsed Fields."""
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -334,7 +336,7 @@ class Topology:
     bolts: tuple[BoltComponent | TupleBoltComponent, ...]
     """In an order in which every bolt comes after its inputs."""
     committers: tuple[CommitterComponent, ...]
-    """In the order in which they were set: the order of their application."""
+    """In the order of their application: as they were set, those downstream of committers after these."""
     acking: Acking = "batch"
     guarantee: Guarantee = "exactly_once"
     """The weakest that any pair of spout and committer may have; weaker ones were refused when it was built."""
@@ -357,6 +359,13 @@ class Topology:
     def has_tuples(self) -> bool:
         """Does any component of the user's get tuples? Then the tuple runtime feeds all committers."""
         return bool(self.tuple_bolts) or any(item.bolt.takes_tuples for item in self.committers)
+
+    @cached_property
+    def phases(self) -> Mapping[str, int]:
+        """The phase in which each bolt and committer runs, see `phases_of`: 0 is the processing phase, all above are the commit phase."""
+        components = (*self.bolts, *self.committers)
+        reads = {item.name: [one.source for one in item.inputs] for item in components}
+        return phases_of(reads, [item.name for item in self.committers])
 
     def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
         """Declared fields of a stream of a spout, bolt or committer; None where a DataFrame bolt declares none."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, UnknownStreamError
@@ -13,9 +12,9 @@ from txtopo.topology.components import Acking, Guarantee, SpoutComponent, Subscr
 from txtopo.topology.declarer import CommitterDraft, Draft, FrameDraft, TupleDraft
 from txtopo.topology.guarantees import acceptable, given, is_enough, why
 from txtopo.topology.outputs import fields_of
+from txtopo.topology.phases import PROCESSING, phases_of
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 
-_AnyDraft = TypeVar("_AnyDraft", FrameDraft | TupleDraft, CommitterDraft)
 BoltDraft = FrameDraft | TupleDraft
 
 
@@ -56,7 +55,8 @@ class Wiring:
             )
 
     def check_streams(self) -> None:
-        """Streams, groupings, fields and tables fit, and nothing is left unread."""
+        """Streams, groupings, fields and tables fit, nothing is left unread, and each component can run in its phase."""
+        self._check_phases()
         for reader in self._readers():
             for subscription in reader.inputs:
                 self._check_stream(reader, subscription)
@@ -68,11 +68,19 @@ class Wiring:
 
     def bolts_in_order(self) -> list[BoltDraft]:
         """Bolts, each after its inputs; among those that are free, as they were set."""
-        return _in_order("bolts", self._bolts)
+        return [self._bolts[name] for name in _in_order({**self._bolts, **self._committers}) if name in self._bolts]
 
     def committers_in_order(self) -> list[CommitterDraft]:
-        """Committers as they were set, but each after those that it reads."""
-        return _in_order("committer bolts", self._committers)
+        """Committers by phase, so each after those that it is downstream of; in a phase as they were set."""
+        _in_order({**self._bolts, **self._committers})
+        phases = self._phases
+        return sorted(self._committers.values(), key=lambda one: phases[one.name])
+
+    @property
+    def _phases(self) -> Mapping[str, int]:
+        """See `phases_of`; only once it is known that there is no cycle."""
+        reads = {one.name: [item.source for item in one.inputs] for one in self._readers()}
+        return phases_of(reads, self._committers)
 
     def fields(self, reader: str, subscription: Subscription) -> Fields:
         """Fields of what a subscription reads."""
@@ -132,10 +140,34 @@ class Wiring:
                 "; a BatchCommitter has one where it declares `outputs`" if isinstance(reader, CommitterDraft) else ""
             )
             raise TopologyError(f"{reader.name!r} reads {source.name!r}, but a committer bolt has no output{hint}")
-        if not isinstance(reader, CommitterDraft) or not reader.takes_tuples:
-            raise TopologyError(
-                f"{reader.name!r} reads committer bolt {source.name!r}, whose tuples come in the commit phase: only a BatchCommitter may read them"
+
+    def _check_phases(self) -> None:
+        """What is downstream of a committer runs in the driver, by the tuple engine, when its committers are applied."""
+        phases = self._phases
+        for reader in self._readers():
+            phase = phases[reader.name]
+            if isinstance(reader, FrameDraft) and phase != PROCESSING:
+                way = " -> ".join(self._way_from_committer(reader.name))
+                raise TopologyError(
+                    f"bolt {reader.name!r} is a function on DataFrames downstream of a committer bolt ({way}): tuples of a committer come in the commit "
+                    "phase, in the driver, while Spark runs in the processing phase only; write a tuple bolt, or put it upstream of the committer"
+                )
+            for item in reader.inputs:
+                if item.grouping == "direct" and phases.get(item.source, PROCESSING) != phase:
+                    raise TopologyError(
+                        f"{reader.name!r} reads {item.source!r} with a direct_grouping, and is downstream of a committer bolt: {item.source!r} names "
+                        f"tasks of {reader.name!r} in the processing phase, and these run in the commit phase only; use another grouping"
+                    )
+
+    def _way_from_committer(self, name: str) -> list[str]:
+        """Names from the nearest committer upstream to this component."""
+        way = [name]
+        while way[0] not in self._committers:
+            phases, inputs = self._phases, (self._bolts[way[0]]).inputs
+            way.insert(
+                0, max((one.source for one in inputs), key=lambda one: phases.get(one, 0) + (one in self._committers))
             )
+        return way
 
     def _streams(self, source: str) -> Mapping[str, Stream]:
         """Declared streams of a component; those of spouts and DataFrame bolts are known by name only."""
@@ -229,16 +261,17 @@ def _direct_mismatch(reader: str, subscription: Subscription) -> str:
     return f"{reader!r} reads stream {stream!r} of {source!r}, which is declared direct: its readers need a direct_grouping"
 
 
-def _in_order(kind: str, drafts: Mapping[str, _AnyDraft]) -> list[_AnyDraft]:
-    """Each draft after those among its inputs; the rest as they were set. Raises TopologyError for a cycle, showing its path."""
-    ordered: dict[str, _AnyDraft] = {}
+def _in_order(drafts: Mapping[str, Draft]) -> list[str]:
+    """Names, each after those among its inputs; the rest as they were set. Raises TopologyError for a cycle, showing its path."""
+    ordered: dict[str, Draft] = {}
     path: list[str] = []
 
-    def visit(draft: _AnyDraft) -> None:
+    def visit(draft: Draft) -> None:
         if draft.name in path:
-            raise TopologyError(
-                f"the {kind} form a cycle: {' -> '.join([*path[path.index(draft.name) :], draft.name])} (each reads the next)"
-            )
+            cycle = path[path.index(draft.name) :]
+            kinds = {isinstance(drafts[name], CommitterDraft) for name in cycle}
+            kind = "bolts and committer bolts" if len(kinds) > 1 else "committer bolts" if kinds == {True} else "bolts"
+            raise TopologyError(f"the {kind} form a cycle: {' -> '.join([*cycle, draft.name])} (each reads the next)")
         if draft.name in ordered:
             return
         path.append(draft.name)
@@ -250,7 +283,7 @@ def _in_order(kind: str, drafts: Mapping[str, _AnyDraft]) -> list[_AnyDraft]:
 
     for draft in drafts.values():
         visit(draft)
-    return list(ordered.values())
+    return list(ordered)
 
 
 def check_field(who: str, name: str, source: str, fields: Fields) -> None:

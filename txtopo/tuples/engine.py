@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,16 @@ from txtopo.tuples.tasks import Task, ack_task, last_messages, router_of
 
 Sources = Callable[[int, str, int, Tally], Iterator[pa.RecordBatch]]
 """(index of the run, source, index of its task, tally) -> what that source task emits."""
+
+
+class Watch(Protocol):
+    """Sees every message of a run in one process as it goes by; may raise."""
+
+    def sent(self, message: Message) -> None:
+        """A task has made it."""
+
+    def taken(self, component: str) -> None:
+        """A task of the component is given the next one; what ran since the last call was the component of that call."""
 
 
 class Engine:
@@ -55,7 +66,9 @@ class Engine:
                     kept = ~np.isin(numbers, excluded)
                     batch, numbers = batch.filter(pa.array(kept)), numbers[kept]
                 emitted += batch.num_rows
-                router.send(DEFAULT_STREAM, batch, self._init(setting, numbers, index))
+                router.send(
+                    node.streams[index] if node.streams else DEFAULT_STREAM, batch, self._init(setting, numbers, index)
+                )
                 yield from router.drain()
         except RowFailed as error:
             setting.fail(error)
@@ -70,8 +83,9 @@ class Engine:
         yield from last_messages(setting, router, failed=bool(setting.failures))
 
     def level(
-        self, runs: Sequence[RunSpec], messages: Iterator[Message], level: int, reporter: Reporter
-    ) -> Iterator[Message]:
+        self, runs: Sequence[RunSpec], messages: Iterator[Message], level: int, reporter: Reporter,
+        watch: Watch | None = None,
+    ) -> Iterator[Message]:  # fmt: skip
         """Run the tasks of one level that `messages` are addressed to; they are sorted by (run, target, source, kind, edge, seq).
 
         Messages of later levels and of the driver are passed on. Tasks run one after the other.
@@ -82,12 +96,16 @@ class Engine:
                 continue
             run = runs[run_index]
             setting = self._setting(run_index, run, target)
+            if watch is not None:
+                mine = _taken(mine, watch, setting.node.name)
             if setting.node.kind == "acker":
                 yield from ack_task(setting, mine, self._tellers(run), reporter)
             else:
                 yield from Task(setting, reporter).run(mine)
 
-    def run_local(self, runs: Sequence[RunSpec], sources: Sources, reporter: Reporter) -> Iterator[Message]:
+    def run_local(
+        self, runs: Sequence[RunSpec], sources: Sources, reporter: Reporter, watch: Watch | None = None
+    ) -> Iterator[Message]:
         """All levels of all runs in this process, kept in memory: yields what goes to the driver."""
         messages: list[Message] = []
         for run_index, run in enumerate(runs):
@@ -95,10 +113,11 @@ class Engine:
                 for index in range(run.sources[node.name]):
                     tally = Tally(attempt=run.attempt)
                     batches = sources(run_index, node.name, index, tally)
-                    messages.extend(self.source(run_index, run, node.name, index, batches, tally, reporter))
+                    made = self.source(run_index, run, node.name, index, batches, tally, reporter)
+                    messages.extend(_sent(made, watch))
         for level in range(1, self._graph.levels + 1):
             messages.sort(key=_order)
-            messages = list(self.level(runs, iter(messages), level, reporter))
+            messages = list(_sent(self.level(runs, iter(messages), level, reporter, watch), watch))
         messages.sort(key=_order)
         yield from messages
 
@@ -127,6 +146,19 @@ class Engine:
         return frozenset(tasks).union(
             *[[source_id(node, index) for index in range(run.sources[node.name])] for node in graph.sources]
         )
+
+
+def _sent(messages: Iterator[Message], watch: Watch | None) -> Iterator[Message]:
+    for message in messages:
+        if watch is not None:
+            watch.sent(message)
+        yield message
+
+
+def _taken(messages: Iterator[Message], watch: Watch, component: str) -> Iterator[Message]:
+    for message in messages:
+        watch.taken(component)
+        yield message
 
 
 def _address(message: Message) -> tuple[int, int]:

@@ -9,7 +9,14 @@ from typing import Literal
 
 from txtopo.core.fields import Fields
 from txtopo.errors import BatchDataError, broken
-from txtopo.topology.components import BoltComponent, Subscription, Topology
+from txtopo.topology.components import (
+    BoltComponent,
+    CommitterComponent,
+    Subscription,
+    Topology,
+    TupleBoltComponent,
+)
+from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM
 
 ACKER = "$acker"
@@ -22,7 +29,9 @@ ROOT_PARTS_MAX = 1 << _ROOT_PART_BITS
 PLACE_BITS = 40
 """Bits of a root id that hold its number in its part; those above are the same for the whole part."""
 
-NodeKind = Literal["spout", "frame", "bolt", "committer", "receiver", "acker"]
+NodeKind = Literal["spout", "frame", "given", "bolt", "committer", "receiver", "acker"]
+"""`given`: a source whose tuples another phase has made. `receiver`: its tasks only take in, for a DataFrame or for a later phase."""
+SOURCES: tuple[NodeKind, ...] = ("spout", "frame", "given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +69,13 @@ class Node:
     """Ids of its tasks, ascending; empty for sources, whose number of tasks differs from batch to batch."""
     inputs: tuple[Edge, ...] = ()
     outputs: tuple[Edge, ...] = ()
+    streams: tuple[str, ...] = ()
+    """What each task of a source emits on; empty: all of them on the default stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGraph:
-    """Everything that runs as tuple tasks for some sinks: their upstream components as far as spouts and DataFrames."""
+    """Everything that runs as tuple tasks for some sinks in one phase: their upstream components as far as that phase's sources."""
 
     topology: Topology
     nodes: Mapping[str, Node]
@@ -80,8 +91,8 @@ class TaskGraph:
 
     @cached_property
     def sources(self) -> tuple[Node, ...]:
-        """Spouts and DataFrames."""
-        return tuple(node for node in self.nodes.values() if node.kind in ("spout", "frame"))
+        """Spouts and DataFrames; in the commit phase what committers emitted and earlier phases kept."""
+        return tuple(node for node in self.nodes.values() if node.kind in SOURCES)
 
     @cached_property
     def ackers(self) -> Node | None:
@@ -134,27 +145,50 @@ def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
     return next(node.name for node in graph.nodes.values() if node.ordinal == ordinal), part, number
 
 
-def build_graph(topology: Topology, sinks: Sequence[str], *, ackers: int) -> TaskGraph:
-    """The graph of the components that `sinks` need. A sink is a committer, or a DataFrame bolt, which then gets receiver tasks.
+def build_graph(topology: Topology, sinks: Sequence[str], *, ackers: int, phase: int = PROCESSING) -> TaskGraph:
+    """The graph of the components that `sinks` need in one phase (see `phases_of`). A sink is a committer or bolt; a DataFrame bolt gets receiver tasks.
 
-    `ackers` is the number of acker tasks; 0 where no tuple is tracked. Committers that read a committer are fed by their other inputs alone: what
-    committers emit never leaves the driver. Task ids are those of the whole topology, whatever the sinks.
+    `ackers` is the number of acker tasks; 0 where no tuple is tracked. A component of a later phase gets receiver tasks for what it reads of this
+    one: its other inputs are not there yet. Sources of the commit phase are committers, and components of earlier phases. Task ids are those of the
+    whole topology, whatever the sinks and the phase.
     """
-    return _Layout(topology, sinks, ackers).graph()
+    return _Layout(topology, sinks, ackers, phase).graph()
 
 
-def sinks_of(topology: Topology) -> list[str]:
-    """What all other components work for: committers, and bolts that nothing reads. These work for their effects, outside of every guarantee, but they run."""
+def sinks_of(topology: Topology, phase: int = PROCESSING) -> list[str]:
+    """What all other components of a phase work for: what it hands over, and bolts that nothing reads.
+
+    These work for their effects, outside of every guarantee, but they run.
+    """
     read = {item.source for component in (*topology.bolts, *topology.committers) for item in component.inputs}
-    committers = [item.name for item in topology.committers]
-    return committers + [bolt.name for bolt in topology.tuple_bolts if bolt.name not in read]
+    ends = [bolt.name for bolt in topology.tuple_bolts if topology.phases[bolt.name] == phase and bolt.name not in read]
+    return handed_over(topology, phase) + ends
+
+
+def handed_over(topology: Topology, phase: int = PROCESSING) -> list[str]:
+    """Names of the results of a phase: its committers, and components of later phases that read something of it."""
+    phases = topology.phases
+    components: Sequence[TupleBoltComponent | CommitterComponent] = (*topology.tuple_bolts, *topology.committers)
+    committers = [item.name for item in topology.committers if phases[item.name] == phase]
+    return committers + [
+        one.name
+        for one in components
+        if phases[one.name] > phase and any(is_read_in(topology, item, phase) for item in one.inputs)
+    ]
+
+
+def is_read_in(topology: Topology, item: Subscription, phase: int) -> bool:
+    """Are the tuples of this subscription, of a component of a later phase, there in `phase` already?"""
+    is_committer = any(item.source == one.name for one in topology.committers)
+    return not is_committer and topology.phases.get(item.source, PROCESSING) == phase
 
 
 class _Layout:
     """Builds one graph."""
 
-    def __init__(self, topology: Topology, sinks: Sequence[str], ackers: int) -> None:
+    def __init__(self, topology: Topology, sinks: Sequence[str], ackers: int, phase: int) -> None:
         self._topology = topology
+        self._phase = phase
         self._sinks = sinks
         self._ackers = ackers
         self._names = [
@@ -178,6 +212,7 @@ class _Layout:
                 tasks=tuple(tasks[name]) if self._levels[name] else (),
                 inputs=tuple(edge for edge in self._edges if edge.target == name),
                 outputs=tuple(edge for edge in self._edges if edge.source == name),
+                streams=self._given(name) if self._kind(name) == "given" else (),
             )
             for name in sorted(self._levels, key=lambda name: (self._levels[name], self._names.index(name)))
         }  # fmt: skip
@@ -193,18 +228,21 @@ class _Layout:
         """The level of a component, having visited everything before it."""
         if name in self._levels:
             return self._levels[name]
-        if name not in self._committers and (name not in self._bolts or (self._is_frame(name) and not sink)):
+        if not sink and self._is_source(name):
             self._levels[name] = 0
             return 0
         component = self._committers.get(name) or self._bolts[name]
-        read = [item for item in component.inputs if item.source not in self._committers]
+        is_later = self._of_phase(name) > self._phase
+        read = [item for item in component.inputs if not is_later or is_read_in(self._topology, item, self._phase)]
         level = 1 + max((self._visit(item.source) for item in read), default=0)
         self._levels[name] = level
         for item in read:
             fields = self._topology.fields_of(item.source, item.stream)
+            # Receivers hand everything on: groupings are for the tasks that do the work.
+            grouping = "shuffle" if is_later else item.grouping or "shuffle"
             self._edges.append(
                 Edge(
-                    number=len(self._edges), source=item.source, stream=item.stream, target=name, grouping=item.grouping or "shuffle",
+                    number=len(self._edges), source=item.source, stream=item.stream, target=name, grouping=grouping,
                     subscription=item, fields=fields if fields is not None else broken(f"{item.source} declares no fields"),
                 )
             )  # fmt: skip
@@ -213,7 +251,22 @@ class _Layout:
     def _is_frame(self, name: str) -> bool:
         return isinstance(self._bolts.get(name), BoltComponent)
 
+    def _of_phase(self, name: str) -> int:
+        return self._topology.phases.get(name, PROCESSING)
+
+    def _is_source(self, name: str) -> bool:
+        """Are its tuples there when the phase begins?"""
+        is_early = name in self._committers or name not in self._bolts or self._of_phase(name) < self._phase
+        return is_early if self._phase else name not in self._bolts or self._is_frame(name)
+
+    def _given(self, name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(edge.stream for edge in self._edges if edge.source == name))
+
     def _kind(self, name: str) -> NodeKind:
+        if self._of_phase(name) > self._phase:
+            return "receiver"
+        if self._phase and not self._levels[name]:
+            return "given"
         if name in self._committers:
             return "committer"
         if name not in self._bolts:

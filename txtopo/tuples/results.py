@@ -18,20 +18,21 @@ from txtopo.tuples.aggregating import Aggregator, Overflow
 from txtopo.tuples.graph import Node, TaskGraph
 from txtopo.tuples.message import Kind, Message, RunSpec
 from txtopo.tuples.readable import check_readable
-from txtopo.tuples.tasks import is_deferred
 from txtopo.tuples.wire import unpack
 
 
 def merge(
     graph: TaskGraph, run: RunSpec, messages: Sequence[Message]
 ) -> tuple[list[CommitterResult], acking.AckOutcome | None]:
-    """Results in the order of the topology's committers, as far as they are in the graph; None without ackers.
+    """Results of the committers in the graph, in the order of the topology, then what receivers took in for bolts of later phases; None without ackers.
 
     `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of their emission, counts in that of
     their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice, and where Python cannot read a result.
     """
     gathered = _Gathered(graph, messages)
     results = [_result(graph, gathered, item) for item in graph.topology.committers if item.name in graph.nodes]
+    bolts = [graph.nodes[bolt.name] for bolt in graph.topology.tuple_bolts if bolt.name in graph.nodes]
+    results += [_received(gathered, node) for node in bolts if node.kind == "receiver"]
     if graph.ackers is None:
         return results, None
     ended = gathered.ended(graph.ackers)
@@ -55,7 +56,8 @@ class _Gathered:
             if len(ends) != 1:
                 words = "did not say that it is done" if not ends else f"said {len(ends)} times that it is done"
                 raise BatchDataError(f"task {task} of {node.name} {words}", component=node.name)
-            if [message.seq for message in results] != list(range(ends[0].seq)):
+            # One count over all edges of a receiver.
+            if sorted(message.seq for message in results) != list(range(ends[0].seq)):
                 raise BatchDataError(
                     f"task {task} of {node.name} sent {ends[0].seq} messages with results, {len(results)} arrived",
                     component=node.name,
@@ -75,36 +77,34 @@ class _Gathered:
 
 def _result(graph: TaskGraph, gathered: _Gathered, item: CommitterComponent) -> CommitterResult:
     node = graph.nodes[item.name]
-    # A committer that reads committers alone has no input here, and no task runs.
-    arrived = sum(end.rows for end in gathered.ended(node)) if node.inputs else 0
-    if is_deferred(graph.topology, item):
-        deferred = tuple(
-            (
-                edge.source,
-                edge.stream,
-                pa.Table.from_batches(gathered.bodies(node, edge.number), arrow_schema(edge.fields)),
-            )
-            for edge in node.inputs
-        )
-        return _made(item, arrived, arrow_schema(item.result_fields).empty_table(), deferred)
+    if node.kind == "receiver":
+        return _received(gathered, node)
+    arrived = sum(end.rows for end in gathered.ended(node))
     if isinstance(item.bolt, BatchCommitter):
         rows = pa.Table.from_batches(gathered.bodies(node), arrow_schema(item.result_fields))
-        return _made(item, arrived, rows)
+        return _made(item.name, arrived, rows)
     aggregator = Aggregator(item.bolt.aggregation(), item.result_fields)
     for body in gathered.bodies(node):
         aggregator.merge(pa.Table.from_batches([body]))
     try:
-        return _made(item, arrived, aggregator.rows())
+        return _made(item.name, arrived, aggregator.rows())
     except Overflow as error:
         raise BatchDataError(f"{item.name}: {error}", component=item.name) from error
 
 
-def _made(
-    item: CommitterComponent, arrived: int, rows: pa.Table, deferred: tuple[tuple[str, str, Any], ...] = ()
-) -> CommitterResult:
+def _received(gathered: _Gathered, node: Node) -> CommitterResult:
+    """What a component of a later phase reads of this one."""
+    deferred = tuple(
+        (edge.source, edge.stream, pa.Table.from_batches(gathered.bodies(node, edge.number), arrow_schema(edge.fields)))
+        for edge in node.inputs
+    )
+    return _made(node.name, sum(end.rows for end in gathered.ended(node)), pa.table({}), deferred)
+
+
+def _made(name: str, arrived: int, rows: pa.Table, deferred: tuple[tuple[str, str, Any], ...] = ()) -> CommitterResult:
     for table in (rows, *(table for _, _, table in deferred)):
-        check_readable(item.name, table)
+        check_readable(name, table)
     held = rows.nbytes + sum(table.nbytes for _, _, table in deferred)
     return CommitterResult(
-        committer=item.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=held, deferred=deferred
+        committer=name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=held, deferred=deferred
     )

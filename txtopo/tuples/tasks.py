@@ -9,7 +9,7 @@ import pyarrow as pa
 from txtopo.core.fields import Fields
 from txtopo.errors import broken, invariant
 from txtopo.topology.batch_committer import BatchCommitter
-from txtopo.topology.components import CommitterComponent, Topology, TupleBoltComponent
+from txtopo.topology.components import CommitterComponent, TupleBoltComponent
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.tuples import acking
 from txtopo.tuples.aggregating import Aggregator, Overflow
@@ -47,7 +47,7 @@ class CountWork(Work):
 
 
 class PassWork(Work):
-    """Tuples that go to the driver as they are: those of receivers, and of a committer that reads another one and so runs there."""
+    """Receiver: tuples that go to the driver as they are."""
 
     def __init__(self, setting: Setting, results: Results) -> None:
         self._setting = setting
@@ -56,12 +56,6 @@ class PassWork(Work):
     def take(self, arrived: Arrived) -> None:
         arrived.ack(self._setting)
         self._results.put(arrived.batch, arrived.edge.number)
-
-
-def is_deferred(topology: Topology, committer: CommitterComponent) -> bool:
-    """Does it read another committer, so that its executor half runs in the driver?"""
-    names = {item.name for item in topology.committers}
-    return any(item.source in names for item in committer.inputs)
 
 
 class Task:
@@ -130,6 +124,8 @@ class Task:
 
     def _made(self) -> Work:
         setting, topology = self._setting, self._setting.graph.topology
+        if setting.node.kind == "receiver":
+            return PassWork(setting, self._results)
         for committer in topology.committers:
             if committer.name == setting.node.name:
                 return self._committer(committer)
@@ -145,16 +141,12 @@ class Task:
                     self._router.direct_tasks,
                 )
                 return work_of(bolt.bolt)(*arguments)
-            if bolt.name == setting.node.name:
-                return PassWork(setting, self._results)
         return broken(f"there is no component {setting.node.name}")
 
     def _committer(self, committer: CommitterComponent) -> Work:
         setting, topology, results = self._setting, self._setting.graph.topology, self._results
         self._number = number = topology.committers.index(committer)
         bolt = committer.bolt
-        if is_deferred(topology, committer):
-            return PassWork(setting, results)
         if not isinstance(bolt, BatchCommitter):
             return CountWork(setting, committer, results, number)
         fields: Fields = committer.result_fields

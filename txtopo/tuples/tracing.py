@@ -41,6 +41,10 @@ class Place(NamedTuple):
     number: int
 
 
+def _said_of_part(place: Place) -> str:
+    return f"tuple {place.number + 1} of part {place.part + 1} of {place.spout}"
+
+
 class Tracing:
     """Looks into one failed run, by running the batch again."""
 
@@ -51,8 +55,11 @@ class Tracing:
         assignment: Assignment,
         parts: Mapping[str, Sequence[Mapping[str, Any]]],
         rerun: Rerun,
+        said: Callable[[Place], str] = _said_of_part,
     ) -> None:
-        """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order."""
+        """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order. `said`: a place in words, where
+        its source knows none."""
+        self._said = said
         self._place_of = place_of
         self._assignment = assignment
         self._parts = parts
@@ -83,7 +90,7 @@ class Tracing:
         if not told.roots:
             return told.failure
         position, raw = self._located(self._place(told.roots[0]))
-        detail = "\n".join(filter(None, [told.failure.detail, f"record: {raw}"]))
+        detail = "\n".join(filter(None, [told.failure.detail, f"record: {raw}" if raw else None]))
         message = one_line(f"{told.failure.message}; on {position}")
         return replace(told.failure, message=message, position=position, detail=detail)
 
@@ -133,7 +140,7 @@ class Tracing:
     def _located(self, place: Place) -> tuple[str, str]:
         """Where a source tuple stands, and what stands there: the record, or its values as JSON."""
         metadata, parts = self._assignment.metadata.get(place.spout), self._parts.get(place.spout, ())
-        where = f"tuple {place.number + 1} of part {place.part + 1} of {place.spout}"
+        where = self._said(place)
         if metadata is None or place.part >= len(parts):
             return where, ""
         spout, part = self._spouts[place.spout], parts[place.part]

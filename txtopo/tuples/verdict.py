@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from txtopo.core.values import EdgeCount, Failure, RejectedRow
 from txtopo.spouts.rejecting import too_many_rejected
 from txtopo.topology.components import Topology
-from txtopo.tuples.graph import Node, TaskGraph
+from txtopo.tuples.graph import SOURCES, Node, TaskGraph
 from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
 
 Key = tuple[str, int]
@@ -76,10 +76,9 @@ def reject_failure(topology: Topology, reports_of: Callable[[str], Sequence[Task
 def expected_tasks(graph: TaskGraph, run: RunSpec) -> Iterator[tuple[Node, int]]:
     """The tasks that report, with their number in their component."""
     for node in graph.nodes.values():
-        if node.kind in ("spout", "frame"):
+        if node.kind in SOURCES:
             yield from ((node, index) for index in range(run.sources[node.name]))
-        elif node.inputs or node.kind == "acker":
-            # A committer that reads committers alone runs in the driver.
+        else:
             yield from ((node, index) for index in range(len(node.tasks)))
 
 
