@@ -47,6 +47,9 @@ class Sink(BasicBolt):
 class CountBolt(BatchCommitter):
     result = ["word string", "n bigint"]
 
+    def execute(self, tup: Tuple) -> None:
+        raise NotImplementedError
+
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
         raise NotImplementedError
 
