@@ -122,6 +122,7 @@ class PostgresLedger:
                 txids=[start.attempt.txid for start in starts],
                 attempts=[start.attempt.attempt for start in starts],
                 alones=[start.alone for start in starts],
+                inputs=[storable_json(start.inputs) for start in starts],
             )
 
     def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:

@@ -178,7 +178,7 @@ class MemoryLedger:
                     continue  # the reply was lost and I ask again
                 newest = max((other for one, other in attempts if one == txid), default=-1)
                 invariant(number > newest, f"attempt {start.attempt} would go back: {txid}:{newest} is known")
-                attempts[(txid, number)] = AttemptRow(lead.epoch, start.alone)
+                attempts[(txid, number)] = AttemptRow(lead.epoch, start.alone, inputs=start.inputs)
             rows.attempts = attempts
 
     def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:

@@ -53,6 +53,7 @@ class AttemptRow:
     state: str = "begun"
     failure: Failure | None = None
     spans: Mapping[str, float] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

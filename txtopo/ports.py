@@ -197,10 +197,11 @@ class MirrorEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStart:
-    """An attempt about to run."""
+    """An attempt about to run; `inputs` is what the batch reads, by spout and in short, for people only."""
 
     attempt: TransactionAttempt
     alone: bool = False
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,12 +336,7 @@ class Ledger(Protocol):
         """R7: new connection, lock the fence row, look for the ledger row. Returns Committed or Aborted; raises Fenced, Halted (other digest)."""
 
     def heartbeat(
-        self,
-        lead: Lead,
-        state: str,
-        problem: str | None,
-        planned_txid: int,
-        waiting: Mapping[str, Any] | None = None,
+        self, lead: Lead, state: str, problem: str | None, planned_txid: int, waiting: Mapping[str, Any] | None = None
     ) -> Sequence[Request]:
         """Say that the leader is `running` or `stalled`, why, how far it planned and which batch it waits for; returns open requests (fenced)."""
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import Connection
 
 from txtopo.audit import statements
+from txtopo.audit.inputs import other_inputs
 from txtopo.audit.listing import Span, open_state, rows
 from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run
 from txtopo.audit.operating import txids_of
 from txtopo.audit.reading import read_batch
 from txtopo.audit.redos import read_redos
-from txtopo.audit.text import clean, instant, place_of, size
+from txtopo.audit.text import clean, clip, instant, place_of, size
 from txtopo.errors import TxtopoError
 
 FILES_TOLD_MAX = 5
 """Files of a batch that the text names; the JSON has all."""
+METADATA_CHARS_MAX = 500
+"""Of the metadata of another source; the JSON has all."""
 
 _MIRRORED = """select max(txid) as txid from txtopo.plan where topology = :topology"""
 _QUARANTINED = """
@@ -46,7 +49,9 @@ class ProposedBatch:
     next_attempt: int | None
     """Id of the attempt that would be made; None where the batch itself is not tried again."""
     files: tuple[SourceFile, ...]
-    """Empty where the plan is only in ZooKeeper yet."""
+    """Empty where the source has none, or no attempt has begun."""
+    metadata: Mapping[str, Any]
+    """By spout, as planned, in short while the plan is only in ZooKeeper."""
     failure: AttemptRow | None
     """Its last attempt, where that failed."""
     reason: str | None
@@ -205,8 +210,9 @@ def _batch_lines(batch: ProposedBatch) -> list[str]:
         lines.append(f"  file      {file.path}{'' if file.size is None else f'  {size(file.size)}'}")
     if len(batch.files) > FILES_TOLD_MAX:
         lines.append(f"            and {len(batch.files) - FILES_TOLD_MAX} more")
-    if not batch.files:
-        lines.append("  file      not in Postgres yet: the plan is only in ZooKeeper")
+    lines += [f"  source    {spout} {clip(text, METADATA_CHARS_MAX)}" for spout, text in other_inputs(batch.metadata)]
+    if not batch.files and not batch.metadata:
+        lines.append("  file      not known yet: no attempt has begun, and the plan is only in ZooKeeper")
     return lines
 
 
@@ -307,6 +313,7 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
         attempts=len(attempts),
         next_attempt=None if state in ("committed", "quarantined") else last.attempt + 1 if last else 0,
         files=detail.files if detail is not None else (),
+        metadata=detail.metadata if detail is not None else {},
         failure=last if last is not None and last.state == "failed" else None,
         reason=detail.ledger.reason if detail is not None and detail.ledger else None,
     )

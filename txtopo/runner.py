@@ -55,6 +55,7 @@ from txtopo.core.events import (
     ZooKeeperSeen,
 )
 from txtopo.core.health import Health, health_of
+from txtopo.core.inputs import in_short
 from txtopo.core.machine import step
 from txtopo.core.plan import Plan
 from txtopo.core.state import State
@@ -349,7 +350,10 @@ class Runner:
             again = {attempt.txid: attempt.attempt for attempt, _ in live if attempt.attempt > 0}
             if again:
                 self._world.coordinator.record_attempts(again)
-            starts = [AttemptStart(attempt=attempt, alone=action.alone) for attempt, _ in live]
+            starts = [
+                AttemptStart(attempt=attempt, alone=action.alone, inputs=in_short(plan.metadata))
+                for attempt, plan in live
+            ]
             self._world.ledger.begin_attempts(self._world.lead, starts)
         for attempt in late:
             failure = Failure(kind="infrastructure", message="discarded before it began")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import shlex
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,15 @@ from typing import Any
 import pytest
 
 from tests.kit.asked import Said, answering, everything, runner
-from tests.kit.filled_ledger import FilledLedger
+from tests.kit.filled_ledger import CODE, INCARNATION, FilledLedger
 from txtopo.cli.verbs import VERBS
+from txtopo.committers.ledger import PostgresLedger
+from txtopo.core.inputs import in_short
+from txtopo.core.plan import canonical
+from txtopo.core.values import Failure, Lead, TransactionAttempt
 from txtopo.errors import Fenced, Halted, ZooKeeperUnavailable
 from txtopo.orders import Order, place
+from txtopo.ports import AttemptStart
 
 Run = Callable[..., Said]
 FAILURE = {"kind": "data", "component": "clean", "position": "/data/day_005.csv:17", "message": "flights.py:12 ValueError: no hour"}  # fmt: skip
@@ -133,8 +141,81 @@ def test_a_batch_whose_plan_is_only_in_zookeeper_can_be_retried(ledger: FilledLe
     said = run("retry", "flights", "--dry-run")
 
     assert "batch 7  failed" in said.out
-    assert "not in Postgres yet: the plan is only in ZooKeeper" in said.out
+    assert "not known yet: no attempt has begun, and the plan is only in ZooKeeper" in said.out
     assert "batch 8" not in said.out
+
+
+FILES = [{"path": f"/data/day_{number:03}.csv", "size": 700, "sha256": f"{number:064x}"} for number in range(7, 107)]
+LINES = {"path": "access.log-20150518", "upto": 4711}
+
+
+@pytest.mark.parametrize(
+    ("planned", "words", "paths"),
+    [
+        ({"files": {"files": FILES[:1]}}, ["/data/day_007.csv"], [FILES[0]["path"]]),
+        ({"files": {"files": FILES}}, ["/data/day_007.csv", "and 90 more files"], [file["path"] for file in FILES[:10]]),
+        ({"lines": LINES}, ['lines {"path": "access.log-20150518", "upto": 4711}'], []),
+        ({"lines": {"keys": ["k" * 90] * 90}}, ['lines {"keys": ["kkk'], []),
+        ({"files": {"files": FILES[:1]}, "lines": LINES}, ["/data/day_007.csv", "access.log-20150518"], [FILES[0]["path"]]),
+        ({"files": {"files": FILES[:1]}, "lines": {"$idle": {}}}, ["/data/day_007.csv"], [FILES[0]["path"]]),
+        ({"lines": {"nul": "a\x00b"}}, ['lines {"nul": "a'], []),
+    ],
+    ids=["a file", "many files", "own metadata", "long metadata", "both", "an idle spout", "what Postgres cannot hold"],
+)  # fmt: skip
+def test_a_batch_that_failed_before_it_was_mirrored_says_what_it_reads(
+    ledger: FilledLedger, run: Run, planned: dict[str, Any], words: list[str], paths: list[str]
+) -> None:
+    """Promise: which file? Its plan is in ZooKeeper alone, which no reading command needs: it stands beside the attempt, in short."""
+    lead = Lead(topology="flights", incarnation=INCARNATION, epoch=3, owner_nonce=str(uuid.UUID(int=8)), code_hash=CODE)
+    attempt = TransactionAttempt(7, 0)
+    with contextlib.closing(PostgresLedger(ledger.dsn, "flights")) as leaders:
+        leaders.begin_attempts(lead, [AttemptStart(attempt=attempt, inputs=in_short(planned))])
+        begun = run("show", "flights", "7")
+        leaders.end_attempt(lead, attempt, "failed", Failure(kind="data", message="no", component="clean"))
+    ledger.lead("halted", planned_txid=7, halted_txid=7, reason="batch 7 of flights: 3 attempts failed")
+
+    said = {
+        "begun": begun,
+        "show": run("show", "flights", "7"),
+        "retry": run("retry", "flights", "7", "--dry-run"),
+        "skip": run("skip", "flights", "7", "--dry-run"),
+        "replan": run("replan", "flights", "--dry-run"),
+        "status": run("status", "flights"),
+    }
+
+    for name, one in said.items():
+        for word in words if name != "status" else words[:1]:
+            assert word in one.out, (name, one.out)
+        assert len(one.out) < 12_000
+    shown, dry, status = (
+        run("show", "flights", "7", "--json"),
+        run("skip", "flights", "7", "--dry-run", "--json"),
+        run("status", "flights", "--json"),
+    )
+    assert [file["path"] for file in shown.json["files"]] == paths
+    assert [file["path"] for file in dry.json["batches"][0]["files"]] == paths
+    assert (
+        shown.json["metadata"].keys()
+        == dry.json["batches"][0]["metadata"].keys()
+        == {name for name in planned if name != "lines" or "$idle" not in planned[name]}
+    )
+    assert status.json["topologies"][0]["failed_inputs"]["7"]
+    assert "batch 5: /data/day_005.csv" in said["status"].out  # mirrored, begun by a release that kept no inputs
+    assert len(str(in_short(planned))) < 10_000
+    assert ("and 97 more" in said["status"].out) == (len(planned.get("files", {}).get("files", [])) == 100)
+
+
+def test_metadata_that_lies_in_pieces_is_found_from_the_attempt(ledger: FilledLedger, run: Run) -> None:
+    """A long list of files is a pointer in the plan, and so it is beside the attempt."""
+    data = canonical({"files": FILES})
+    digest = hashlib.sha256(data).hexdigest()
+    with ledger.connection:
+        ledger.execute("insert into txtopo.plan_part (digest, bytes) values (%s, %s)", bytes.fromhex(digest), data)
+    ledger.attempt(7, 0, "failed", **FAILURE, inputs=json.dumps({"files": {"$part": digest}}))
+
+    assert len(run("show", "flights", "7", "--json").json["files"]) == 100
+    ledger.attempt(8, 0, "failed", **FAILURE, inputs=json.dumps({"files": {"$part": "00" * 32}}))
+    assert "00" * 32 in run("show", "flights", "8").out
 
 
 def test_the_batch_that_the_topology_halted_on_can_be_retried(ledger: FilledLedger, run: Run) -> None:

@@ -80,7 +80,9 @@ def test_the_last_applied_redo_counts_for_its_whole_family() -> None:
 def test_many_files_are_named_in_part_and_counted() -> None:
     """A proposal fits on a screen; control characters in names are spelled out."""
     files = tuple(SourceFile(spout="f", path=f"/in/{n}\n", size=n, fingerprint="") for n in range(FILES_TOLD_MAX + 2))
-    batch = ProposedBatch(txid=5, state="failed", attempts=1, next_attempt=1, files=files, failure=None, reason=None)
+    batch = ProposedBatch(
+        txid=5, state="failed", attempts=1, next_attempt=1, files=files, metadata={}, failure=None, reason=None
+    )
 
     told = proposal_text(Proposal(topology="f", kind="retry", effect="x", batches=(batch,), tables={}))
 

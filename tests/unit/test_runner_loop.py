@@ -76,6 +76,10 @@ def test_a_bad_file_halts_after_the_batches_before_it_and_a_mended_bolt_goes_on(
     assert f"{bad}:7" in end.reason
     assert "batch 2 of orders" in end.reason
     assert end.next_command == "txtopo show orders 2"
+    inputs = stores.postgres.topologies["orders"].attempts[(2, 0)].inputs
+    assert [file["path"] for value in inputs.values() for file in value["files"]] == [
+        str(bad)
+    ]  # known without ZooKeeper
     assert stores.postgres.topologies["orders"].fence.last_txid == 1
     assert stores.postgres.topologies["orders"].life["state"] == "halted"
 

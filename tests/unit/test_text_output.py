@@ -140,7 +140,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
 
     assert status["schema"] == "txtopo.status/1"
     assert sorted(status["topologies"][0]) == [
-        "advice", "application", "dead_lettered", "epoch", "failed_attempts", "failed_txids", "failures", "halted_txid", "hole_txids", "holes", "incarnation",
+        "advice", "application", "dead_lettered", "epoch", "failed_attempts", "failed_inputs", "failed_txids", "failures", "halted_txid", "hole_txids", "holes", "incarnation",
         "last_committed_at", "last_txid", "leader", "next_commands", "open_orders", "open_requests", "planned_ahead", "planned_txid", "problem",
         "quarantined", "reason", "rejected", "state", "topology", "waiting",
     ]  # fmt: skip

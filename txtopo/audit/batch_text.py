@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from txtopo.audit.inputs import other_inputs
 from txtopo.audit.model import ActionRow, AttemptRow, BatchDetail, OrderRow, SourceFile
 from txtopo.audit.text import (
     NOTHING,
@@ -27,6 +28,8 @@ FILES_SHOWN_MAX = 50
 """Files of a batch that `show` lists; the JSON has all."""
 RAW_CHARS_MAX = 120
 """Of a rejected record where the width of the terminal is not known."""
+METADATA_CHARS_MAX = 2000
+"""Of a spout's metadata; the JSON has all."""
 STATE_CHARS_MAX = 200
 """Of a state in the action log; the JSON has all."""
 
@@ -36,6 +39,7 @@ def batch_text(batch: BatchDetail, width: int | None = None) -> str:
     paragraphs = [
         _batch_head(batch),
         _batch_files(batch.files),
+        _batch_metadata(batch),
         _rejected(batch, width),
         _dead_letters(batch, width),
         _batch_attempts(batch.attempts),
@@ -99,6 +103,11 @@ def _batch_files(files: Sequence[SourceFile]) -> list[str]:
         table(["file", "size", "fingerprint", "spout"], cells, left=("file", "fingerprint", "spout")),
         *more,
     ]
+
+
+def _batch_metadata(batch: BatchDetail) -> list[str]:
+    """What spouts without files planned: of a source of one's own nothing else tells which input it was."""
+    return [f"source: {clean(spout)} {clip(text, METADATA_CHARS_MAX)}" for spout, text in other_inputs(batch.metadata)]
 
 
 def _rejected(batch: BatchDetail, width: int | None) -> list[str]:

@@ -99,6 +99,8 @@ class TopologyStatus:
     """The failed attempts by kind."""
     failed_txids: tuple[int, ...]
     """Uncommitted batches whose last attempt failed, lowest first, at most `TXIDS_NAMED_MAX`."""
+    failed_inputs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Of each of these what it reads, the first inputs in words; those of which it is not known are missing."""
     quarantined: int
     """Batches in the ledger without effect."""
     holes: int
@@ -228,6 +230,8 @@ class AttemptRow:
     ended_at: datetime | None
     spans: Mapping[str, float]
     """Seconds by phase."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """What it was to read, by spout and in short; empty where an earlier release began it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +346,7 @@ class BatchDetail:
     plan_problem: str | None
     """Why the stored plan cannot be read."""
     metadata: Mapping[str, Any]
-    """By spout, as planned; empty where the plan is unknown or gone."""
+    """By spout, as planned; before the plan is mirrored in short, as its last attempt had it; empty where nothing tells."""
     ledger: Committed | None
     files: tuple[SourceFile, ...]
     attempts: tuple[AttemptRow, ...]

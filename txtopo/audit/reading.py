@@ -10,6 +10,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit import statements
+from txtopo.audit.inputs import failed_inputs, files_in, inputs_of_attempts
 from txtopo.audit.listing import Span, list_batches, one, open_state, rows, tried_states
 from txtopo.audit.model import (
     ORDERS_NAMED_MAX,
@@ -106,6 +107,10 @@ def read_batch(
     if fence is None or not (ledger or plan or attempts):
         return None
     metadata, problem = metadata_of(connection, plan)
+    files = files_of(metadata, rows(connection, statements.SOURCE_FILES, topology=topology, txid=txid))
+    if plan is None and not ledger:
+        metadata = inputs_of_attempts(connection, attempts)
+        files = files_in(metadata)
     actions = actions_about(connection, topology, txid)
     return BatchDetail(
         topology=topology,
@@ -117,7 +122,7 @@ def read_batch(
         plan_problem=problem,
         metadata=metadata,
         ledger=_committed(ledger) if ledger else None,
-        files=files_of(metadata, rows(connection, statements.SOURCE_FILES, topology=topology, txid=txid)),
+        files=files,
         attempts=tuple(attempts),
         committers=tuple(
             CommitterNumbers(**row) for row in rows(connection, statements.COMMITTERS, topology=topology, txid=txid)
@@ -151,6 +156,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     (holes,) = rows(connection, statements.HOLES, topology=topology, named=TXIDS_NAMED_MAX)
     orders = rows(connection, statements.OPEN_ORDERS, topology=topology, limit=ORDERS_NAMED_MAX)
     tried = tried_states(connection, topology, row["last_txid"])
+    failed_txids = tuple(txid for txid, state in tried.items() if state == "failed")[:TXIDS_NAMED_MAX]
     return TopologyStatus(
         state=_state(row),
         # The word of the last heartbeat: the batch may be committed by now.
@@ -158,7 +164,8 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         leader=leader,
         failed_attempts=failures.pop("failed_attempts"),
         failures=FailureCounts(**failures),
-        failed_txids=tuple(txid for txid, state in tried.items() if state == "failed")[:TXIDS_NAMED_MAX],
+        failed_txids=failed_txids,
+        failed_inputs=failed_inputs(connection, topology, failed_txids),
         quarantined=sums["quarantined"],
         holes=holes["holes"],
         hole_txids=tuple(holes["hole_txids"] or ()),
@@ -187,7 +194,7 @@ def _state(row: RowMapping) -> TopologyState:
 
 
 def _attempt(row: RowMapping) -> AttemptRow:
-    return AttemptRow(**{**row, "spans": row["spans"] or {}})
+    return AttemptRow(**{**row, "spans": row["spans"] or {}, "inputs": row["inputs"] or {}})
 
 
 def _committed(row: RowMapping) -> Committed:

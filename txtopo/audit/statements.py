@@ -102,8 +102,17 @@ select spout, path, encode(fingerprint, 'hex') as fingerprint from txtopo.source
 """
 
 ATTEMPTS = """
-select attempt, epoch, state, alone, kind, component, position, message, detail, host, started_at, ended_at, spans
+select attempt, epoch, state, alone, kind, component, position, message, detail, host, started_at, ended_at, spans, inputs
   from txtopo.attempt where (topology, txid) = (:topology, :txid) order by attempt limit 10000
+"""
+
+INPUTS_OF = """
+select distinct on (txid) txid, to_jsonb(a) -> 'inputs' as inputs from txtopo.attempt a
+ where topology = :topology and txid = any(cast(:txids as bigint[])) and to_jsonb(a) ->> 'inputs' is not null order by txid, attempt desc
+"""
+
+FILES_OF_FAILED = """
+select txid, path from txtopo.source_file where topology = :topology and txid = any(cast(:txids as bigint[])) order by txid, path limit 1000
 """
 
 COMMITTERS = """

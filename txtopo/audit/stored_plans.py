@@ -39,9 +39,14 @@ def metadata_of(connection: Connection, plan: RowMapping | None) -> tuple[Mappin
         return {}, None
     try:
         stored = read_plan(bytes(plan["bytes"]), _WHERE).metadata
-        return {spout: _whole(connection, value) for spout, value in stored.items() if not is_idle(value)}, None
+        return whole_metadata(connection, stored), None
     except (Halted, ValueError) as error:
         return {}, str(error)
+
+
+def whole_metadata(connection: Connection, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """By spout with a part in the batch, pieces put back. Raises Halted where one is missing."""
+    return {spout: _whole(connection, value) for spout, value in stored.items() if not is_idle(value)}
 
 
 def is_idle(metadata: Any) -> bool:

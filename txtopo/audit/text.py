@@ -11,6 +11,8 @@ from txtopo.audit.model import BatchRow, CommitterNumbers, FailureCounts, OpenOr
 
 NOTHING = "-"
 """Stands where there is no value."""
+INPUTS_CHARS_MAX = 300
+"""Of the inputs of a failed batch in `status`; `show` has all."""
 THIN_SPACE = "\N{THIN SPACE}"
 
 
@@ -56,6 +58,8 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
     yield _fact("failures", failures_text(one.failures))
     if one.failed_txids:
         yield _fact("failed", f"{batches_named(one.failed_txids)} (last attempt failed, not committed)")
+    for txid, inputs in one.failed_inputs.items():
+        yield _fact("reads", f"batch {txid}: {clip(', '.join(inputs), INPUTS_CHARS_MAX)}")
     yield _fact("rejected", f"{counted(one.rejected, 'source row')} in all")
     if one.dead_lettered:
         yield _fact("left out", f"{counted(one.dead_lettered, 'source row')} in all, as dead letters")

@@ -1,0 +1,45 @@
+"""What a batch reads, in short: enough to find the file of a batch that failed before its plan was mirrored, and of bounded size. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.core.plan import canonical
+
+SPOUT_BYTES_MAX = 4096
+"""Of one spout's metadata kept beside an attempt as it is; longer metadata is cut."""
+FILES_MAX = 10
+"""Files named where a list of files is cut."""
+CUT_KEY = "$cut"
+"""Under this key stands the beginning of metadata that is too long, as text."""
+MORE_KEY = "$more"
+"""Under this key stands how many files a list has besides those named."""
+_IDLE_KEY = "$idle"
+
+
+def in_short(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of each spout with a part in the batch, whole where it is short, else its first files or its beginning.
+
+    A pointer to a piece in `plan_part` stays one, since it is found by it.
+    """
+    return {spout: _short(value) for spout, value in metadata.items() if not _is_idle(value)}
+
+
+def _is_idle(value: Any) -> bool:
+    return isinstance(value, Mapping) and _IDLE_KEY in value
+
+
+def _short(value: Any) -> Any:
+    if len(canonical({"": value})) <= SPOUT_BYTES_MAX:
+        return value
+    files = value.get("files") if isinstance(value, Mapping) else None
+    if isinstance(files, list) and all(isinstance(file, Mapping) and "path" in file for file in files):
+        named = [
+            {name: file[name] for name in ("path", "size", "sha256") if name in file} for file in files[:FILES_MAX]
+        ]
+        short = {"files": named, MORE_KEY: len(files) - len(named)}
+        if len(canonical(short)) <= 2 * SPOUT_BYTES_MAX * FILES_MAX:
+            return short
+    return {CUT_KEY: json.dumps(value, ensure_ascii=False, sort_keys=True)[:SPOUT_BYTES_MAX]}
