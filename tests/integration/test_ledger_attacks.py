@@ -17,6 +17,11 @@ GOOD = (10, 10, 3, 3, 0)
 """Arrived, counted, results, written, ignored of a batch that agrees."""
 
 
+def spelled(value: Any) -> bytes:
+    """JSON as the server spells it."""
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
 class Attacker:
     """A driver that may send any SQL, with the steps of an honest commit at hand. Four batches are in the ledger."""
 
@@ -152,25 +157,33 @@ class Attacker:
         """The first txid whose seal is not the sha-256 of its values, its counts and the seal before; recomputed here from the rows alone."""
         before = None
         for row in self.rows(
-            "select topology, txid, cut, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, dead_lettered, committers, reason, redo_of, seal "
-            "from txtopo.ledger order by txid"
+            "select topology, txid, cut, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, dead_lettered, committers, reason, redo_of, "
+            "extract(epoch from planned_at) * 1000000, extract(epoch from committed_at) * 1000000, seal from txtopo.ledger order by txid"
         ):
-            values = [value.tobytes().hex() if isinstance(value, memoryview) else value for value in row[:-1]]
+            txid = (row[1],)
+            values = [value.tobytes().hex() if isinstance(value, memoryview) else value for value in row[:-3]]
+            times = [None if at is None else int(at) for at in row[-3:-1]]
             counts = self.rows(
                 "select committer, arrived, counted, results, written, ignored, reversed, digest::text from txtopo.committer_count where txid = %s order by committer",
-                (row[1],),
+                txid,
             )
-            edges = self.rows(
-                "select edge, sent, received from txtopo.edge_count where txid = %s order by edge", (row[1],)
-            )
-            parts = [*values, [list(count) for count in counts] or None, [list(edge) for edge in edges] or None, before]
+            edges = self.rows("select edge, sent, received from txtopo.edge_count where txid = %s order by edge", txid)
+            bad = [
+                hashlib.sha256(spelled([line, reason, hashlib.sha256(raw).hexdigest(), size])).digest()
+                for line, reason, raw, size in self.rows(
+                    "select line, reason, raw, raw_bytes from txtopo.rejected_row where txid = %s order by line", txid
+                )
+            ]
+            rejected = [["s", "/a", len(bad), hashlib.sha256(b"".join(bad)).hexdigest()]] if bad else None
             dead = self.rows(
                 "select spout, position, component, reason, raw from txtopo.dead_letter where txid = %s order by position",
-                (row[1],),
+                txid,
             )
-            if dead:
-                parts.append([[*letter[:4], hashlib.sha256(letter[4]).hexdigest()] for letter in dead])
-            seal = hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
+            letters = [[*letter[:4], hashlib.sha256(letter[4]).hexdigest()] for letter in dead] or None
+            listed = [[list(one) for one in rows] or None for rows in (counts, edges)]
+            # No attempts, no description and no action in these tests.
+            parts = [2, *values, *times, *listed, rejected, letters, None, None, None, None, None, before]
+            seal = hashlib.sha256(spelled(parts)).hexdigest()
             if seal != row[-1].tobytes().hex():
                 return int(row[1])
             before = seal

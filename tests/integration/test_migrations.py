@@ -21,7 +21,7 @@ from txtopo.committers.migrating import migrate, migration_sql, pending
 from txtopo.errors import ConfigurationError
 from txtopo.local.postgres import LocalPostgres
 
-REVISIONS = ["0001", "0002", "0003", "0004", "0005"]
+REVISIONS = ["0001", "0002", "0003", "0004", "0005", "0006"]
 OLD_REVISIONS = ["0001", "0002", "0003"]
 """Of release 0.1.0."""
 CATALOG = """

@@ -201,6 +201,7 @@ def fill(dsn: str, topology: Topology, *, batches: int, keys: int) -> None:
 _FILL = """
 alter table txtopo.ledger enable always trigger seal;
 set local session_replication_role = replica;
+update txtopo.fence set last_txid = %(last)s;
 insert into order_totals_contribution select txid, null, 'shop ' || k, 'a1', 2, 3, 4.50 from planned, generate_series(1, %(keys)s) k;
 insert into order_totals select shop, article, sum(rows), sum(pieces), sum(price) from order_totals_contribution group by 1, 2;
 insert into txtopo.committer_count
@@ -215,6 +216,5 @@ insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incar
                            committers, planned_at, committed_at)
   select topology, txid, txid - 1, previous, digest, (select incarnation from txtopo.fence), 1, 0, (select code_hash from txtopo.fence), 'applied',
          2 * %(keys)s, 0, 0, 1, at, at from planned order by txid;
-update txtopo.fence set last_txid = %(last)s;
 alter table txtopo.ledger enable trigger seal;
 """

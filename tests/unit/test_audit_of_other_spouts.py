@@ -10,6 +10,7 @@ import pytest
 
 from txtopo.audit.check_ledger import Ledger
 from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_seal import Chain, Seals
 from txtopo.audit.check_source import Source
 from txtopo.audit.describing import CommitterTables, committers_of
 from txtopo.audit.stored_plans import files_of, metadata_of
@@ -134,7 +135,9 @@ def test_the_row_equation_of_several_spouts_is_a_bound() -> None:
         findings = Findings()
         counts = [SimpleNamespace(committer=name, arrived=number) for name, number in zip("cd", arrived, strict=False)]
         around: Any = SimpleNamespace(counts=counts)
-        Ledger(findings, "t", "i", 1, committers, CODE, frozenset())._check_equation(row, around)
+        nothing = Chain(findings, "", "")
+        seals = Seals(findings=findings, descriptions=nothing, actions=nothing)
+        Ledger(findings, "t", "i", 1, committers, seals, CODE, frozenset())._check_equation(row, around)
         return findings.verdict_of(1)
 
     assert verdict(committers, 2, 3) is Verdict.MATCH

@@ -20,10 +20,11 @@ SCOPE = """
 select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now,
        (select max(p.txid) from txtopo.plan p where p.topology = f.topology) as planned_txid,
        (select max(l.txid) from txtopo.ledger l where l.topology = f.topology) as ledger_txid,
-       t.description, t.code_hash
-  from (select topology, last_txid, incarnation, epoch from txtopo.fence where topology = :topology
+       t.description, t.code_hash, t.epoch as led_epoch, t.state, t.heartbeat_at, f.code_hash as fence_code,
+       encode(sha256(convert_to(t.description::text, 'UTF8')), 'hex') as description_digest
+  from (select topology, last_txid, incarnation, epoch, code_hash from txtopo.fence where topology = :topology
         union all
-        select l.topology, max(l.txid), null, null from txtopo.ledger l
+        select l.topology, max(l.txid), null, null, null from txtopo.ledger l
          where l.topology = :topology and not exists (select from txtopo.fence f where f.topology = :topology)
          group by l.topology) f
   left join txtopo.topology t on t.topology = f.topology
@@ -36,7 +37,7 @@ select txid, redo_of, state from txtopo.ledger where topology = :topology and (r
 
 LEDGER = """
 select topology, txid, prev_txid, prev_digest, digest, incarnation::text as incarnation, epoch, attempt, cut, code_hash, state, read, rejected,
-       dead_lettered, committers, reason, redo_of, seal, planned_at, committed_at
+       dead_lettered, committers, reason, redo_of, seal, seal_version, sealed_attempts, sealed_description, sealed_action, planned_at, committed_at
   from txtopo.ledger where topology = :topology and txid between :first - 1 and :last order by txid
 """
 
@@ -54,7 +55,8 @@ select txid, cut, digest, bytes, created_at from txtopo.plan where topology = :t
 """
 
 ATTEMPTS = """
-select txid, attempt, epoch, code_hash, state, kind, component, position, message, started_at, ended_at, spans
+select txid, attempt, epoch, code_hash, state, alone, host, kind, cause, component, position, message, encode(sha256(convert_to(detail, 'UTF8')), 'hex') as detail_digest,
+       started_at, ended_at, spans, spans::text as spans_text, inputs::text as inputs_text
   from txtopo.attempt where topology = :topology and txid between :first and :last order by txid
 """
 
@@ -86,7 +88,10 @@ select f.txid, count(*) as number, min(f.path) as path, min(f.spout) as spout fr
 """
 
 REJECTED = """
-select txid, spout, path, count(*) as number from txtopo.rejected_row
+select txid, spout, path, count(*) as number,
+       encode(sha256(string_agg(sha256(convert_to(jsonb_build_array(line, reason, encode(sha256(raw), 'hex'), raw_bytes)::text, 'UTF8')),
+              ''::bytea order by line)), 'hex') as digest
+  from txtopo.rejected_row
  where topology = :topology and txid between cast(:first as bigint) and :last
  group by txid, spout, path order by txid
 """
@@ -102,7 +107,14 @@ select txid, spout, position, component, reason, encode(sha256(raw), 'hex') as r
 """
 
 ACTIONS = """
-select action_id, at, actor, host, command, txid, reason, request_id, before, after from txtopo.action where topology = :topology order by action_id
+select topology, number, action_id, at, actor, host, command, txid, reason, request_id, before, after, before::text as before_text,
+       after::text as after_text, seal
+  from txtopo.action where topology = :topology order by number nulls last, action_id
+"""
+
+DESCRIPTIONS = """
+select topology, number, epoch, code_hash, encode(sha256(convert_to(description::text, 'UTF8')), 'hex') as digest, at, seal
+  from txtopo.description where topology = :topology order by number
 """
 
 ORDERS = """
@@ -118,3 +130,5 @@ select a.attname, format_type(a.atttypid, a.atttypmod) as type, c.relkind, c.rel
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where n.nspname = :schema and c.relname = :table order by a.attnum
 """
+
+SWITCHED_OFF = """select tgname from pg_trigger where tgrelid = to_regclass(:table) and tgenabled not in ('O', 'A') order by tgname"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
+from txtopo.audit.check_described import check_fence, read_descriptions
 from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_schema import check_schema
+from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
 from txtopo.audit.check_tables import check_tables
 from txtopo.audit.check_target import check_target, check_total
 from txtopo.audit.describing import CommitterTables, committers_of, own_committers_of
@@ -86,11 +89,14 @@ class _Audit:
 
     def run(self, committed: int) -> AuditReport:
         """All checks, cheapest first for whoever waits, and the report."""
+        check_schema(self.findings, self.connection)
         self._check_fence()
         self._read_description()
         targets = {row.committer: row for row in self._rows(sql.TARGETS)}
         chains = Chains(self._rows(sql.CHAINS))
-        actions = Actions(self._rows(sql.ACTIONS), self._rows(sql.ORDERS), self.first, self.last, self.whole)
+        logged = list(self._rows(sql.ACTIONS))
+        actions = Actions(logged, self._rows(sql.ORDERS), self.first, self.last, self.whole)
+        seals = self._seals(logged)
         for name, committer in self.committers.items():
             if not self._is_prepared(name, targets):
                 continue
@@ -101,16 +107,25 @@ class _Audit:
         walk = Walk(
             connection=self.connection, topology=self.topology, scope=self.scope, first=self.first, last=self.last, whole=self.whole,
             recounting=self.recounting, findings=self.findings, committers=self.committers, own=self.own, contributed=self.contributed,
-            chains=chains, actions=actions, tell=self._tell,
+            chains=chains, actions=actions, seals=seals, tell=self._tell,
         )  # fmt: skip
         walk.run()
+        check_fence(self.findings, self.scope, walk.newest)
         if self.whole:
             actions.check_rest(self.findings, committed)
+            actions.check_open(self.findings, self.scope.state, self.scope.heartbeat_at)
         for name, left in self.contributed.items():
             baseline = targets[name].baseline_digest if name in targets and self.whole else None
             check_strangers(self.findings, self.committers[name], left, None if baseline is None else int(baseline))
         self._check_targets(targets, walk.counted)
         return self._report(committed, walk)
+
+    def _seals(self, logged: Sequence[Any]) -> Seals:
+        """With the chains that the ledger's seals tie in."""
+        actions = Chain(self.findings, LOGGED, "action")
+        actions.read(logged, action_values)
+        descriptions = read_descriptions(self.findings, self.connection, self.scope, self.topology)
+        return Seals(findings=self.findings, descriptions=descriptions, actions=actions)
 
     def _is_prepared(self, name: str, targets: Mapping[str, Any]) -> bool:
         """Must the tables of this committer be there? A topology that is refused at its first start is described, and has none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from txtopo.audit.verdicts import ActionTaken, Findings, OrderGiven
@@ -14,6 +15,10 @@ LISTED_MAX = 10_000
 _REDOING = frozenset({"redrive", "recompute"})
 _MAKING = _REDOING | {"skip", "on_poison"}
 """Commands that a batch owes its redo or its quarantine to: one, logged with it."""
+_ANSWERED = frozenset({"retry", "replan"})
+"""Commands whose action is written with the answer to their order."""
+ANSWERED_WITHIN = timedelta(minutes=5)
+"""After so long a living leader has answered an order that it had carried out."""
 _STATES = {"applied": "applied", "committed": "applied", "quarantined": "quarantined"}
 
 
@@ -82,6 +87,29 @@ class Actions:
         for txid, actions in sorted(self._of.items()):
             if txid > committed and (state := _state(actions[-1].after)) is not None:
                 findings.wrong(SIGNED, f"the action log says that it was {state}, the ledger has no such batch", txid)
+
+    def check_open(self, findings: Findings, state: str | None, heartbeat_at: datetime | None) -> None:
+        """An order stands open only until its leader has answered it: at once where the action is the answer's own, else soon after the last of its batches."""
+        acts: dict[int, list[ActionTaken]] = defaultdict(list)
+        for one in self.taken:
+            if one.order_id is not None:
+                acts[one.order_id].append(one)
+        for order in self._orders.values():
+            done = acts.get(order.order_id, ())
+            if order.state != "open" or not done:
+                continue
+            with_answer = any(one.command in _ANSWERED for one in done)
+            whole = bool(order.txids) and len({one.txid for one in done}) >= len(order.txids)
+            last = max(one.at for one in done)
+            seen = heartbeat_at is not None and (
+                heartbeat_at > last + ANSWERED_WITHIN or (state == "finished" and heartbeat_at >= last)
+            )
+            findings.equal(
+                SIGNED,
+                not (with_answer or (whole and seen)),
+                f"order {order.order_id} stands open, but action {done[-1].action_id} of {last} carried it out: somebody opened it again",
+                *(one.txid for one in done if one.txid is not None),
+            )
 
 
 def _state(after: Mapping[str, Any]) -> str | None:

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from txtopo.audit.check_seal import Around, Seals
+from txtopo.audit.check_seal import short as _hex
 from txtopo.audit.describing import CommitterTables
 from txtopo.audit.verdicts import Findings
 from txtopo.core import limits
 
 COMMIT_TAKES_AT_MOST = timedelta(milliseconds=limits.STATEMENT_TIMEOUT_MS)
 """The end of the applied attempt and the time of the commit are written by one statement."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What belongs to one ledger row in other tables."""
-
-    counts: Sequence[Any]
-    edges: Sequence[Any]
-    plans: Sequence[Any]
-    attempts: Sequence[Any]
-    dead_letters: Sequence[Any] = ()
-
-    def plan_of(self, row: Any) -> Any | None:
-        """The plan of the cut that was applied."""
-        return next((plan for plan in self.plans if plan.cut == row.cut), None)
 
 
 @dataclass(slots=True)
@@ -42,6 +29,7 @@ class Ledger:
     """Of the fence."""
     first: int
     committers: Mapping[str, CommitterTables]
+    seals: Seals
     described_code: bytes | None
     """Code hash of the description that `committers` is from."""
     own: frozenset[str] = frozenset()
@@ -65,7 +53,7 @@ class Ledger:
                 bytes(row.digest) == expected.digest(),
                 "the genesis row does not carry the digest of this topology and incarnation",
             )
-            self._check_seal(row, (), (), None)
+            self.seals.check(row, Around(counts=(), edges=(), plans=(), attempts=()), None)
         self._before, self._latest = row, row.committed_at
 
     def check(self, row: Any, around: Around) -> None:
@@ -80,10 +68,15 @@ class Ledger:
         self._check_epoch(row, before)
         self._check_chain(row, before if follows else None)
         if follows:
-            self._check_seal(row, around.counts, around.edges, before, around.dead_letters)
+            self.seals.check(row, around, before)
         self._check_counts(row, around)
         self._check_attempts(row, around)
         self._before = row
+
+    @property
+    def newest(self) -> Any | None:
+        """The last row so far."""
+        return self._before
 
     def end(self, last: int) -> None:
         """Behind the last row of the range."""
@@ -137,22 +130,6 @@ class Ledger:
                 f"it follows digest {_hex(row.prev_digest)}, batch {before.txid} has {_hex(before.digest)}",
                 row.txid,
             )
-
-    def _check_seal(
-        self,
-        row: Any,
-        counts: Sequence[Any],
-        edges: Sequence[Any],
-        before: Any | None,
-        dead_letters: Sequence[Any] = (),
-    ) -> None:
-        seal = seal_of(row, counts, edges, before, dead_letters)
-        self.findings.equal(
-            "ledger.seal",
-            row.seal is not None and bytes(row.seal) == seal,
-            f"its seal is {_hex(row.seal)}, recomputed {seal.hex()[:16]}: the row, its counts, its edges or its dead letters were changed",
-            *([row.txid] if row.txid else []),
-        )
 
     def _check_counts(self, row: Any, around: Around) -> None:
         txid, check = row.txid, "ledger.counts"
@@ -234,26 +211,6 @@ class Ledger:
         )
 
 
-def seal_of(
-    row: Any, counts: Sequence[Any], edges: Sequence[Any], before: Any | None, dead_letters: Sequence[Any] = ()
-) -> bytes:
-    """sha-256 of a ledger row's values, its counts, its edges, the seal before and its dead letters, spelled as the server spells them."""
-    parts = [
-        row.topology, row.txid, row.cut, bytes(row.digest).hex(), row.incarnation, row.epoch, row.attempt,
-        bytes(row.code_hash).hex(), row.state, row.read, row.rejected, row.dead_lettered, row.committers, row.reason, row.redo_of,
-        [
-            [one.committer, one.arrived, one.counted, one.results, one.written, one.ignored, one.reversed, one.digest]
-            for one in sorted(counts, key=lambda one: one.committer.encode())
-        ] or None,
-        [[one.edge, one.sent, one.received] for one in sorted(edges, key=lambda one: one.edge.encode())] or None,
-        None if before is None or before.seal is None else bytes(before.seal).hex(),
-    ]  # fmt: skip
-    if dead_letters:
-        ordered = sorted(dead_letters, key=lambda one: (one.spout.encode(), one.position.encode()))
-        parts.append([[one.spout, one.position, one.component, one.reason, one.raw_digest] for one in ordered])
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()
-
-
 def _ran(one: Any) -> str:
     """An attempt with all that is compared of it."""
     return f"attempt {one.attempt} of epoch {one.epoch} by code {_hex(one.code_hash)}"
@@ -261,7 +218,3 @@ def _ran(one: Any) -> str:
 
 def _canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _hex(value: Any) -> str:
-    return "nothing" if value is None else bytes(value).hex()[:16]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo.audit.check_redos import CHAIN
+from txtopo.audit.check_seal import short
 from txtopo.audit.verdicts import Findings
 
 DIGEST = "plan.digest"
@@ -58,8 +59,3 @@ class Plans:
         if row.redo_of is not None:
             self.findings.equal(CHAIN, isinstance(order, int), "it is a redo, but its plan names no order", row.txid)
         return order if isinstance(order, int) else None
-
-
-def short(value: Any) -> str:
-    """The beginning of a digest."""
-    return "nothing" if value is None else bytes(value).hex()[:16]

@@ -17,7 +17,12 @@ def check_tables(findings: Findings, connection: Connection, committer: Committe
     """The target and, where there is one, the table of contributions. One that is missing is found where it is read."""
     _check(findings, connection, committer.target, committer.target_columns)
     if committer.contributions:
-        _check(findings, connection, f"{committer.target}_contribution", committer.contribution_columns)
+        name = f"{committer.target}_contribution"
+        _check(findings, connection, name, committer.contribution_columns)
+        for row in connection.execute(
+            text(sql.SWITCHED_OFF), {"table": committer.contributions_sql.replace("%%", "%")}
+        ):
+            findings.wrong(CHECK, f"table {name}: trigger {row.tgname} is switched off")
 
 
 def _check(findings: Findings, connection: Connection, name: str, expected: Mapping[str, str | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.audit.check_ledger import Around
+from txtopo.audit.check_seal import Around
 from txtopo.audit.verdicts import BatchVerdict, Verdict
 
 

@@ -13,10 +13,11 @@ from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_actions import Actions
 from txtopo.audit.check_contributions import Contributed, check_contributions
 from txtopo.audit.check_dead_letters import check_dead_letters
-from txtopo.audit.check_ledger import Around, Ledger
+from txtopo.audit.check_ledger import Ledger
 from txtopo.audit.check_plan import Plans
 from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
 from txtopo.audit.check_rejects import check_rejected_rows
+from txtopo.audit.check_seal import Around, Seals
 from txtopo.audit.check_source import Source
 from txtopo.audit.check_strays import check_strays
 from txtopo.audit.cursors import InStep
@@ -50,6 +51,7 @@ class Walk:
     """Of each committer whose contributions can be read; what belongs to a batch of the ledger is taken out of it."""
     chains: Chains
     actions: Actions
+    seals: Seals
     tell: Callable[[str], None]
     batches: list[BatchVerdict] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
@@ -57,6 +59,8 @@ class Walk:
     failures: list[AttemptFailure] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
     """Of each committer, over the batches in effect."""
+    newest: Any | None = None
+    """The last ledger row that was read."""
     _redone: dict[tuple[str, int], Contributed] = field(default_factory=dict)
     """Contributions of batches that a redo takes back, by committer and txid."""
 
@@ -79,9 +83,9 @@ class Walk:
             (row,) = rows.take(txid)
             around = Around(
                 counts=counts.take(txid), edges=edges.take(txid), plans=plans.take(txid), attempts=attempts.take(txid),
-                dead_letters=dead.take(txid),
+                dead_letters=dead.take(txid), rejected=rejected.take(txid),
             )  # fmt: skip
-            consumed, kept = files.take(txid), rejected.take(txid)
+            consumed, kept = files.take(txid), around.rejected
             self._note_attempts(around.attempts)
             ledger.check(row, around)
             plan = around.plan_of(row)
@@ -98,6 +102,7 @@ class Walk:
             )  # fmt: skip
             self.tell(f"{txid - self.first + 1} of {self.last - self.first + 1} batches audited")
         ledger.end(self.last)
+        self.newest = ledger.newest
         self.chains.check(self.findings, self.first, self.last)
         self._check_strays({"committer's count": counts, "edge's count": edges, "rejected file": rejected, "dead letter": dead})  # fmt: skip
         if self.whole:
@@ -110,7 +115,14 @@ class Walk:
         scope = self.scope
         described = None if scope.code_hash is None else bytes(scope.code_hash)
         ledger = Ledger(
-            self.findings, self.topology, scope.incarnation, self.first, self.committers, described, self.own
+            self.findings,
+            self.topology,
+            scope.incarnation,
+            self.first,
+            self.committers,
+            self.seals,
+            described,
+            self.own,
         )
         plans = Plans(findings=self.findings, topology=self.topology)
         source = Source(

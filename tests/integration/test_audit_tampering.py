@@ -1,0 +1,127 @@
+"""What somebody changes behind the triggers without sealing anew shows: times, attempts, reasons, actions, orders, the fence, the guards, the description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kit.fix_postgres import fresh_database
+from tests.kit.planting import BATCHES, Planted, fill
+from txtopo.audit.verdicts import Verdict
+from txtopo.local.postgres import LocalPostgres
+
+
+@pytest.fixture(scope="module")
+def planted(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Planted]:
+    """One database for all plants: each is rolled back."""
+    folder = tmp_path_factory.mktemp("planted")
+    with fresh_database(postgres_server, migrated_template) as dsn:
+        fill(dsn, folder)
+        yield Planted(dsn, folder)
+
+
+A_DAY = "- interval '1 day'"
+ANOTHER = "set actor = 'eve', reason = 'none', at = at + interval '1 hour'"
+FORGED = (
+    """update txtopo.topology set description = jsonb_set(description, '{committers,totals,contributions}', 'false')"""
+)
+COUNTED = "update order_totals set rows = rows + case article when 'a1' then 1 else -1 end where shop = 'shop 1' and article in ('a1', 'a2')"
+
+FAULTS: dict[str, tuple[str, list[str]]] = {
+    "time of the last batch": (
+        "ledger.seal",
+        [f"update txtopo.ledger set committed_at = committed_at + interval '20 s' where txid = {BATCHES}",
+         f"update txtopo.attempt set ended_at = ended_at + interval '20 s' where txid = {BATCHES}"],
+    ),
+    "all times": (
+        "ledger.seal",
+        [f"update txtopo.ledger set committed_at = committed_at {A_DAY}, planned_at = planned_at {A_DAY}", f"update txtopo.plan set created_at = created_at {A_DAY}",
+         f"update txtopo.attempt set started_at = started_at {A_DAY}, ended_at = ended_at {A_DAY}"],
+    ),
+    "time of planning": (
+        "ledger.seal",
+        [f"update txtopo.ledger set planned_at = planned_at {A_DAY} where txid = 1", f"update txtopo.plan set created_at = created_at {A_DAY} where txid = 1"],
+    ),
+    "failed attempts removed": ("ledger.attempts", ["delete from txtopo.attempt where state = 'failed'"]),
+    "one failed attempt removed": ("ledger.attempts", ["delete from txtopo.attempt where (txid, attempt) = (2, 0)"]),
+    "words of a failed attempt": ("ledger.seal", ["update txtopo.attempt set message = 'nothing much' where (txid, attempt) = (2, 0)"]),
+    "kind of a failed attempt": ("ledger.seal", ["update txtopo.attempt set kind = 'infrastructure' where (txid, attempt) = (2, 0)"]),
+    "cause of a failed attempt": ("ledger.seal", ["update txtopo.attempt set cause = 'x' where (txid, attempt) = (2, 0)"]),
+    "detail of a failed attempt": ("ledger.seal", ["update txtopo.attempt set detail = 'x' where (txid, attempt) = (2, 0)"]),
+    "host of the applied attempt": ("ledger.seal", ["update txtopo.attempt set host = 'x' where (txid, attempt) = (2, 1)"]),
+    "spans of the applied attempt": ("ledger.seal", ["""update txtopo.attempt set spans = '{"processing": 0.001}' where (txid, attempt) = (2, 1)"""]),
+    "attempt added": (
+        "ledger.attempts",
+        ["insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) select topology, 5, 9, epoch, code_hash, 'cancelled', now() from txtopo.fence"],
+    ),
+    "reason of a rejected record": ("ledger.seal", ["update txtopo.rejected_row set reason = 'x'"]),
+    "rejected record": ("ledger.seal", ["update txtopo.rejected_row set raw = 'no/such,prise'"]),
+    "action and order together": ("actions.chain", [f"update txtopo.action {ANOTHER} where txid = 7", "update txtopo.request set actor = 'eve', reason = 'none' where request_id = 3"]),
+    "time of an action": ("actions.chain", ["update txtopo.action set at = at + interval '1 hour' where txid = 4"]),
+    "action and order removed": ("actions.chain", ["delete from txtopo.action where txid = 6", "delete from txtopo.request where request_id = 2"]),
+    "last action removed": ("actions.chain", ["delete from txtopo.action where txid = 7"]),
+    "action without a seal": (
+        "actions.chain", ["insert into txtopo.action (topology, actor, host, command, before, after) values ('orders', 'eve', 'x', 'retry', '{}', '{}')"],
+    ),
+    "order opened again": ("actions.signed", ["update txtopo.request set state = 'open', answer = null, done_at = null where request_id = 3"]),
+    "epoch of the fence lowered": ("ledger.epochs", ["update txtopo.ledger set epoch = 3 where txid = 7"]),
+    "epoch of the fence raised": ("ledger.epochs", ["update txtopo.fence set epoch = 99"]),
+    "epochs of fence and leader lowered": ("ledger.epochs", ["update txtopo.ledger set epoch = 2", "update txtopo.fence set epoch = 1"]),
+    "code of the fence": ("ledger.epochs", ["update txtopo.fence set code_hash = sha256('x')"]),
+    "version of a seal": ("ledger.seal", ["update txtopo.ledger set seal_version = 1 where txid = 7"]),
+    "description of the topology": ("topology.described", [FORGED, COUNTED]),
+    "description in the chain": ("topology.described", ["update txtopo.description set description = '{}'"]),
+    "descriptions removed": ("topology.described", ["delete from txtopo.description"]),
+    "a trigger off": ("schema.guards", ["alter table txtopo.ledger disable trigger final"]),
+    "all triggers off": ("schema.guards", ["alter table txtopo.committer_count disable trigger all"]),
+    "trigger for replicas only": ("schema.guards", ["alter table txtopo.plan enable replica trigger frozen"]),
+    "trigger dropped": ("schema.guards", ["drop trigger frozen on txtopo.committer_count"]),
+    "trigger on less": ("schema.guards", ["drop trigger frozen on txtopo.rejected_row", "create trigger frozen before delete on txtopo.rejected_row for each row execute function txtopo.frozen()"]),
+    "function replaced": ("schema.guards", ["create or replace function txtopo.frozen() returns trigger language plpgsql as $$ begin return new; end $$"]),
+    "check dropped": ("schema.guards", ["alter table txtopo.committer_count drop constraint committer_count_check"]),
+    "foreign key dropped": ("schema.guards", ["alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey"]),
+    "index dropped": ("schema.guards", ["drop index txtopo.redone_once"]),
+    "trigger of the contributions off": ("target.shape", ["alter table order_totals_contribution disable trigger frozen"]),
+}  # fmt: skip
+"""Name -> the check that has to find it, and what to do. Nothing of it needs a seal to be made anew."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_was_changed_without_sealing_anew_is_found(planted: Planted, name: str) -> None:
+    """Promise: everything that a report shows is guarded; the verdict is MISMATCH, by the check that is about it."""
+    check, statements = FAULTS[name]
+
+    report = planted.audit(*statements)
+
+    assert report.verdict is Verdict.MISMATCH
+    assert check in {one.check for one in report.findings}, [one.message for one in report.findings]
+
+
+def test_nothing_planted_is_nothing_found(planted: Planted) -> None:
+    """The control for all of these: the same database is right, and each check had something to compare."""
+    report = planted.audit(recount=True)
+
+    assert report.findings == ()
+    assert {one.name for one in report.checks if not one.comparisons} == set()
+
+
+def test_a_description_changed_by_a_plain_update_is_found(planted: Planted) -> None:
+    """Promise: also where the server noted the change as it notes a leader's: one code describes itself in one way."""
+    report = planted.audit(FORGED, COUNTED, guarded=True)
+    other = planted.audit(f"{FORGED}, code_hash = sha256('x')", COUNTED, guarded=True)
+
+    for one in (report, other):
+        assert {found.check for found in one.findings if found.verdict is Verdict.MISMATCH} >= {"topology.described"}
+
+
+def test_an_attempt_that_ends_after_its_batch_is_sealed_is_right(planted: Planted) -> None:
+    """Promise: the books of an attempt may come later than the commit of its batch; only its beginning is sealed then."""
+    late = planted.audit(
+        "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) "
+        "select topology, 4, 9, epoch, code_hash, 'cancelled', now() from txtopo.fence",
+    )
+
+    assert late.findings == ()

@@ -1,0 +1,229 @@
+"""Recomputes the seals: of each final ledger row with everything that it covers, by the version of the seal, and of the chains that it ties in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from txtopo.audit.text import counted, instant
+from txtopo.audit.verdicts import Findings
+
+SEAL, DESCRIBED, LOGGED = "ledger.seal", "topology.described", "actions.chain"
+NEWEST = 2
+"""Version of the seals that commits write today. Rows of version 1 are older: their times, attempts and rejected records are not covered."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What belongs to one ledger row in other tables."""
+
+    counts: Sequence[Any]
+    edges: Sequence[Any]
+    plans: Sequence[Any]
+    attempts: Sequence[Any]
+    dead_letters: Sequence[Any] = ()
+    rejected: Sequence[Any] = ()
+    """By spout and path: how many, and a digest of them."""
+
+    def plan_of(self, row: Any) -> Any | None:
+        """The plan of the cut that was applied."""
+        return next((plan for plan in self.plans if plan.cut == row.cut), None)
+
+
+@dataclass(slots=True)
+class Chain:
+    """One chain of rows beside the ledger, each sealed with the seal before: the descriptions of a topology, or its action log."""
+
+    findings: Findings
+    check: str
+    what: str
+    """A row of it, for people."""
+    rows: Mapping[int, Any] = field(default_factory=dict)
+    """By number; of those that have one."""
+
+    def read(self, rows: Iterable[Any], values: Callable[[Any], Sequence[Any]]) -> None:
+        """Recompute all of it. `values`: what the seal of a row covers, without the seal before. Numbers go from 1 without a gap."""
+        found: dict[int, Any] = {}
+        before: Any | None = None
+        for row in rows:
+            if row.number is None or row.seal is None:
+                self.findings.wrong(self.check, f"{self.what} of {instant(row.at)} was never sealed: somebody wrote it behind the triggers")  # fmt: skip
+                continue
+            missing = range(1 if before is None else before.number + 1, row.number)
+            gone = counted(len(missing), self.what)
+            if self.findings.equal(
+                self.check,
+                not missing,
+                f"{gone} before {self.what} {row.number} of {instant(row.at)} removed: it was sealed behind more",
+            ):
+                seal = _digest([*values(row), _hex_of(before)])
+                self.findings.equal(
+                    self.check,
+                    bytes(row.seal) == seal,
+                    f"{self.what} {row.number} was changed: its seal is {short(row.seal)}, recomputed {seal.hex()[:16]}",
+                )
+            found[row.number] = before = row
+        self.rows = found
+
+    def seal(self, number: int | None) -> str | None:
+        """The stored seal of a row, hex; None where there is none of that number."""
+        row = None if number is None else self.rows.get(number)
+        return None if row is None else bytes(row.seal).hex()
+
+    @property
+    def last(self) -> Any | None:
+        """The last row."""
+        return self.rows[max(self.rows)] if self.rows else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Seals:
+    """Recomputes the seals of ledger rows."""
+
+    findings: Findings
+    descriptions: Chain
+    actions: Chain
+
+    def check(self, row: Any, around: Around, before: Any | None) -> None:
+        """One final row behind the one before it; the genesis has none."""
+        txids = [row.txid] if row.txid else []
+        if before is not None:
+            self.findings.equal(
+                SEAL,
+                row.seal_version >= before.seal_version,
+                f"its seal is of version {row.seal_version}, that of the batch before of version {before.seal_version}",
+                *txids,
+            )
+        known = row.seal_version in (1, NEWEST)
+        if not known:
+            self.findings.unknown(
+                SEAL, f"its seal is of version {row.seal_version}, which a later release makes", *txids
+            )
+            return
+        if row.seal_version == NEWEST and not self._check_ties(row, around):
+            return  # of what is gone nobody can say what it was
+        seal = _seal_1(row, around, before) if row.seal_version == 1 else self._seal_2(row, around, before)
+        covered = "the row, its counts, its edges or its dead letters" if row.seal_version == 1 else "the row, its times, counts, edges, rejected records, dead letters, attempts, description or actions"  # fmt: skip
+        self.findings.equal(
+            SEAL,
+            row.seal is not None and bytes(row.seal) == seal,
+            f"its seal is {short(row.seal)}, recomputed {seal.hex()[:16]}: {covered} were changed",
+            *txids,
+        )
+        if row.seal_version == 1 and row.txid:
+            self.findings.by_design(SEAL, "sealed by the first release: times, attempts, rejected records, description and actions are not covered")  # fmt: skip
+
+    def _check_ties(self, row: Any, around: Around) -> bool:
+        """What the seal counts on: attempts, a description and an action that are there. Is all of it?"""
+        txids = [row.txid] if row.txid else []
+        sealed = {attempt for attempt, _ in row.sealed_attempts or ()}
+        there = {one.attempt for one in around.attempts}
+        gone = sorted(sealed - there)
+        whole = self.findings.equal(
+            "ledger.attempts", not gone, f"of its attempts, by its seal, {_named(gone)} gone", *txids
+        )
+        # One that was cancelled because its batch was to be left out may have begun a moment late.
+        late = sorted(there - sealed) if row.state == "applied" else []
+        self.findings.equal(
+            "ledger.attempts", not late, f"its seal knows nothing of its {_named(late, verb='')}", *txids
+        )
+        if row.sealed_description is not None:
+            described = self.descriptions.rows.get(row.sealed_description)
+            if whole := self.findings.equal(DESCRIBED, described is not None, f"description {row.sealed_description}, which its seal covers, is gone", *txids) and whole:  # fmt: skip
+                code = bytes(described.code_hash) if described is not None else b""
+                self.findings.equal(
+                    DESCRIBED,
+                    code == bytes(row.code_hash),
+                    f"it was committed by code {short(row.code_hash)}, described was code {short(code)}",
+                    *txids,
+                )
+        if row.sealed_action is not None:
+            there_is = row.sealed_action in self.actions.rows
+            whole = self.findings.equal(LOGGED, there_is, f"action {row.sealed_action}, which its seal covers, is gone", *txids) and whole  # fmt: skip
+        return whole
+
+    def _seal_2(self, row: Any, around: Around, before: Any | None) -> bytes:
+        sealed = dict(row.sealed_attempts or ())
+        attempts = [_attempt(one, sealed[one.attempt]) for one in sorted(around.attempts, key=lambda one: one.attempt) if one.attempt in sealed]  # fmt: skip
+        return _digest([
+            2, *_identity(row), micros(row.planned_at), micros(row.committed_at), _counts(around), _edges(around),
+            [[one.spout, one.path, one.number, one.digest] for one in sorted(around.rejected, key=lambda one: (one.spout.encode(), one.path.encode()))] or None,
+            _dead_letters(around) or None, attempts or None, row.sealed_description, self.descriptions.seal(row.sealed_description),
+            row.sealed_action, self.actions.seal(row.sealed_action), _hex_of(before),
+        ])  # fmt: skip
+
+
+def description_values(row: Any) -> Sequence[Any]:
+    """What the seal of a description covers."""
+    return [row.topology, row.number, row.epoch, bytes(row.code_hash).hex(), row.digest, micros(row.at)]
+
+
+def action_values(row: Any) -> Sequence[Any]:
+    """What the seal of an action covers."""
+    return [row.topology, row.number, row.action_id, micros(row.at), row.actor, row.host, row.command, row.reason, row.request_id, row.txid, row.before_text, row.after_text]  # fmt: skip
+
+
+def micros(at: datetime | None) -> int | None:
+    """Microseconds since 1970."""
+    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def short(value: Any) -> str:
+    """The beginning of a digest."""
+    return "nothing" if value is None else bytes(value).hex()[:16]
+
+
+def _seal_1(row: Any, around: Around, before: Any | None) -> bytes:
+    parts = [*_identity(row), _counts(around), _edges(around), _hex_of(before)]
+    if around.dead_letters:
+        parts.append(_dead_letters(around))
+    return _digest(parts)
+
+
+def _identity(row: Any) -> list[Any]:
+    return [
+        row.topology, row.txid, row.cut, bytes(row.digest).hex(), row.incarnation, row.epoch, row.attempt, bytes(row.code_hash).hex(),
+        row.state, row.read, row.rejected, row.dead_lettered, row.committers, row.reason, row.redo_of,
+    ]  # fmt: skip
+
+
+def _counts(around: Around) -> list[Any] | None:
+    ordered = sorted(around.counts, key=lambda one: one.committer.encode())
+    return [[one.committer, one.arrived, one.counted, one.results, one.written, one.ignored, one.reversed, one.digest] for one in ordered] or None  # fmt: skip
+
+
+def _edges(around: Around) -> list[Any] | None:
+    return [[one.edge, one.sent, one.received] for one in sorted(around.edges, key=lambda one: one.edge.encode())] or None  # fmt: skip
+
+
+def _dead_letters(around: Around) -> list[Any]:
+    ordered = sorted(around.dead_letters, key=lambda one: (one.spout.encode(), one.position.encode()))
+    return [[one.spout, one.position, one.component, one.reason, one.raw_digest] for one in ordered]
+
+
+def _attempt(one: Any, state: str) -> list[Any]:
+    """`state`: what it was in when its batch was sealed."""
+    begun = [one.attempt, one.epoch, bytes(one.code_hash).hex(), one.alone, one.host, micros(one.started_at)]
+    if state == "begun":
+        return begun
+    return [*begun, one.state, one.kind, one.cause, one.component, one.position, one.message, one.detail_digest, micros(one.ended_at), one.spans_text, one.inputs_text]  # fmt: skip
+
+
+def _named(attempts: Sequence[int], verb: str = "are") -> str:
+    if len(attempts) == 1:
+        return f"attempt {attempts[0]}{' is' if verb else ''}"
+    return f"attempts {', '.join(map(str, attempts))}{f' {verb}' if verb else ''}"
+
+
+def _hex_of(before: Any | None) -> str | None:
+    return None if before is None or before.seal is None else bytes(before.seal).hex()
+
+
+def _digest(parts: Sequence[Any]) -> bytes:
+    """Spelled as the server spells JSON."""
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()
