@@ -6,7 +6,7 @@ fence row inside its own database transaction, or checks the epoch znode's versi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -380,6 +380,14 @@ class Assignment:
     """So many source records at most are taken out of the batch where a tuple bolt fails on them; 0: none, the attempt fails instead."""
 
 
+Tell = Callable[[Outcome], None]
+"""Takes an outcome."""
+
+
+def tell_nobody(outcome: Outcome) -> None:
+    """A `Tell` for who waits for all."""
+
+
 class Executor(Protocol):
     """Runs the processing phase. `process` is called from several threads at once, `cancel` from another."""
 
@@ -394,8 +402,11 @@ class Executor(Protocol):
     def start(self) -> None:
         """Be ready: start Spark, run every bolt once over empty input and compare its fields with those declared. Raises TopologyError, BatchDataError."""
 
-    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+    def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """Process a wave of attempts and return one outcome for each, in the same order. Blocks. Never raises for trouble of a batch or of Spark.
+
+        Each outcome is also told as soon as it counts, in that order, in this thread: attempts that run one after the other do not wait for the last one.
+        What `tell` raises ends the call.
 
         Repeating an attempt's plan gives the same results. A wave whose shared work failed is a failure of none: each is run again alone, and only
         that counts.

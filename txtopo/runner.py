@@ -66,6 +66,7 @@ from txtopo.core.values import (
     Failed,
     Failure,
     Lead,
+    Outcome,
     Request,
     TransactionAttempt,
     Unknown,
@@ -314,16 +315,25 @@ class Runner:
             for attempt, _ in action.attempts:
                 self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error)))
             return None
-        outcomes = world.executor.process(wave)
-        self._given_up.difference_update(attempt for attempt, _ in begun)
-        self._check_executor()  # before any outcome: a batch may be what the JVM died of, so that its attempt stays without an end, a suspect
-        faults.reach(CrashPoint.PROCESSED, action.attempts[0][0].txid)
-        if world.executor.one_by_one is not None and not self._told_one_by_one:
-            self._told_one_by_one = True
-            self._inbox.put(WavesRefused(reason=world.executor.one_by_one))
-        for outcome in outcomes:
+        first = wave[0].attempt
+
+        def tell(outcome: Outcome) -> None:
+            self._given_up.discard(outcome.attempt)
+            self._check_executor()  # before the outcome: a batch may be what the JVM died of, so that its attempt stays without an end, a suspect
+            if outcome.attempt == first:
+                faults.reach(CrashPoint.PROCESSED, first.txid)
+            self._tell_one_by_one()
             self._inbox.put(AttemptEnded(outcome=outcome))
+
+        world.executor.process(wave, tell)
+        self._tell_one_by_one()
         return None
+
+    def _tell_one_by_one(self) -> None:
+        reason = self._world.executor.one_by_one
+        if reason is not None and not self._told_one_by_one:
+            self._told_one_by_one = True
+            self._inbox.put(WavesRefused(reason=reason))
 
     def _prove_processing(self, action: Prove) -> Event:
         failure = self._world.executor.try_over_nothing()  # W4

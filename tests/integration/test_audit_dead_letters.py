@@ -18,7 +18,7 @@ from tests.kit.orders import write_orders
 from txtopo.audit.reading import read_batch, reading
 from txtopo.cli import main
 from txtopo.core.values import CommitterResult, DeadLetter, EdgeCount, Outcome, Processed
-from txtopo.ports import Assignment, Executor
+from txtopo.ports import Assignment, Executor, Tell, tell_nobody
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.own_committer_contract import Words
@@ -47,9 +47,16 @@ class Poisoned:
         self._inner = inner
         self._file = file
 
-    def process(self, wave: list[Assignment]) -> list[Outcome]:
+    def process(self, wave: list[Assignment], tell: Tell = tell_nobody) -> list[Outcome]:
         """As the inner one, changed."""
-        return [self._changed(outcome) for outcome in self._inner.process(wave)]
+        outcomes: list[Outcome] = []
+
+        def told(outcome: Outcome) -> None:
+            outcomes.append(self._changed(outcome))
+            tell(outcomes[-1])
+
+        self._inner.process(wave, told)
+        return outcomes
 
     def _changed(self, outcome: Outcome) -> Outcome:
         assert isinstance(outcome, Processed), outcome

@@ -21,7 +21,7 @@ from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, Re
 from txtopo.errors import BatchDataError
 from txtopo.lanes import Lane, Work
 from txtopo.planner import Planner
-from txtopo.ports import Assignment, Executor, MirrorEntry
+from txtopo.ports import Assignment, Executor, MirrorEntry, Tell, tell_nobody
 from txtopo.runner import Runner
 from txtopo.spouts.cutting import FileCoordinator
 from txtopo.testing.inprocess import InProcessExecutor
@@ -43,9 +43,13 @@ def making(act: Callable[[Sequence[Assignment]], Sequence[Outcome] | None]) -> C
     """An executor that lets the test act first; the test may give the outcomes itself."""
 
     class Acting(InProcessExecutor):
-        def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+        def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
             outcomes = act(wave)
-            return super().process(wave) if outcomes is None else outcomes
+            if outcomes is None:
+                return super().process(wave, tell)
+            for outcome in outcomes:
+                tell(outcome)
+            return outcomes
 
     return Acting
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
 from txtopo import CountCommitter
-from txtopo.core.state import State
-from txtopo.core.values import TransactionAttempt
+from txtopo.core.events import AttemptEnded
+from txtopo.core.state import Rules, State
+from txtopo.core.values import Outcome, TransactionAttempt
 from txtopo.errors import Halted
-from txtopo.ports import Assignment, Executor
+from txtopo.ports import Assignment, Executor, Tell, tell_nobody
 from txtopo.testing.inprocess import InProcessExecutor
-from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+from txtopo.testing.simulated import SerialInbox, SimulatedDriver, SimulatedStores
 from txtopo.topology.components import Topology
 
 
@@ -99,16 +101,16 @@ def test_a_file_that_cannot_be_planned_halts_after_the_batches_before_it(folder:
 class BrokenExecutor(InProcessExecutor):
     """Loses its JVM, so to speak, with its first batch."""
 
-    def process(self, wave: object) -> object:  # type: ignore[override]
+    def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         self.broken = "the JVM is gone"
-        return super().process(wave)  # type: ignore[arg-type]
+        return super().process(wave, tell)
 
 
 def test_a_driver_whose_executor_is_broken_ends(folder: Path) -> None:
     """K11: never a second Spark in the same epoch."""
 
     def make(topology: Topology, code_hash: bytes) -> Executor:
-        return BrokenExecutor(topology, code_hash)  # type: ignore[return-value]
+        return BrokenExecutor(topology, code_hash)
 
     stores = SimulatedStores()
 
@@ -118,6 +120,36 @@ def test_a_driver_whose_executor_is_broken_ends(folder: Path) -> None:
     rows = stores.postgres.topologies["orders"]
     assert (rows.life["state"], rows.life["reason"]) == ("stopped", end.reason)
     assert "begun" in {attempt.state for attempt in rows.attempts.values()}, "what it may have died of is a suspect"
+
+
+def test_an_outcome_is_an_event_before_the_rest_of_its_wave_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wave that runs batch by batch may take long: the batch whose turn it is commits meanwhile."""
+    write_orders(tmp_path / "orders", 8, rows=1)
+    ended: list[int] = []
+    heard: dict[int, list[int]] = {}
+    put = SerialInbox.put
+
+    def noting(inbox: SerialInbox, item: object) -> None:
+        if isinstance(item, AttemptEnded):
+            ended.append(item.outcome.attempt.txid)
+        put(inbox, item)
+
+    monkeypatch.setattr(SerialInbox, "put", noting)
+
+    def make(topology: Topology, code_hash: bytes) -> Executor:
+        return InProcessExecutor(topology, code_hash, faults=lambda one: heard.update({one.txid: list(ended)}))
+
+    end = SimulatedDriver(
+        topology=orders_topology(tmp_path / "orders"),
+        stores=SimulatedStores(),
+        make_executor=make,
+        rules=Rules(workers=1, wave_txids_max=8),
+    ).run()
+
+    assert end.kind == "finished"
+    assert heard == {txid: list(range(1, txid)) for txid in range(1, 9)}
 
 
 def test_metadata_beyond_64_kib_goes_to_postgres(tmp_path: Path) -> None:
@@ -155,12 +187,12 @@ def test_assignments_carry_whole_metadata(folder: Path) -> None:
     seen: list[Assignment] = []
 
     class Watching(InProcessExecutor):
-        def process(self, wave: object) -> object:  # type: ignore[override]
-            seen.extend(wave)  # type: ignore[arg-type]
-            return super().process(wave)  # type: ignore[arg-type]
+        def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
+            seen.extend(wave)
+            return super().process(wave, tell)
 
     def make(topology: Topology, code_hash: bytes) -> Executor:
-        return Watching(topology, code_hash)  # type: ignore[return-value]
+        return Watching(topology, code_hash)
 
     SimulatedDriver(
         topology=orders_topology(folder, files_per_batch=3), stores=SimulatedStores(), make_executor=make

@@ -154,6 +154,20 @@ def test_a_wave_that_fails_is_a_failure_of_none_of_its_attempts(proven: Kit, fai
     assert proven.waves.one_by_one is None
 
 
+def test_what_ran_alone_is_told_before_the_next_of_its_wave_begins(proven: Kit) -> None:
+    """Sixty batches that run one by one take long: the lowest commits meanwhile."""
+    told: list[int] = []
+    before: list[tuple[list[int], list[int]]] = []
+    proven.jobs.before = lambda runs: before.append(([run.attempt.txid for run in runs], list(told)))
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+    wave = [Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in (1, 2, 3)]
+
+    outcomes = proven.waves.process(wave, lambda outcome: told.append(outcome.attempt.txid))
+
+    assert before == [([1, 2, 3], []), ([1], []), ([2], [1]), ([3], [1, 2])]
+    assert told == [outcome.attempt.txid for outcome in outcomes] == [1, 2, 3]
+
+
 def test_results_of_a_wave_with_a_bad_verdict_on_one_are_used_for_none(proven: Kit) -> None:
     def verdict(outcome: Processed, count: int) -> Outcome:
         return Failed(attempt=outcome.attempt, failure=BAD) if outcome.attempt.txid == 3 else outcome

@@ -13,7 +13,7 @@ from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
 from txtopo.errors import ConfigurationError, broken, invariant
-from txtopo.ports import Assignment
+from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.failures import JVM_GONE, classify, is_jvm_gone
 from txtopo.spark.frame_jobs import FrameJobs
 from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, WaveJobs
@@ -94,9 +94,10 @@ class SparkExecutor:
         self._waves = Waves(self._jobs, self._running, self._reports, self._failure, self.say)
         self._warm_up(self._jobs)
 
-    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
+    def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """See Executor.process."""
-        return (self._waves if self._waves is not None else broken("the executor was not started")).process(wave)
+        waves = self._waves if self._waves is not None else broken("the executor was not started")
+        return waves.process(wave, tell)
 
     def try_over_nothing(self) -> Failure | None:
         """See Executor.try_over_nothing."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.limits import FIRST_WAVE_TXIDS_MAX
 from txtopo.core.values import Failed, Failure, Outcome, Processed
-from txtopo.ports import Assignment
+from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.jobs import Judge, Run, WaveJobs, Work
 from txtopo.spark.reports import Reports
 from txtopo.spark.running import Running
@@ -41,7 +41,7 @@ class Waves:
         """See Executor.one_by_one."""
         return self._differs or self._jobs.one_by_one
 
-    def process(self, wave: Sequence[Assignment]) -> list[Outcome]:
+    def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> list[Outcome]:
         """See Executor.process."""
         runs = self._running.open([assignment.attempt for assignment in wave])
         outcomes: list[Outcome] = []
@@ -49,30 +49,40 @@ class Waves:
             pairs = list(zip(runs, wave, strict=True))
             while pairs:
                 count = len(pairs) if self._proven else FIRST_WAVE_TXIDS_MAX
-                outcomes.extend(self._shared(pairs[:count]))
+                outcomes.extend(self._shared(pairs[:count], tell))
                 pairs = pairs[count:]
             return outcomes
         finally:
             for run in runs:
                 self._running.end(run)
 
-    def _shared(self, pairs: Sequence[_Pair]) -> list[Outcome]:
+    def _shared(self, pairs: Sequence[_Pair], tell: Tell) -> list[Outcome]:
         if len(pairs) == 1 or self.one_by_one is not None:
-            return [self._alone(run, assignment) for run, assignment in pairs]
+            return self._each_alone(pairs, tell)
         proven = self._proven
         found = self._in_one_job(pairs)
         if isinstance(found, Failure) and self._jobs.one_by_one is not None:
             self._refuse(self._jobs.one_by_one)
         if proven and not isinstance(found, Failure):
+            for outcome in found:
+                tell(outcome)
             return list(found)
         # A wave that failed is a failure of none of its attempts: each runs alone, and only that counts. So does it where the first wave is proven.
         for run, _ in pairs:
             if run.cancelled.is_set():
                 self._running.end(run)
-        alone = [self._alone(run, assignment) for run, assignment in pairs]
+        alone = self._each_alone(pairs, tell)
         if not proven:
             self._prove(found, alone)
         return alone
+
+    def _each_alone(self, pairs: Sequence[_Pair], tell: Tell) -> list[Outcome]:
+        """One after the other, each told when it has ended: the batch whose turn it is does not wait for the others."""
+        outcomes = []
+        for run, assignment in pairs:
+            outcomes.append(self._alone(run, assignment))
+            tell(outcomes[-1])
+        return outcomes
 
     def _in_one_job(self, pairs: Sequence[_Pair]) -> list[Processed] | Failure:
         """All of them succeeded, or what went wrong with any of them."""

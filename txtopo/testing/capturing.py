@@ -8,7 +8,7 @@ from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.core.values import EdgeCount, Outcome, Processed, TransactionAttempt
-from txtopo.ports import Assignment, Executor
+from txtopo.ports import Assignment, Executor, Tell, tell_nobody
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
 from txtopo.topology.components import BoltComponent, CommitterComponent, Subscription, Topology
 from txtopo.topology.phases import PROCESSING
@@ -106,12 +106,13 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
 
-    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
-        outcomes = self._executor.process(wave)
-        for outcome in outcomes:
+    def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
+        def told(outcome: Outcome) -> None:
             if isinstance(outcome, Processed):
                 self._keep(outcome)
-        return outcomes
+            tell(outcome)
+
+        return self._executor.process(wave, told)
 
     def _keep(self, outcome: Processed) -> None:
         self.edges[outcome.attempt.txid] = outcome.edges

@@ -208,8 +208,12 @@ class ExecutorContract:
         ]
         topology = self.topology(tmp_path)
 
-        outcomes = self.run(topology, plan_batches(topology), attempt=4)
+        executor = self.make_executor(topology)
+        executor.start()
+        told: list[Outcome] = []
+        outcomes = executor.process(_assignments(plan_batches(topology), 4), told.append)
 
+        assert told == list(outcomes), "each is told as well"
         assert [outcome.attempt for outcome in outcomes] == [TransactionAttempt(txid, 4) for txid in (1, 2, 3)]
         for outcome, path in zip(outcomes, paths, strict=True):
             assert isinstance(outcome, Processed)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
-from txtopo.ports import Assignment
+from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
 from txtopo.topology.components import Topology
 
@@ -58,8 +58,8 @@ class InProcessExecutor:
     def start(self) -> None:
         """There is nothing to start."""
 
-    def process(self, wave: Sequence[Assignment]) -> Sequence[Outcome]:
-        """One outcome for each attempt, in the same order; trouble of one leaves the others alone."""
+    def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
+        """One outcome for each attempt, in the same order, told when it has ended; trouble of one leaves the others alone."""
         runs = []
         with self._lock:
             for assignment in wave:
@@ -67,7 +67,11 @@ class InProcessExecutor:
                 if self._closed:
                     runs[-1].cancelled.set()
         try:
-            return [self._outcome(assignment, run) for assignment, run in zip(wave, runs, strict=True)]
+            outcomes = []
+            for assignment, run in zip(wave, runs, strict=True):
+                outcomes.append(self._outcome(assignment, run))
+                tell(outcomes[-1])
+            return outcomes
         finally:
             with self._lock:
                 for assignment in wave:
