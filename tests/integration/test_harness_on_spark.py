@@ -142,14 +142,23 @@ def acted() -> Topology:
 CASES: dict[str, tuple[Sequence[Sequence[Any]], str | None]] = {
     "all are acked": ([["a", 0], ["hold", 0], ["many", 0], ["itself", 0], ["join", 0]], None),
     "nothing comes": ([], None),
-    "one is neither acked nor failed": ([["a", 0], ["forget", 0], ["b", 0]], "never acked|part-1.txt:2"),
+    "one is neither acked nor failed": ([["a", 0], ["forget", 0], ["b", 0]], "neither acked nor failed|part-1.txt:2"),
     "one is failed by hand": ([["a", 0], ["b", 0], ["fail", 0]], "failed|part-1.txt:3"),
-    "one is acked twice": ([["twice", 0], ["b", 0]], "never acked|part-1.txt:1"),
-    "one of three copies is not acked further down": ([["a", 0], ["many", 1]], "never acked|part-1.txt:2"),
-    "of two anchors the first is named": ([["a", 0], ["hold", 0], ["join", 1]], "never acked|part-1.txt:2"),
+    "one is acked twice": ([["twice", 0], ["b", 0]], "acked twice|part-1.txt:1"),
+    "one of three copies is not acked further down": ([["a", 0], ["many", 1]], "neither acked nor failed|part-1.txt:2"),
+    "of two anchors the first is named": (
+        [["a", 0], ["hold", 0], ["join", 1]],
+        "neither acked nor failed|part-1.txt:2",
+    ),
     "of two anchors that fail the first is named": ([["hold", 0], ["join", 2]], "failed|part-1.txt:1"),
-    "one that is anchored twice on the same tuple is lost": ([["a", 0], ["itself", 1]], "never acked|part-1.txt:2"),
-    "an unanchored one is lost, and belongs to no tree": ([["unanchored lost", 1], ["b", 0]], None),
+    "one that is anchored twice on the same tuple is lost": (
+        [["a", 0], ["itself", 1]],
+        "neither acked nor failed|part-1.txt:2",
+    ),
+    "an unanchored one is lost, and belongs to no tree": (
+        [["unanchored lost", 1], ["b", 0]],
+        "neither acked nor failed|",
+    ),
     "an unanchored one fails, and with it the batch alone": ([["unanchored", 2], ["b", 0]], "failed|"),
     "one raises": ([["a", 0], ["raise", 0]], "FailedException: on purpose|part-1.txt:2"),
 }

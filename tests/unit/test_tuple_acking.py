@@ -145,19 +145,82 @@ def test_trees_of_rich_bolts_that_ack_everything_are_complete(how: str) -> None:
     assert seen.acks == acking.AckOutcome(roots=7)
 
 
-@pytest.mark.parametrize("how", ["forgets", "acks twice"])
+NEITHER, TWICE = "neither acked nor failed the tuple word='x", "acked twice: word='x"
+X_PLACES = [(0, 1), (0, 3), (1, 0)]
+
+
+@pytest.mark.parametrize(("how", "words"), [("forgets", NEITHER), ("acks twice", TWICE)])
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_tuple_that_is_not_acked_exactly_once_leaves_its_root_incomplete(how: str, before: int) -> None:
-    """Storm: such a tree times out. Here the attempt fails at its end, and the source tuples are named."""
+def test_a_tuple_that_is_not_acked_exactly_once_fails_the_attempt_and_leaves_its_root_incomplete(
+    how: str, words: str, before: int
+) -> None:
+    """Storm: such a tree times out. Here the attempt fails, with bolt and tuple in words, and the source tuples are named."""
     bolts = [Branching(2)] * before + [ByHand(how)]
     seen = run_tuples(topology_of(*bolts), WORDS)
 
-    assert seen.acks is not None
-    assert (seen.acks.failed, seen.acks.incomplete) == (0, 3)
-    assert places(seen, seen.acks.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
-    failure = ack_failure(seen.graph, seen.acks, 7)
+    outcome = acking.outcome_of(*told_by_ackers(seen))
+    assert (outcome.failed, outcome.incomplete) == (0, 3)
+    assert places(seen, outcome.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
+    assert seen.failure is not None
+    assert (seen.failure.component, words in seen.failure.message) == (f"bolt{before}", True), seen.failure
+    assert places(seen, seen.roots[0])[0] in X_PLACES
+    failure = ack_failure(seen.graph, outcome, 7)
     assert failure is not None
     assert failure.message == "3 of 7 tuples were never acked to the end, the first is number 2 of part 1 of words"
+
+
+@pytest.mark.parametrize("mode", ["batch", "tuple"])
+@pytest.mark.parametrize(("how", "words"), [("forgets", NEITHER), ("acks twice", TWICE)])
+def test_a_tuple_that_is_not_acked_exactly_once_fails_the_attempt_whatever_the_acking(
+    mode: str, how: str, words: str
+) -> None:
+    """A RichBolt that holds a tuple for the next batch would lose it without a word: no later batch ever sees it."""
+    seen = run_tuples(topology_of(ByHand(how), acking=mode, tasks=1), WORDS)
+
+    assert seen.failure is not None
+    assert (seen.failure.kind, seen.failure.component, words in seen.failure.message) == ("data", "bolt0", True), (
+        seen.failure
+    )
+    assert how != "forgets" or "so it did with 3 tuples" in seen.failure.message
+
+
+@pytest.mark.parametrize(("mode", "ackers"), [("off", 1), ("tuple", 0)])
+@pytest.mark.parametrize("how", ["forgets", "acks twice"])
+def test_where_acking_is_off_nobody_asks_what_was_acked(mode: str, ackers: int, how: str) -> None:
+    """AK-08 (i): without ackers, as with acking off, what is held commits."""
+    seen = run_tuples(topology_of(ByHand(how), acking=mode), WORDS, ackers=ackers)
+
+    assert seen.failure is None
+
+
+@pytest.mark.parametrize("how", ["late", "fails and acks", "unanchored"])
+def test_a_tuple_that_is_acked_late_or_after_it_failed_is_no_mistake_of_its_own(how: str) -> None:
+    """`finish_batch` is the last moment; `finally: ack` after `fail` is common."""
+    seen = run_tuples(topology_of(ByHand(how), acking="batch"), WORDS, failures_max=9)
+
+    messages = [one.failure.message for report in seen.reports for one in report.failures]
+    assert all("failed the tuple" in message for message in messages), messages
+    assert (not messages) == (how != "fails and acks")
+
+
+def test_a_tuple_of_another_attempt_is_none_of_this_one() -> None:
+    """A bolt that keeps tuples in a global acks one of the attempt before: what it holds now is missed all the same."""
+    kept: list[Tuple] = []
+
+    class Global(ByHand):
+        def execute(self, tup: Tuple) -> None:
+            kept.append(tup)
+            if len(kept) > 1:
+                self.collector.ack(kept.pop(0))
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            return type(self)(self.how)
+
+    for _ in range(2):
+        seen = run_tuples(topology_of(Global("-"), acking="batch", tasks=1), {"words": [[("a",), ("b",)]]})
+
+        assert seen.failure is not None
+        assert "neither acked nor failed the tuple word='b'" in seen.failure.message
 
 
 @pytest.mark.parametrize("how", ["fails", "fails and acks"])
@@ -210,8 +273,8 @@ def test_a_tuple_anchored_on_several_keeps_all_their_trees_open() -> None:
 
     seen = run_tuples(topology_of(ByHand("late"), Losing(), tasks=1), WORDS)
 
-    assert seen.acks is not None
-    assert places(seen, seen.acks.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
+    outcome = acking.outcome_of(*told_by_ackers(seen))
+    assert places(seen, outcome.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
 
 
 class Summing(BatchBolt):
@@ -268,10 +331,13 @@ class Choosy(RichBolt):
 
 @pytest.mark.parametrize("word", ["prepared", "finished"])
 def test_what_a_batch_bolt_emits_outside_of_execute_belongs_to_no_tree(word: str) -> None:
-    """Nobody acks it, and no spout tuple waits for it."""
+    """No spout tuple waits for it. The bolt that never acks it fails all the same, as with acking by batch."""
     seen = run_tuples(topology_of(Summing(), Choosy(word)), WORDS)
 
-    assert seen.acks == acking.AckOutcome(roots=7)
+    assert acking.outcome_of(*told_by_ackers(seen)) == acking.AckOutcome(roots=7)
+    assert seen.failure is not None
+    assert f"Choosy neither acked nor failed the tuple word='{word}'" in seen.failure.message
+    assert seen.roots[0] == ()
 
 
 def test_all_grouping_several_readers_and_committers_ack_each_copy() -> None:
@@ -285,9 +351,9 @@ def test_all_grouping_several_readers_and_committers_ack_each_copy() -> None:
 
     seen = run_tuples(builder.build(), WORDS)
 
-    assert seen.acks is not None
-    assert seen.acks.roots == 7
-    assert places(seen, seen.acks.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
+    outcome = acking.outcome_of(*told_by_ackers(seen))
+    assert outcome.roots == 7
+    assert places(seen, outcome.incomplete_roots) == [(0, 1), (0, 3), (1, 0)]
 
 
 class Dropping(CustomStreamGrouping):
@@ -373,7 +439,8 @@ def test_a_traced_run_tracks_tuples_without_ackers() -> None:
     """A failed attempt runs again so that its source tuple can be named; nobody counts its acks."""
     seen = run_tuples(topology_of(ByHand("forgets"), acking="batch"), WORDS, traced=True)
 
-    assert seen.failure is None
+    assert seen.failure is not None
+    assert places(seen, seen.roots[0])[0] in X_PLACES
     assert seen.acks is None
 
 

@@ -44,7 +44,7 @@ class _Positions(dict[str | int, int]):
 class Origin:
     """What all tuples of one received batch have in common; made by the runtime."""
 
-    __slots__ = ("component", "fields", "ids", "index", "positions", "roots", "stream", "task")
+    __slots__ = ("component", "fields", "ids", "index", "number", "positions", "roots", "stream", "task")
 
     def __init__(
         self, component: str, stream: str, task: int, fields: Fields, *, ids: Any = None, roots: Any = None
@@ -65,6 +65,8 @@ class Origin:
         """Ids by row; None where there are no ackers."""
         self.roots = roots
         """Ids of the spout tuples behind each row; None unless every tuple is tracked."""
+        self.number: int | None = None
+        """By what its receiver knows it, where the receiver notes which tuples were acked; unique in the process."""
 
 
 class Tuple:

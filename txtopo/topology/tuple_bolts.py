@@ -70,7 +70,7 @@ class OutputCollector(Protocol):
         """The same, to one task of a stream that is declared `direct`."""
 
     def ack(self, tup: Tuple) -> None:
-        """This tuple is done. With acking by tuple one that is never acked leaves its tree incomplete, which fails the attempt."""
+        """This tuple is done. One that is neither acked nor failed by the end of the batch fails the attempt, and so does one acked twice, unless acking is off."""
 
     def fail(self, tup: Tuple) -> None:
         """This tuple failed, and with it the batch; no-op where acking is off."""

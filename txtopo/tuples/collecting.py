@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+UNANSWERED, ACKED, FAILED = 0, 1, 2
+"""What a RichBolt said of a tuple."""
+
+
 class PlainCollector:
     """For BasicBolt, BatchBolt and BatchCommitter: what is emitted while a tuple is executed is anchored on it."""
 
@@ -80,13 +84,18 @@ class PlainCollector:
 class RichCollector:
     """For RichBolt: anchors, acks and fails by hand."""
 
-    __slots__ = ("_buffers", "_fail", "acked", "counting")
+    __slots__ = ("_buffers", "_fail", "_repeated", "acked", "answers", "counting")
 
-    def __init__(self, buffers: Buffers, fail: Callable[[Tuple], None], *, counting: bool) -> None:
-        """`fail` is told of tuples that failed. `counting` False: acking is off, and `fail` does nothing."""
+    def __init__(
+        self, buffers: Buffers, fail: Callable[[Tuple], None], repeated: Callable[[Tuple], None], *, counting: bool
+    ) -> None:
+        """`fail` is told of tuples that failed, `repeated` of those acked twice. `counting` False: acking is off, and `fail` does nothing."""
         self._buffers = buffers
         self._fail = fail
+        self._repeated = repeated
         self.counting = counting
+        self.answers: dict[int | None, bytearray] = {}
+        """What was said of each tuple: by the number of their origin, a byte a row."""
         self.acked: list[Tuple] = []
         """With tracked tuples: those acked and not yet told."""
 
@@ -103,12 +112,20 @@ class RichCollector:
     def ack(self, tup: Tuple) -> None:
         """This tuple is done."""
         check_tuple("ack", tup)
+        answers = self.answers.get(tup._origin.number)
+        if answers is not None:
+            if answers[tup._row] == ACKED:
+                self._repeated(tup)
+            answers[tup._row] = answers[tup._row] or ACKED
         if self._buffers.tracked:
             self.acked.append(tup)
 
     def fail(self, tup: Tuple) -> None:
         """This tuple failed."""
         check_tuple("fail", tup)
+        answers = self.answers.get(tup._origin.number)
+        if answers is not None:
+            answers[tup._row] = FAILED
         if self.counting:
             self._fail(tup)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import traceback
 from collections.abc import Mapping
@@ -13,19 +14,34 @@ from txtopo.core.values import Failure
 from txtopo.topology.streams import Tuple
 from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt, returned
 from txtopo.tuples.buffering import Send
-from txtopo.tuples.collecting import ArrowCollector, RichCollector, anchored_roots, id_of, roots_of
+from txtopo.tuples.collecting import (
+    FAILED,
+    UNANSWERED,
+    ArrowCollector,
+    RichCollector,
+    anchored_roots,
+    id_of,
+    roots_of,
+)
 from txtopo.tuples.frames import user_frame
 from txtopo.tuples.plain_work import PlainWork
 from txtopo.tuples.setting import CAUGHT, Arrived, Setting, shown_tuple
 from txtopo.tuples.work import BoltWork
 
+_numbers = itertools.count()
+"""Of origins: no tuple of another attempt or task of this process is taken for one that is waited for."""
+
 
 class RichWork(BoltWork):
-    """RichBolt: anchors, acks and fails by hand."""
+    """RichBolt: anchors, acks and fails by hand. What it neither acked nor failed when its batch is over fails the attempt: nobody will ever process it."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.collector = RichCollector(self.buffers, self._fail, counting=self.setting.counting)
+        self.collector = RichCollector(
+            self.buffers, self._fail, lambda tup: self._noted(tup, "acked twice"), counting=self.setting.counting
+        )
+        self._open: list[Arrived] = []
+        """With tuples that were neither acked nor failed when their message had been taken in."""
         self._told: list[BaseException] = []
         """Errors that were noted when the bolt failed a tuple over them."""
 
@@ -38,6 +54,10 @@ class RichWork(BoltWork):
         if self.setting.tracked and arrived.roots is not None:
             origin.roots = arrived.roots.rows
             origin.ids = arrived.ids.tolist() if self.setting.fold is not None else None
+        answers = bytearray(arrived.batch.num_rows)
+        if self.setting.wants_acks:
+            origin.number = next(_numbers)
+            self.collector.answers[origin.number] = answers
         execute = self.bolt.execute
         rows = self.rows(arrived)
         while not self.stopped:
@@ -48,12 +68,36 @@ class RichWork(BoltWork):
                         returned("execute")
                 break
             except CAUGHT as error:
+                answers[row] = FAILED
                 self.failed_on(error, arrived, row)
+        if origin.number is not None and answers.find(UNANSWERED) >= 0:
+            self._open.append(arrived)
         self._settle()
 
     def finish(self) -> None:
         self.guard(self._end)
         self._settle()
+        if not self.stopped:
+            self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Storm: a tuple that is never acked times out, and its spout tuple comes again. Here the attempt fails at its end."""
+        left = [
+            (arrived, row)
+            for arrived in self._open
+            for row, answer in enumerate(self.collector.answers[arrived.origin.number])
+            if answer == UNANSWERED
+        ]
+        name = type(self._template).__name__
+        for arrived, row in left:
+            if not self.setting.has_room:
+                break
+            message = f"{name} neither acked nor failed the tuple {arrived.shown(row)}"
+            more = f"; so it did with {len(left)} tuples, and its batch is over" if len(left) > 1 else ""
+            self.setting.note(
+                Failure(kind="data", message=f"{message}{more}", component=self.setting.node.name),
+                arrived.roots_of(row),
+            )
 
     def flush(self) -> None:
         self.guard(lambda: self.buffers.flush_all(anchored_roots))
@@ -90,9 +134,13 @@ class RichWork(BoltWork):
             self.setting.fail(error, on=shown_tuple(tup), roots=roots)
             self._told.append(error)
             return
+        self._noted(tup, "failed")
+
+    def _noted(self, tup: Tuple, what: str) -> None:
+        """Note what the bolt did to a tuple, with the line that did it."""
         trace = "".join(traceback.format_stack())
         where = user_frame(trace)
-        message = f"{type(self._template).__name__} failed the tuple {shown_tuple(tup)}"
+        message = f"{type(self._template).__name__} {'failed the tuple' if what == 'failed' else what + ':'} {shown_tuple(tup)}"
         self.setting.note(
             Failure(
                 kind="data",
@@ -100,7 +148,7 @@ class RichWork(BoltWork):
                 component=self.setting.node.name,
                 detail=trace,
             ),
-            roots,
+            roots_of(tup),
         )
 
 

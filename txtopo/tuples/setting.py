@@ -61,6 +61,11 @@ class Setting:
         """Are counts compared, and do acks mean something?"""
         return self.graph.topology.acking != "off"
 
+    @property
+    def wants_acks(self) -> bool:
+        """Must every tuple that a RichBolt gets be acked or failed? Not where acking is off, as with `topology.acker.executors` 0."""
+        return self.counting and (self.graph.topology.acking == "batch" or self.graph.ackers is not None)
+
     def context(self, config: Mapping[str, Any]) -> TopologyContext:
         """What `prepare` is told."""
         topology = self.graph.topology
