@@ -41,6 +41,7 @@ from txtopo.progress import Reporter
 from txtopo.runner import Runner, World
 from txtopo.stopping import StopSignals
 from txtopo.topology.components import Topology
+from txtopo.topology.ignored_settings import ignored_settings, told_ignored
 
 if TYPE_CHECKING:
     from txtopo.config import Settings
@@ -113,6 +114,8 @@ def drive(
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
         reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")
+    if ignored := ignored_settings(topology):
+        reporter.note(told_ignored(ignored))
     settings = connect_strings(settings.with_topology(topology.config), reporter)
     digest = code_hash(topology, settings.py_files, result_settings())
     with StopSignals() as signals:

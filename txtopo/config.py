@@ -14,6 +14,7 @@ from typing import Any, Protocol, get_args
 
 from txtopo.core import limits, written
 from txtopo.core.state import PoisonPolicy
+from txtopo.core.storm_settings import is_storms, why_nothing
 from txtopo.errors import ConfigurationError
 
 CONFIG_FILE = "txtopo.toml"
@@ -208,6 +209,11 @@ def _meanings() -> dict[str, str]:
         ):
             meanings[ast.unparse(field_node.target)] = str(said.value.value)
     return meanings
+
+
+def storms_names() -> tuple[str, ...]:
+    """Names of Storm's that mean a setting here."""
+    return tuple(other for key in _KEYS.values() for other in key.also if is_storms(other))
 
 
 class Services(Protocol):
@@ -409,6 +415,8 @@ def _outside(path: Path, name: str, value: object) -> str:
 
 
 def _unknown(name: str, where: str) -> str:
+    if (why := why_nothing(name)) is not None:
+        return f"{where}: {name} means nothing here: {why}"
     return f"{where}: unknown key {name}" + _did_you_mean(name, _NAMES)
 
 

@@ -318,6 +318,6 @@ def test_a_tuple_that_is_never_acked_or_failed_fails_the_attempt_and_names_its_r
     one_task = failure(executor.process([assignment(2, [["a b", 1], ["c d", 1], ["e f", 14]])]))
     done = processed(executor.process([assignment(3, [["a b", 1]], [["e", 2]])]))
 
-    assert (spread.kind, spread.position) == ("data", "part-1.txt:2") and "never acked" in spread.message
+    assert (spread.kind, spread.position) == ("data", "part-1.txt:2") and "neither acked nor failed" in spread.message
     assert (one_task.kind, one_task.position) == ("data", "part-1.txt:3"), one_task
     assert sorted(rows_of(done)["kept"]) == [("a", 1), ("b", 1), ("e", 2)]

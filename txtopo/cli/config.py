@@ -54,9 +54,8 @@ def show(context: click.Context, topology: str | None, application: str | None, 
         own = _stored(context, topology)
     shown = settings_text.shown_settings(settings.with_topology(own))
     passed = settings_text.passed_on(own)
-    click.echo(
-        settings_text.as_json(topology, shown, passed) if as_json else settings_text.as_text(topology, shown, passed)
-    )
+    text = settings_text.as_json if as_json else settings_text.as_text
+    click.echo(text(topology, shown, passed, settings_text.ignored(own)))
 
 
 def _in_force(settings: Settings) -> Settings:

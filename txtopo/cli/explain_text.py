@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo.topology.streams import DEFAULT_STREAM
@@ -31,7 +31,7 @@ def as_text(document: Mapping[str, Any]) -> str:
         [
             document["topology"],
             f"  runtime    {RUNTIMES[document['runtime']]}",
-            f"  acking     {ACKINGS[document['acking']]}",
+            f"  acking     {_acking(document)}",
             f"  waves      {_waves(document['waves'])}",
             "",
             "Components:",
@@ -42,8 +42,15 @@ def as_text(document: Mapping[str, Any]) -> str:
             "",
             "Tables:",
             *_indented(line for item in document["committers"] for line in _tables(item)),
+            *_ignored(document["ignored"]),
         ]
     )
+
+
+def _acking(document: Mapping[str, Any]) -> str:
+    if document["acking"] == "tuple" and not document["ackers"]:
+        return "by tuple, with 0 ackers: counts between tasks, and no tree is waited for"
+    return ACKINGS[document["acking"]]
 
 
 def _waves(waves: Mapping[str, Any]) -> str:
@@ -112,9 +119,19 @@ def _tables(item: Mapping[str, Any]) -> Iterator[str]:
         yield f"{item['name']} makes none: its code writes to tables of its own"
 
 
+def _ignored(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not found:
+        return []
+    return [
+        "",
+        "Settings of Storm's that mean nothing here:",
+        *_indented(f"{one['name']} (of {one['of']}): {one['why']}" for one in found),
+    ]
+
+
 def _named(source: str, stream: str) -> str:
     return source if stream == DEFAULT_STREAM else f"{source}:{stream}"
 
 
-def _indented(lines: Iterator[str]) -> Iterator[str]:
+def _indented(lines: Iterable[str]) -> Iterator[str]:
     return (f"  {line}" for line in lines)

@@ -20,6 +20,7 @@ from txtopo.topology.components import (
     TupleBoltComponent,
 )
 from txtopo.topology.guarantees import given
+from txtopo.topology.ignored_settings import ignored_settings
 from txtopo.topology.outputs import fields_of
 from txtopo.topology.promised_rows import unchecked_promises
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -89,6 +90,7 @@ def explained(topology: Topology, settings: Settings, waves: Waves) -> Mapping[s
             for spout in spouts_behind(topology, committer)
         ],
         "committers": [{"name": item.name, "ddl": _ddl(item)} for item in topology.committers],
+        "ignored": [one._asdict() for one in ignored_settings(topology)],
     }  # fmt: skip
 
 

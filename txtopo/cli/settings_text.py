@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo.config import SettingInfo, Settings, is_setting, known_settings, masked
+from txtopo.core.storm_settings import ignored_in, why_nothing
 
 SCHEMA = "txtopo.config/1"
 HIDDEN = "***"
@@ -46,10 +47,21 @@ def shown_settings(settings: Settings) -> list[ShownSetting]:
 
 def passed_on(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a topology's own config holds besides settings: it is passed on to components."""
-    return {name: _hidden(name, value) for name, value in config.items() if not is_setting(name)}
+    return {
+        name: _hidden(name, value)
+        for name, value in config.items()
+        if not is_setting(name) and why_nothing(name) is None
+    }
 
 
-def as_json(topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any]) -> str:
+def ignored(config: Mapping[str, Any]) -> dict[str, str]:
+    """What it holds of Storm's settings that mean nothing here, and why."""
+    return {one.name: one.why for one in ignored_in("the topology", config, (), whole=True)}
+
+
+def as_json(
+    topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any], ignored: Mapping[str, str]
+) -> str:
     """One JSON document."""
     listed = [
         {
@@ -59,11 +71,20 @@ def as_json(topology: str | None, shown: Sequence[ShownSetting], passed: Mapping
         for one in shown
     ]  # fmt: skip
     return json.dumps(
-        {"schema": SCHEMA, "topology": topology, "settings": listed, "components": dict(passed)}, indent=2
+        {
+            "schema": SCHEMA,
+            "topology": topology,
+            "settings": listed,
+            "components": dict(passed),
+            "ignored": dict(ignored),
+        },
+        indent=2,
     )
 
 
-def as_text(topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any]) -> str:
+def as_text(
+    topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any], ignored: Mapping[str, str]
+) -> str:
     """Two lines a setting: name, value and source; below it Storm's name and the meaning."""
     width = max(len(one.info.name) for one in shown)
     values = [_for_people(one.value, one.info.unit) for one in shown]
@@ -74,6 +95,8 @@ def as_text(topology: str | None, shown: Sequence[ShownSetting], passed: Mapping
         lines += [f"{one.info.name:<{width}}  {value:<{column}}  {one.source}", f"  {storm}{one.info.meaning}"]
     if passed:
         lines += ["", "Passed on to components:", *(f"{name} = {json.dumps(value)}" for name, value in passed.items())]
+    if ignored:
+        lines += ["", "Storm's, and they mean nothing here:", *(f"{name}: {why}" for name, why in ignored.items())]
     return "\n".join(lines)
 
 

@@ -37,6 +37,8 @@ DEFAULTS: Mapping[str, Any] = {TIMEOUT: 30.0, TIMEOUTS: True, ACKERS: 1, SPOUT_P
 class FeederSpout(Spout):
     """A spout that emits what a test feeds (Storm's FeederSpout): it has fields, and nothing to read from."""
 
+    is_fed = True
+
     def __init__(self, fields: str | Fields) -> None:
         self.fields = parse_fields(fields)
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.storm_settings import TICK_SECONDS
 from txtopo.testing.feeding_tracking import FedTuple, Tracker
-from txtopo.topology.batching_bolt import SYSTEM, TICK, TICK_SECONDS, is_tick
+from txtopo.topology.batching_bolt import SYSTEM, TICK, is_tick
 from txtopo.topology.streams import DEFAULT_STREAM, Origin, Stream, Tuple
 from txtopo.topology.tuple_bolts import (
     ArrowBolt,

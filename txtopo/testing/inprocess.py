@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from txtopo.config import Settings
 from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Tell, tell_nobody
@@ -37,7 +38,7 @@ class InProcessExecutor:
     """Implements `txtopo.ports.Executor`. Attempts of a wave run one after another; several threads may call it at once."""
 
     def __init__(self, topology: Topology, code_hash: bytes, *, faults: Faults | None = None) -> None:
-        """`code_hash` is what every attempt reports (R12)."""
+        """`code_hash` is what every attempt reports (R12). Acker tasks are as many as the topology's own config says."""
         if topology.frame_bolts:
             names = ", ".join(bolt.name for bolt in topology.frame_bolts)
             raise TopologyError(
@@ -46,7 +47,7 @@ class InProcessExecutor:
         self._topology = topology
         self._code_hash = code_hash
         self._faults = faults
-        self._tuples = LocalTuples(topology, code_hash)
+        self._tuples = LocalTuples(topology, code_hash, ackers=Settings().with_topology(topology.config).ackers)
         self._lock = threading.Lock()
         self._runs: dict[TransactionAttempt, _Run] = {}
         self._closed = False

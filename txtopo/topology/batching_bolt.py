@@ -11,8 +11,6 @@ from txtopo.topology.tuple_bolts import OutputCollector, RichBolt, TopologyConte
 
 SYSTEM = "__system"
 TICK = "__tick"
-TICK_SECONDS = "topology.tick.tuple.freq.secs"
-"""Storm's setting of a bolt: so often it gets a tick tuple."""
 
 
 def is_tick(tup: Tuple) -> bool:

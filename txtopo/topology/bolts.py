@@ -7,8 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from txtopo.config import storms_names
 from txtopo.core.fields import Fields
 from txtopo.core.plan import canonical
+from txtopo.core.storm_settings import TICK_SECONDS, problem_with
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterBolt, Spout
@@ -48,6 +50,7 @@ def check_spout(name: str, spout: object) -> Spout:
         )
     if spout.kind not in SPOUT_KINDS:
         raise TopologyError(f"spout {name!r}: kind={spout.kind!r} is none of {', '.join(SPOUT_KINDS)}")
+    check_config(f"spout {name!r}", getattr(spout, "config", {}))
     check_code_runs(f"spout {name!r}", spout, CALLED_OF_SPOUTS)
     if hasattr(spout, "get_emitter"):
         _check_copied(f"spout {name!r}", spout, "where it is first needed")
@@ -185,7 +188,19 @@ def check_config(who: str, config: object) -> Mapping[str, Any]:
             raise TopologyTypeError(
                 f"{who}: setting {key!r} has {_kind(value)}, which is no JSON value: {error}"
             ) from error
+        if value is not None and (problem := problem_with(key, storms_names())) is not None:
+            raise TopologyError(f"{who}: setting {key} {problem}")
     return dict(config)
+
+
+def check_ticks(configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """A batch has no clock: a bolt that waits for tick tuples would wait for ever, and emit nothing. Raises TopologyError. `configs` by whose they are."""
+    for who, config in configs.items():
+        if config.get(TICK_SECONDS):
+            raise TopologyError(
+                f"{who}: {TICK_SECONDS} = {config[TICK_SECONDS]!r}, but a batch has no clock and no tick tuple would ever come: emit in finish_batch "
+                "(BatchBolt, RichBolt, BatchingBolt), and make a window of time a key of the records' own time; FeederTopology has a clock, with FeederSpouts alone"
+            )
 
 
 def check_grouping(name: str, grouping: str) -> None:

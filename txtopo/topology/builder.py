@@ -28,6 +28,7 @@ from txtopo.topology.bolts import (
     check_parameters,
     check_spout,
     check_tasks,
+    check_ticks,
     check_tuple_bolt,
 )
 from txtopo.topology.components import (
@@ -152,6 +153,8 @@ class TopologyBuilder:
             _check_inputs(bolt)
         wiring.check_acking(self._acking)
         wiring.check_guarantee(self._guarantee)
+        if not all(item.spout.is_fed for item in self._spouts.values()):
+            check_ticks(self._configs())
         return Topology(
             name=self._name,
             spouts=tuple(self._spouts.values()),
@@ -162,6 +165,13 @@ class TopologyBuilder:
             config=self._config,
             module_file=module_file or file_of(sys._getframe(1).f_code.co_filename),
         )
+
+    def _configs(self) -> Mapping[str, Mapping[str, Any]]:
+        """By whose they are, of the topology and of all components that get tuples."""
+        bolts = {f"bolt {name!r}": draft.bolt for name, draft in self._bolts.items() if isinstance(draft, TupleDraft)}
+        committers = {f"committer bolt {name!r}": draft.bolt for name, draft in self._committers.items()}
+        configs = {who: getattr(bolt, "config", {}) for who, bolt in {**bolts, **committers}.items()}
+        return {f"topology {self._name!r}": self._config, **configs}
 
     def _set_tuple_bolt(
         self, name: str, bolt: TupleBolt, inputs: Inputs, fields: object, rows: str, tasks: int | None
