@@ -13,9 +13,10 @@ from txtopo.committers.actions import request_of
 from txtopo.committers.outcomes import LOCK_NOT_AVAILABLE, sqlstate, translate
 from txtopo.committers.rules import check_incarnation, check_mirrored, last_metadata
 from txtopo.committers.transactions import Database, begin, commit, run
+from txtopo.core.limits import RECENT_TXIDS
 from txtopo.core.plan import genesis_digest
 from txtopo.core.remedies import RESTORE
-from txtopo.core.values import AttemptRecord, Fence, Lead, TransactionAttempt
+from txtopo.core.values import AttemptRecord, Fence, Lead, Left, TransactionAttempt
 from txtopo.errors import Halted, PostgresUnavailable, TxtopoError
 from txtopo.ports import Claim, Claimed
 
@@ -106,6 +107,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
         plans=_plans(connection, lead.topology, last_txid),
         attempts=_attempts(connection, lead.topology, last_txid),
         system_identifier=system_identifier,
+        recent=_recent(connection, lead.topology),
         description={} if description is None else json.loads(description),
     )
 
@@ -125,6 +127,11 @@ def _attempts(connection: Connection, topology: str, last_txid: int) -> Sequence
             connection, "list_attempts_above", topology=topology, last_txid=last_txid
         )
     ]
+
+
+def _recent(connection: Connection, topology: str) -> Sequence[Left]:
+    rows = run(connection, "list_recent", topology=topology, count=RECENT_TXIDS).all()
+    return [Left(txid, cause) for txid, cause in reversed(rows)]
 
 
 def _for_good(error: TxtopoError) -> TxtopoError:

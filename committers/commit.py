@@ -84,7 +84,12 @@ def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarant
                 request_id=quarantine.request_id,
                 reason=quarantine.reason,
                 before={"batch": plan.txid, "state": "failed", "attempt": quarantine.attempt.attempt},
-                after={"batch": plan.txid, "state": "quarantined", "reason": quarantine.reason},
+                after={
+                    "batch": plan.txid,
+                    "state": "quarantined",
+                    "reason": quarantine.reason,
+                    **({} if quarantine.cause is None else {"cause": quarantine.cause}),
+                },
             )
         )
         session.finish_quarantined(quarantine.reason)

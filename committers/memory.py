@@ -13,7 +13,7 @@ from txtopo.committers.applying import shape_of
 from txtopo.committers.counting import CountCommitter
 from txtopo.committers.ledger import ANSWERS, ATTEMPT_STATES, END_STATES, LIFE_STATES
 from txtopo.committers.memory_session import MemoryLedgerSession
-from txtopo.committers.memory_store import AttemptRow, LedgerRow, MemoryPostgres, RequestRow, TopologyRows
+from txtopo.committers.memory_store import ActionRow, AttemptRow, LedgerRow, MemoryPostgres, RequestRow, TopologyRows
 from txtopo.committers.rules import (
     check_incarnation,
     check_mirrored,
@@ -26,7 +26,7 @@ from txtopo.committers.rules import (
     last_metadata,
     outcome_of,
 )
-from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX
+from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX, RECENT_TXIDS
 from txtopo.core.plan import genesis_digest
 from txtopo.core.values import (
     ActionRecord,
@@ -36,6 +36,7 @@ from txtopo.core.values import (
     Fence,
     Lead,
     LedgerBatch,
+    Left,
     Request,
     TransactionAttempt,
 )
@@ -78,7 +79,7 @@ class MemoryLedger:
             if rows is None:
                 genesis = LedgerRow(digest=genesis_digest(claim.topology, fence.incarnation), epoch=fence.epoch)
                 rows = TopologyRows(fence=fence, ledger={0: genesis})
-            claimed = _claimed(claim.topology, rows, fence)
+            claimed = _claimed(claim.topology, rows, fence, self._store.actions)
             for topology, request in self._store.requests.values():
                 if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
                     request.state, request.answer = "refused", "the leader that it was meant for is gone"
@@ -350,7 +351,7 @@ def _redo_chain(rows: TopologyRows, txid: int) -> list[LedgerBatch]:
     return chain
 
 
-def _claimed(topology: str, rows: TopologyRows, fence: Fence) -> Claimed:
+def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[ActionRow]) -> Claimed:
     last = fence.last_txid
     if last not in rows.ledger:
         raise Halted(f"the fence of {topology} stands at {last}, but the ledger has no row {last}", txid=last)
@@ -384,4 +385,17 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence) -> Claimed:
             if key[0] > last
         ],
         system_identifier="memory",
+        recent=_recent(topology, rows, actions),
     )
+
+
+def _recent(topology: str, rows: TopologyRows, actions: Sequence[ActionRow]) -> list[Left]:
+    """W7, W8: what an operator skipped, and what read nothing, says nothing."""
+    mine = [one.action for one in actions if one.topology == topology and one.action.command == "on_poison"]
+    causes = {one.txid: str(one.after.get("cause", "unknown")) for one in mine}
+    found = [
+        Left(txid, causes[txid] if row.state == "quarantined" else None)
+        for txid, row in sorted(rows.ledger.items())
+        if (row.state == "applied" and row.read) or (row.state == "quarantined" and txid in causes)
+    ]
+    return found[-RECENT_TXIDS:]

@@ -313,7 +313,7 @@ class Driver:
             state = first_state(
                 rules_of(self.settings, session.session_s, opaque=is_opaque(self.topology)), self.topology.name, leadership.last_txid, now=clock.monotonic(),
                 plans=reconciled.plans,
-                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, owed=frozenset(plan.txid for plan in reconciled.discarded), cut=self.cut,
+                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, recent=leadership.recent, owed=frozenset(plan.txid for plan in reconciled.discarded), cut=self.cut,
                 one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
                 last_digest=leadership.last_digest,
             )  # fmt: skip
@@ -397,6 +397,7 @@ def rules_of(settings: Settings, session_s: float, *, opaque: bool = False) -> R
     """The machine's part of the settings, and whether the topology's batches may be cut again."""
     return Rules(
         spout_pending_max=settings.spout_pending_max, workers=settings.workers, attempts_max=settings.attempts_max, on_poison=settings.on_poison,
+        quarantined_in_row_max=settings.quarantined_in_row_max,
         message_timeout_s=settings.message_timeout_s, session_s=session_s, postgres_away_max_s=settings.postgres_away_max_s,
         spout_poll_s=settings.spout_poll_s, results_bytes_max=settings.results_bytes_max, checkpoint_every_s=settings.checkpoint_every_s,
         wave_txids_max=settings.wave_txids_max, wave_bytes_max=settings.wave_bytes_max, opaque=opaque, once=settings.once,

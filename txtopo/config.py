@@ -84,6 +84,11 @@ class Settings:
     """Data failures of a batch before `on_poison` decides."""
     on_poison: PoisonPolicy = field(default="halt", metadata=_key("choice", choices=get_args(PoisonPolicy)))
     """What becomes of a batch that keeps failing: the topology halts, the batch is quarantined, or only its rows that fail are left out."""
+    quarantined_in_row_max: int = field(
+        default=limits.QUARANTINED_IN_ROW_MAX,
+        metadata=_key("number", 1, 10_000, also=("topology.quarantined.in.row.max",)),
+    )
+    """The batch that would be the so manieth in a row to be left out for one cause halts instead; 1: none is left out but by an order."""
     dead_letter_max: int = field(default=limits.DEAD_LETTER_MAX, metadata=_key("number", 1, 10_000))
     """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison = "dead_letter_rows"`."""
     ackers: int = field(default=limits.ACKERS, metadata=_key("number", 0, 1_024, also=("topology.acker.executors",)))

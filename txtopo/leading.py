@@ -10,7 +10,7 @@ from typing import Any
 from txtopo import faults
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
-from txtopo.core.values import ActionRecord, Lead, Request
+from txtopo.core.values import ActionRecord, Lead, Left, Request
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, TopologyError, TxtopoError
 from txtopo.faults import CrashPoint
 from txtopo.planner import Planner
@@ -50,6 +50,8 @@ class Leadership:
     last_metadata: Metadata | None
     reconciled: Reconciled
     system_identifier: str
+    recent: Sequence[Left] = ()
+    """See `Claimed.recent`."""
     requests: Sequence[Request] = ()
     """Operators' orders that are still to be carried out, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -138,7 +140,7 @@ def _take_up(
     return Leadership(
         lead=claimed.lead, last_txid=claimed.last_txid, last_digest=claimed.last_digest, last_metadata=claimed.last_metadata,
         reconciled=reconciled, system_identifier=claimed.system_identifier,
-        requests=left, description=claimed.description,
+        recent=claimed.recent, requests=left, description=claimed.description,
     )  # fmt: skip
 
 

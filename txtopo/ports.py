@@ -24,6 +24,7 @@ from txtopo.core.values import (
     Fence,
     Lead,
     LedgerBatch,
+    Left,
     Outcome,
     Processed,
     Redone,
@@ -180,6 +181,8 @@ class Claimed:
     """Attempts of txids above last."""
     system_identifier: str
     """Of the Postgres cluster."""
+    recent: Sequence[Left] = ()
+    """The last batches that read a record, and those that `on_poison` left out, oldest first, at most `RECENT_TXIDS` (W7, W8)."""
     requests: Sequence[Request] = ()
     """Orders that are still open, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)

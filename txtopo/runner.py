@@ -311,9 +311,11 @@ class Runner:
                 for attempt, plan in begun
             ]
         except StoreUnavailable as error:
-            store: Store = "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
+            is_postgres = isinstance(error, PostgresUnavailable)
+            patience = error.patience if isinstance(error, PostgresUnavailable) else "store"
+            store: Store = "postgres" if is_postgres else "zookeeper"
             for attempt, _ in action.attempts:
-                self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error)))
+                self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error), patience=patience))
             return None
         first = wave[0].attempt
 
@@ -381,7 +383,7 @@ class Runner:
                 self._world.lead, [self._world.planner.mirror_entry(plan) for plan in action.plans]
             )
         except PostgresUnavailable as error:
-            return MirrorFailed(message=str(error))
+            return MirrorFailed(message=str(error), patience=error.patience)
         faults.reach(CrashPoint.MIRRORED, last)
         return Mirrored(txid=last)
 
@@ -422,7 +424,7 @@ class Runner:
         try:
             outcome = self._world.ledger.resolve(self._world.lead, action.plan.txid, action.plan.digest)  # R7
         except PostgresUnavailable as error:
-            return ResolveFailed(message=str(error))
+            return ResolveFailed(message=str(error), patience=error.patience)
         if isinstance(outcome, Unknown):
             return ResolveFailed(message=outcome.message)
         self._tell_spouts(action.plan, outcome, None)

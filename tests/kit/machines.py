@@ -25,6 +25,7 @@ from txtopo.core.values import (
     Failed,
     Failure,
     FailureKind,
+    Left,
     Processed,
     TransactionAttempt,
 )
@@ -75,6 +76,7 @@ class Hand:
         next_attempts: dict[int, int] | None = None,
         cut: bool = True,
         suspects_once: frozenset[int] = frozenset(),
+        recent: tuple[Left, ...] = (),
         owed: frozenset[int] = frozenset(),
         **rules: Any,
     ) -> None:
@@ -82,7 +84,7 @@ class Hand:
         settings = Rules(**{"wave_bytes_max": 0, **rules})  # one batch a worker, unless a test is about waves
         self.state: State = first_state(
             settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut,
-            suspects_once=suspects_once, owed=owed,
+            suspects_once=suspects_once, owed=owed, recent=recent,
         )  # fmt: skip
         self.actions: list[Action] = []
         self.everything: list[Action] = []

@@ -71,6 +71,7 @@ def test_storms_names_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
         "topology.max.spout.pending": "spout_pending_max",
         "topology.message.timeout.secs": "message_timeout_s",
         "topology.acker.executors": "ackers",
+        "topology.quarantined.in.row.max": "quarantined_in_row_max",
     }
 
 
@@ -82,8 +83,8 @@ def test_units_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert (settings["message_timeout_s"]["unit"], settings["wave_bytes_max"]["unit"], settings["workers"]["unit"]) == ("s", "bytes", None)  # fmt: skip
     assert settings["wave_bytes_max"]["value"] == 64 * 1024**2
-    assert "wave_bytes_max       64 MiB" in text
-    assert "message_timeout_s    300 s" in text
+    assert "wave_bytes_max          64 MiB" in text
+    assert "message_timeout_s       300 s" in text
 
 
 TOML = """\

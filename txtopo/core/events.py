@@ -20,6 +20,7 @@ from txtopo.core.values import (
     Request,
     TransactionAttempt,
 )
+from txtopo.errors import Patience
 
 Store = Literal["postgres", "zookeeper", "source"]
 
@@ -92,6 +93,7 @@ class MirrorFailed:
     """Postgres was away; nothing is known to be mirrored."""
 
     message: str
+    patience: Patience = "store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,7 @@ class AttemptNotBegun:
     attempt: TransactionAttempt
     store: Store
     message: str
+    patience: Patience = "store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,7 @@ class ResolveFailed:
     """Postgres was away, so the outcome of a commit is still unknown."""
 
     message: str
+    patience: Patience = "store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,18 @@ ACKERS = 1
 ATTEMPTS_MAX = 3
 """Data failures of a batch before `on_poison` decides."""
 
+COMMIT_TRIES_MAX = 20
+"""Times that the commit of one batch may fail through trouble of the store while Postgres answers heartbeats; then the topology halts. Locks are exempt."""
+
+TIMEOUT_TRIES_MAX = 3
+"""Times that a statement which applies a batch may take longer than the server allows; then it is the batch's own failure."""
+
+QUARANTINED_IN_ROW_MAX = 3
+"""The batch that would be the so manieth in a row to be left out by `on_poison` for one cause halts the topology instead (`topology.quarantined.in.row.max`)."""
+
+RECENT_TXIDS = 20
+"""Of so many batches with records `on_poison` may leave out half, whatever the causes; one more halts."""
+
 REJECTED_MAX = 0.1
 """Share of a batch's records that may be rejected; more fails the batch: a wrong schema must not commit empty counts."""
 

@@ -44,8 +44,9 @@ from txtopo.core.events import (
     ZooKeeperSeen,
 )
 from txtopo.core.ordering import committed, redo_cut, take_in_requests
+from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.plan import Plan
-from txtopo.core.poison import nobodys_fault, proven, used_up, with_cause
+from txtopo.core.poison import nobodys_fault, proven, remembered, used_up, with_cause
 from txtopo.core.recutting import is_stale, planned, stale_ended, tried_again
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
@@ -56,11 +57,13 @@ from txtopo.core.values import (
     Committed,
     Failed,
     Failure,
+    FailureKind,
     Processed,
     TransactionAttempt,
     Unknown,
+    cause_of,
 )
-from txtopo.errors import invariant
+from txtopo.errors import Patience, invariant
 
 Step = tuple[State, list[Action]]
 
@@ -93,10 +96,14 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return take_in_requests(state, requests)
         case Mirrored(txid=txid):
             return replace(
-                _postgres_back(state), mirroring=False, mirror_failures=0, mirrored_txid=max(state.mirrored_txid, txid)
+                _postgres_back(state),
+                mirroring=False,
+                mirror_failures=0,
+                mirror_tries=Tries(),
+                mirrored_txid=max(state.mirrored_txid, txid),
             ), []
-        case MirrorFailed(message=message):
-            return _mirror_failed(state, message, moment), []
+        case MirrorFailed():
+            return _mirror_failed(state, event, moment)
         case AttemptEnded():
             return _attempt_ended(state, event, moment)
         case AttemptNotBegun():
@@ -105,14 +112,14 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return proven(state, event, moment.now, moment.chance)
         case CommitEnded():
             return _commit_ended(state, event, moment)
-        case ResolveFailed(message=message):
-            return _commit_later(state, message, moment), []
+        case ResolveFailed(message=message, patience=patience):
+            return _commit_again(state, message, patience, moment)
         case Checkpointed() | CheckpointFailed():
             return _checkpoint_ended(state, event, moment), []
         case WavesRefused(reason=reason):
             return replace(state, one_by_one=reason), []
         case PostgresAnswered():
-            return _postgres_back(state), []
+            return replace(_postgres_back(state), answered=state.answered + 1), []
         case PostgresSilent(message=message):
             return _store_away(state, "postgres", message, moment), []
         case ZooKeeperSeen(suspended=suspended):
@@ -186,7 +193,9 @@ def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] 
 
 def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
     attempt = event.outcome.attempt
-    state = replace(state, running=state.running - {attempt}, abandoned=state.abandoned - {attempt})
+    state = replace(
+        state, running=state.running - {attempt}, abandoned=state.abandoned - {attempt}, begin_tries=Tries()
+    )
     batch = _current(state, attempt)
     if batch is None:
         return state, []  # a stale attempt: its batch has moved on
@@ -253,6 +262,14 @@ def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> 
     failures = batch.other_failures + 1
     # The id may already be remembered somewhere, so the next try takes a new one: ids never go back.
     again = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, other_failures=failures)
+    if event.store == "postgres":
+        tries = tried(state.begin_tries, event.patience, state.answered)
+        state = replace(state, begin_tries=tries)
+        if is_enough(tries, event.patience):
+            words = (
+                f"no attempt could begin, {tries.counts[event.patience]} times, and Postgres answers: {event.message}"
+            )
+            return nobodys_fault(replace(state, begin_tries=Tries()), again, Failure(kind="halt", message=words))
     return tried_again(state, replace(again, not_before=moment.now + backoff_s(failures, moment.chance)))
 
 
@@ -289,8 +306,8 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
         case Unknown(message=message):
             # R7: resolved under the fence lock before anything else is committed.
             return replace(_commit_later(state, message, moment), unresolved=True, commit_not_before=moment.now), []
-        case Aborted(failure=failure) if failure.kind == "infrastructure":
-            return replace(_commit_later(state, failure.message, moment), unresolved=False), []
+        case Aborted(failure=failure, patience=patience) if failure.kind == "infrastructure":
+            return _commit_again(replace(state, unresolved=False), failure.message, patience, moment)
         case Aborted(failure=failure):
             state = replace(state, committing=False, unresolved=False)
             return _failed(state, batch, failure, moment, "commit")
@@ -314,6 +331,8 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         committing=False,
         unresolved=False,
         commit_failures=0,
+        commit_tries=Tries(),
+        recent=remembered(state, batch),
         moved_at=now,
         commit_log=_logged(state.commit_log, txid, now),
     )
@@ -325,6 +344,24 @@ def _logged(log: tuple[tuple[float, int], ...], txid: int, now: float) -> tuple[
         log = (*log, (now, txid))
     old = [index for index, (at, _) in enumerate(log) if at <= now - limits.METADATA_KEPT_S]
     return log[old[-1] :] if old else log
+
+
+def _commit_again(state: State, message: str, patience: Patience, moment: Moment) -> Step:
+    """W5: a commit that fails through trouble of the store is tried again, not for ever."""
+    tries = tried(state.commit_tries, patience, state.answered)
+    state = replace(_commit_later(state, message, moment), commit_tries=tries)
+    batch = state.lowest
+    if batch is None or not is_enough(tries, patience):
+        return state, []
+    words = f"its commit failed {tries.counts[patience]} times, and Postgres answers: {message}"
+    if batch.quarantine is not None or state.unresolved:
+        # There is nothing to try again, or it is not known yet what happened: the next leader looks.
+        reason = f"batch {batch.plan.txid} of {state.topology}: {words}"
+        return _ended(state, End(kind="halted", reason=reason, txid=batch.plan.txid))
+    state = replace(state, commit_tries=Tries())
+    kind: FailureKind = "data" if patience == "time" else "halt"
+    cause = cause_of(None, "statement timeout", None) if patience == "time" else None
+    return _failed(state, batch, Failure(kind=kind, message=words, cause=cause), moment, "commit")
 
 
 def _commit_later(state: State, message: str, moment: Moment) -> State:
@@ -343,14 +380,22 @@ def _commit_later(state: State, message: str, moment: Moment) -> State:
     )
 
 
-def _mirror_failed(state: State, message: str, moment: Moment) -> State:
-    failures = state.mirror_failures + 1
-    state = _store_away(state, "postgres", message, moment)
-    return replace(
+def _mirror_failed(state: State, event: MirrorFailed, moment: Moment) -> Step:
+    failures, tries = state.mirror_failures + 1, tried(state.mirror_tries, event.patience, state.answered)
+    state = _store_away(state, "postgres", event.message, moment)
+    state = replace(
         state,
         mirroring=False,
         mirror_failures=failures,
+        mirror_tries=tries,
         mirror_not_before=moment.now + backoff_s(failures, moment.chance),
+    )
+    if not is_enough(tries, event.patience):
+        return state, []
+    txid = state.mirrored_txid + 1
+    words = f"its plan could not be mirrored {tries.counts[event.patience]} times, and Postgres answers"
+    return _ended(
+        state, End(kind="halted", reason=f"batch {txid} of {state.topology}: {words}: {event.message}", txid=txid)
     )
 
 

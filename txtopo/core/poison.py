@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from txtopo.core import limits
 from txtopo.core.events import Action, Proven, Say
 from txtopo.core.ordering import failed_again
 from txtopo.core.recutting import tried_again
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
-from txtopo.core.values import Failure, Quarantine, TransactionAttempt, cause_of
+from txtopo.core.values import Failure, Left, Quarantine, TransactionAttempt, cause_of
 
 Step = tuple[State, list[Action]]
 _AT_A_LINE = re.compile(r"(\S.*?:\d+): (\w[\w.]*)")
@@ -32,7 +33,8 @@ def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf) -> Step
     if state.rules.on_poison == "quarantine_batch":
         # W4: left out is only what is proven to be at fault itself.
         return state.with_batch(replace(batch, phase=Phase.PROVING, proof_of=step, not_before=0.0)), []
-    if state.rules.on_poison == "dead_letter_rows" and failure.kind == "data" and not batch.dead_letter:
+    helps = failure.kind == "data" and step == "processing" and not failure.of_whole
+    if state.rules.on_poison == "dead_letter_rows" and helps and not batch.dead_letter:
         words = f"batch {batch.plan.txid}: {what_failed(batch, failure)}; again without the records that fail"
         state, more = tried_again(state, replace(batch, dead_letter=True))
         return state, [Say(message=words), *more]
@@ -68,6 +70,9 @@ def proven(state: State, event: Proven, now: float, chance: float) -> Step:
         return _poisoned(state, batch)
     if failure.kind == "infrastructure":
         tries = batch.proof_tries + 1
+        if tries >= limits.COMMIT_TRIES_MAX:
+            unknown = f"whether it is at fault could not be found out, {tries} times: {failure.message}"
+            return nobodys_fault(state, batch, replace(failure, message=unknown))
         return state.with_batch(replace(batch, proof_tries=tries, not_before=now + backoff_s(tries, chance))), []
     what = "over no rows at all" if batch.proof_of == "processing" else "of rows that are known to be good"
     words = replace(failure, message=f"{failure.message} (the same {batch.proof_of} {what} fails too)")
@@ -78,9 +83,57 @@ def _poisoned(state: State, batch: Batch) -> Step:
     """R14: its place in the order is kept by a ledger row without effect, and what follows is not held up."""
     failure = batch.last_failure or Failure(kind="data", message="unknown")
     reason = what_failed(batch, failure)
-    quarantine = Quarantine(attempt=TransactionAttempt(batch.plan.txid, batch.attempt - 1), reason=reason)
+    last, cause = TransactionAttempt(batch.plan.txid, batch.attempt - 1), with_cause(failure).cause
+    quarantine = Quarantine(attempt=last, reason=reason, cause=cause)
     state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, quarantine=quarantine))
     return state, [Say(message=f"batch {batch.plan.txid} will be quarantined: {reason}")]
+
+
+def leaves_out_too_many(state: State) -> Step:
+    """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides nothing. Before its plan is mirrored."""
+    batch = state.lowest
+    if batch is None or batch.phase is not Phase.QUARANTINED or state.unresolved or state.committing:
+        return state, []
+    quarantine = batch.quarantine
+    if quarantine is None or quarantine.request_id is not None:
+        return state, []  # an operator's decision
+    if state.halting is not None and state.halting.txid <= batch.plan.txid:
+        return state, []
+    reason = _too_many(state, quarantine)
+    if reason is None:
+        return state, []
+    txid, name = batch.plan.txid, state.topology
+    left = " ".join(str(one.txid) for one in state.recent if one.cause is not None)
+    again = f"set right what it names, `txtopo run` again{f', then txtopo redrive {name} {left}' if left else ''}; where the data itself is bad: txtopo skip {name} {txid}"
+    return halted_at(state, batch, f"batch {txid} of {name}: {reason}; it failed so: {quarantine.reason}", again)
+
+
+def _too_many(state: State, quarantine: Quarantine) -> str | None:
+    most = state.rules.quarantined_in_row_max
+    row: list[int] = []
+    for one in reversed(state.recent):
+        if one.cause is None or one.cause != quarantine.cause:
+            break
+        row.insert(0, one.txid)
+    setting = f"(topology.quarantined.in.row.max is {most})"
+    if len(row) + 1 >= most:
+        before = f" behind {', '.join(map(str, row))}" if row else ""
+        return f"it would be number {len(row) + 1} in a row{before} to be left out for one cause, {quarantine.cause} {setting}"
+    left = [str(one.txid) for one in state.recent[1 - limits.RECENT_TXIDS :] if one.cause is not None]
+    if 2 * (len(left) + 1) > limits.RECENT_TXIDS:
+        return f"more than half of the last {limits.RECENT_TXIDS} batches would be left out, with {', '.join(left)}"
+    return None
+
+
+def remembered(state: State, batch: Batch) -> tuple[Left, ...]:
+    """What is known of the last batches, once this one is in the ledger. One that an operator skips, or that read nothing, says nothing."""
+    if batch.quarantine is not None:
+        one = Left(batch.plan.txid, batch.quarantine.cause or "unknown")
+        counts = batch.quarantine.request_id is None
+    else:
+        one = Left(batch.plan.txid, None)
+        counts = batch.processed is not None and batch.processed.read > 0
+    return (*state.recent, one)[1 - limits.RECENT_TXIDS :] if counts else state.recent
 
 
 def what_failed(batch: Batch, failure: Failure) -> str:

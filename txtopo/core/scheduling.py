@@ -22,6 +22,7 @@ from txtopo.core.events import (
     Resolve,
 )
 from txtopo.core.ordering import apply_skips, next_redo, wants_replan
+from txtopo.core.poison import leaves_out_too_many
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import broken
@@ -33,7 +34,7 @@ def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
-        _give_up, _replan, _skip, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
+        _give_up, _replan, _skip, _leave_out, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
     )  # fmt: skip
     for rule in rules:
         if state.ended is not None:
@@ -68,6 +69,12 @@ def _skip(state: State, now: float) -> Step:
     """A batch that an order skips waits for its turn as a quarantined one, unless its commit is under way."""
     del now
     return apply_skips(state)
+
+
+def _leave_out(state: State, now: float) -> Step:
+    """A batch that `on_poison` leaves out may be one too many."""
+    del now
+    return leaves_out_too_many(state)
 
 
 def _cut_redo(state: State, now: float) -> Step:
@@ -132,6 +139,9 @@ def _mirror(state: State, now: float) -> Step:
         batch = state.batches[txid]
         if not batch.is_ready and batch.phase is not Phase.COMMITTING:
             break
+        poison = batch.quarantine is not None and batch.quarantine.request_id is None
+        if poison and txid > state.last_txid + 1:
+            break  # whether it is one too many is decided in its turn, and until then its plan stays replaceable
         if txid > state.mirrored_txid:
             plans.append(batch.plan)
     if not plans:

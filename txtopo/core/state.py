@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
 from txtopo.core import limits
 from txtopo.core.events import End
+from txtopo.core.patience import Tries
 from txtopo.core.plan import Plan
-from txtopo.core.values import Failure, Processed, Quarantine, Request, TransactionAttempt
+from txtopo.core.values import Failure, Left, Processed, Quarantine, Request, TransactionAttempt
 
 PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
 """What becomes of a batch whose attempts are used up: the topology halts; or the batch is quarantined in its place and the order goes on; or the source
@@ -42,6 +43,7 @@ class Rules:
     workers: int = limits.WORKERS
     attempts_max: int = limits.ATTEMPTS_MAX
     on_poison: PoisonPolicy = "halt"
+    quarantined_in_row_max: int = limits.QUARANTINED_IN_ROW_MAX
     message_timeout_s: float = limits.MESSAGE_TIMEOUT_S
     session_s: float = limits.ZOOKEEPER_SESSION_S
     postgres_away_max_s: float = limits.POSTGRES_AWAY_MAX_S
@@ -218,6 +220,15 @@ class State:
     """A Commit or a Resolve is under way."""
     commit_not_before: float = 0.0
     commit_failures: int = 0
+    answered: int = 0
+    """Heartbeats that Postgres answered."""
+    commit_tries: Tries = field(default_factory=Tries)
+    """Of the batch whose turn it is."""
+    mirror_tries: Tries = field(default_factory=Tries)
+    begin_tries: Tries = field(default_factory=Tries)
+    """To begin an attempt, since the last that began."""
+    recent: tuple[Left, ...] = ()
+    """The last batches in the order, at most `RECENT_TXIDS` - 1, oldest first: those that read a record, and those that `on_poison` left out."""
     unresolved: bool = False
     """The outcome of the commit of last_txid + 1 is unknown (R7)."""
     proving: frozenset[int] = frozenset()
@@ -288,7 +299,7 @@ def first_state(
     rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
     next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
     one_by_one: str | None = None, sizes: Mapping[int, int] | None = None, last_digest: bytes | None = None,
-    suspects_once: frozenset[int] = frozenset(), owed: frozenset[int] = frozenset(),
+    suspects_once: frozenset[int] = frozenset(), owed: frozenset[int] = frozenset(), recent: Sequence[Left] = (),
 ) -> State:  # fmt: skip
     """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
 
@@ -321,6 +332,6 @@ def first_state(
     return State(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
         commit_log=((now, last_txid),), moved_at=now, exhausted=not cut and not rules.opaque, cut_upto=cut_upto,
-        next_attempts=unplanned, carried=carried if rules.opaque else {}, one_by_one=one_by_one, last_digest=last_digest,
+        next_attempts=unplanned, carried=carried if rules.opaque else {}, one_by_one=one_by_one, last_digest=last_digest, recent=tuple(recent)[1 - limits.RECENT_TXIDS :],
         owed=owed, plans_input=cut,
     )  # fmt: skip

@@ -69,6 +69,8 @@ class Failure:
     """Equal where the cause is equal (W7): component, kind of error and place, as `cause_of` puts them together. Never the message, which has values in it."""
     next_command: str | None = None
     """What to do about a failure of kind halt."""
+    of_whole: bool = False
+    """Is it about the batch as a whole, such as too many rejected records, so that taking out records that bolts fail on cannot help?"""
 
 
 def cause_of(component: str | None, error: str, place: str | None) -> str:
@@ -256,6 +258,16 @@ class Quarantine:
     """For the ledger row: why, in words."""
     request_id: int | None = None
     """The operator's order to skip it; None: `on_poison` decided."""
+    cause: str | None = None
+    """Of a decision of `on_poison`: see `Failure.cause`."""
+
+
+class Left(NamedTuple):
+    """A batch in the ledger, as rows of quarantined ones are counted (W7, W8)."""
+
+    txid: int
+    cause: str | None
+    """Why `on_poison` left it out, as `cause_of` puts it; None: it was applied, with at least one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

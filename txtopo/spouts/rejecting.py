@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from txtopo.core.values import Failure, RejectedRow
+from txtopo.core.values import Failure, RejectedRow, cause_of
 
 
 def too_many_rejected(
@@ -24,7 +24,10 @@ def too_many_rejected(
         f"{position}: {first.reason}; {rejected_share(len(rejects), read)}, "
         f"at most {_percent(Fraction(str(rejected_max)))} are allowed (rejected_max)"
     )
-    return Failure(kind="data", message=message, component=spout_name, position=position, detail=shown_raw(first.raw))
+    return Failure(
+        kind="data", message=message, component=spout_name, position=position, detail=shown_raw(first.raw),
+        cause=cause_of(spout_name, "too many rejected records", None), of_whole=True,
+    )  # fmt: skip
 
 
 def rejected_share(rejected: int, read: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from txtopo import faults
+from txtopo.core.limits import RECENT_TXIDS
 from txtopo.core.values import Aborted, AlreadyCommitted, Committed, Failure, TransactionAttempt, Unknown
 from txtopo.errors import Halted, InvariantBroken
 from txtopo.faults import CrashPoint
@@ -119,6 +120,21 @@ class QuarantineContract:
         assert world.rows("flights_count") == {}
         assert isinstance(driver.commit(following), Committed)
         assert len(world.rows("flights_count")) == 3
+
+    def test_a_new_leader_learns_what_was_left_out_of_the_last_batches_and_why(self, world: LedgerWorld) -> None:
+        """W7: what an operator skipped, and what read nothing, neither counts nor ends a row; more than are needed are not read."""
+        driver = lead_on(world)
+        for txid in range(1, 24):
+            driver.commit(driver.ready(txid))
+        driver.quarantine(driver.ready(24), cause="ValueError in b at a.py:7")
+        driver.quarantine(driver.ready(25), request_id=world.ask("skip", (25,)))
+        driver.commit(driver.ready(26), (), read=0)
+        driver.quarantine(driver.ready(27), cause="23514 in c at positive")
+
+        claimed = world.open().claim_fence(claim_for())
+
+        assert len(claimed.recent) == RECENT_TXIDS
+        assert claimed.recent[-3:] == [(23, None), (24, "ValueError in b at a.py:7"), (27, "23514 in c at positive")]
 
     def test_an_attempt_that_still_runs_is_cancelled_by_the_quarantine(self, world: LedgerWorld) -> None:
         """A batch that is final has no attempt under way."""

@@ -177,7 +177,7 @@ class SimulatedDriver:
         reconciled = leadership.reconciled
         state = first_state(
             replace(self.rules, opaque=identity.opaque, once=self.once), self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
-            mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, owed=frozenset(plan.txid for plan in reconciled.discarded), cut=self.cut,
+            mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, recent=leadership.recent, owed=frozenset(plan.txid for plan in reconciled.discarded), cut=self.cut,
                 one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
             last_digest=leadership.last_digest,
         )  # fmt: skip
