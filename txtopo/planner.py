@@ -139,18 +139,10 @@ class Planner:
             txid = first_txid + len(self._unrecorded)
             try:
                 drawn = self._sources.draw(txid, self._before(), self._planned_before(txid), given_up=txid in given_up)
-            except BatchDataError as error:
+            except (BatchDataError, NoInputError) as error:
                 if self._unrecorded:
                     break  # those before it are good: the next cut comes upon it again
-                topology = self.lead.topology
-                raise Halted(
-                    f"batch {txid} of {topology} cannot be planned: {error}", txid=txid, next_command=_TRY_AGAIN
-                ) from error
-            except NoInputError as error:
-                if not self.once:
-                    raise FileNotFoundError(str(error)) from error  # it may come yet
-                message = f"{self.lead.topology} has no input: {error}"
-                raise Halted(message, txid=first_txid, next_command=_TRY_AGAIN) from error
+                raise self._not_cut(txid, error) from error
             except OSError:
                 if self._unrecorded:
                     break  # the same
@@ -173,6 +165,17 @@ class Planner:
             return None
         plan = self._discarded.get(txid)
         return {} if plan is None else self.metadata(plan)
+
+    def _not_cut(self, txid: int, error: BatchDataError | NoInputError) -> Halted | OSError:
+        """What it means that there is no batch: a halt, or that the source is asked again."""
+        topology = self.lead.topology
+        if isinstance(error, BatchDataError):
+            words = f"batch {txid} of {topology} cannot be planned: {error}"
+        elif self.once:
+            words = f"{topology} has no input: {error}"
+        else:
+            return FileNotFoundError(str(error))  # it may come yet
+        return Halted(words, txid=txid, next_command=_TRY_AGAIN)
 
     def redo(self, action: CutRedo) -> RedoCut | PlansCut:
         """Plan one redo as a new txid at the end of the order, or find that there is nothing to plan.
@@ -324,4 +327,4 @@ class Planner:
         self._unrecorded.clear()
 
 
-_TRY_AGAIN = "mend the input, the spout or the declared fields, then start `txtopo run` again"
+_TRY_AGAIN = "fix the input, the spout or the declared fields, then start `txtopo run` again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,7 +85,9 @@ class TestInProcessExecutor(ExecutorContract):
     @pytest.mark.parametrize(
         ("error", "kind", "component"),
         [
-            (OSError("disk"), "infrastructure", None),
+            (OSError(errno.EIO, "disk"), "infrastructure", SPOUT),
+            (OSError("disk"), "data", SPOUT),
+            (OSError(errno.EACCES, "disk"), "halt", SPOUT),
             (BatchDataError("bad", component="spout"), "data", SPOUT),
             (ValueError("bug"), "data", SPOUT),
         ],

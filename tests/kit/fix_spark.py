@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ def _misbehave(instruction: str, tally: Tally) -> None:
         case "value-error":
             raise ValueError("emitter bug")
         case "os-error":
-            raise OSError("disk is away")
+            raise OSError(errno.EIO, "disk is away")
         case "differ":
             # Says something else each time it is read.
             with Path(argument).open("a") as file:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.files import rewrite_in_place
-from txtopo.errors import BatchDataError, InvariantBroken
+from txtopo.errors import BatchDataError, InvariantBroken, TopologyError
 from txtopo.spouts import cutting, fingerprint
 from txtopo.spouts.files import FileSpout
+from txtopo.spouts.finding import find_files, means
 from txtopo.topology.components import SpoutContext, SpoutCoordinator
 
 FIELDS = "carrier string, distance int"
@@ -248,13 +252,118 @@ def test_a_once_run_looks_twice_and_leaves_what_still_changes(tmp_path: Path) ->
     ]
 
 
-def test_an_empty_folder_is_exhausted_after_the_second_look_and_never_without_once(tmp_path: Path) -> None:
-    driver = Driver(tmp_path, once=True)
+def test_where_nothing_may_be_read_a_once_run_ends_after_the_second_look_and_any_other_goes_on(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, once=True, may_be_empty=True)
     assert not driver.look() and not driver.coordinator.is_exhausted()
     assert not driver.look(2.0) and driver.coordinator.is_exhausted()
 
     forever = Driver(tmp_path)
     assert not forever.look() and not forever.look(2.0) and not forever.coordinator.is_exhausted()
+    assert driver.said == forever.said == [f"no file matches '{tmp_path}' (the folder is empty)"]
+
+
+@pytest.mark.parametrize(
+    ("below", "hint"),
+    [("", "the folder is empty"), ("sub", "it holds folders"), ("nowhere/*.csv", ""), ("hidden", "start with `_`")],
+)
+def test_a_once_run_that_finds_nothing_where_nothing_ever_was_is_no_success(
+    tmp_path: Path, below: str, hint: str
+) -> None:
+    """A typo in a path must not look like a source without news, each time it is asked."""
+    (tmp_path / "sub" / "in").mkdir(parents=True)
+    write(tmp_path / "sub" / "in" / "a.csv")
+    (tmp_path / "hidden").mkdir()
+    write(tmp_path / "hidden" / "_a.csv")
+    (tmp_path / "empty").mkdir()
+    path = tmp_path / (below or "empty")
+    # What was consumed under another path says nothing about this one.
+    driver = Driver(path, once=True, consumed={"/elsewhere/a.csv": b"x"})
+
+    assert not driver.look()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError) as error:
+            driver.look(2.0)
+    assert str(error.value).startswith(f"no file matches '{path}'") and hint in str(error.value)
+    assert "may_be_empty=True" in str(error.value)
+
+
+@pytest.mark.parametrize("pattern", ["", "*.csv", "**/*.csv"])
+def test_a_path_whose_files_were_counted_and_moved_away_has_an_end(tmp_path: Path, pattern: str) -> None:
+    """Nothing new is the normal end, and it is said that nothing is there."""
+    driver = Driver(f"{tmp_path}/{pattern}", once=True, consumed={str(tmp_path / "a.csv"): b"x"})
+
+    assert not driver.look() and not driver.look(2.0)
+    assert driver.coordinator.is_exhausted()
+    assert [line.endswith("now; all that did are counted") for line in driver.said] == [True]
+
+
+def test_a_pattern_walks_folders_as_glob_does(tmp_path: Path) -> None:
+    for path in ("a.csv", "x/b.csv", "x/y/c.csv", "x/y/d.txt", ".dot/e.csv", "_low/f.csv", "x/.g.csv", "x[1]/h.csv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / path)
+    for pattern in ("**/*.csv", "*/*.csv", "**", "x/**", "x/**/*", "*/y/?.csv", "[ax]*/*.csv", "x/*/c.csv", "**/y/**"):
+        expected = {
+            path
+            for path in glob.glob(f"{tmp_path}/{pattern}", recursive=True)  # noqa: PTH207
+            if Path(path).is_file() and not Path(path).name.startswith(("_", "."))
+        }
+        found = [path for path, _ in find_files(f"{tmp_path}/{pattern}")]
+        assert set(found) == expected and len(found) == len(expected), pattern
+        assert all(means(f"{tmp_path}/{pattern}", path) for path in expected)
+        assert not means(f"{tmp_path}/{pattern}", "/elsewhere/a.csv")
+
+
+def test_a_link_to_a_folder_above_is_walked_once(tmp_path: Path) -> None:
+    """Else its files were counted under every path that leads to them."""
+    (tmp_path / "in" / "x").mkdir(parents=True)
+    write(tmp_path / "in" / "x" / "a.csv")
+    (tmp_path / "in" / "x" / "again").symlink_to(tmp_path / "in")
+
+    assert names(Driver(f"{tmp_path}/in/**/*.csv").settled()) == [["a.csv"]]
+
+
+@pytest.mark.parametrize("pattern", ["", "*.csv", "**/*.csv"])
+def test_a_folder_that_cannot_be_listed_is_trouble_and_no_file_less(
+    tmp_path: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.csv")
+    driver = Driver(f"{tmp_path}/{pattern}", once=True)
+    listdir = os.listdir
+
+    def away(path: str) -> list[str]:
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    monkeypatch.setattr(os, "listdir", away)
+    with pytest.raises(OSError, match="Stale file handle"):
+        driver.look()
+    monkeypatch.setattr(os, "listdir", listdir)
+
+    assert len(driver.settled()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("s3://bucket/x/*.csv", "URL of scheme s3"),
+        ("S3A://bucket/x", "URL of scheme S3A"),
+        ("hdfs:/data", "URL of scheme hdfs"),
+        ("file:///data/in", "write '/data/in'"),
+        ("file:/data/in", "write '/data/in'"),
+        ("kafka:topic", "URL of scheme kafka"),
+        ("jdbc:postgresql://host/db", "URL of scheme jdbc"),
+        ("~nobody-of-that-name/x", "names the home of nobody"),
+    ],
+)
+def test_what_is_no_path_of_a_file_system_is_refused_by_name(path: str, words: str) -> None:
+    with pytest.raises(TopologyError, match=re.escape(words)):
+        FileSpout(path, FIELDS)
+
+
+def test_a_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert FileSpout("~/in/*.csv", FIELDS).path == f"{tmp_path}/in/*.csv"
+    assert FileSpout("./s3:/x", FIELDS).path.endswith("/s3:/x")
 
 
 def test_metadata_names_files_header_schema_and_fingerprints(tmp_path: Path) -> None:

@@ -411,7 +411,7 @@ class Unreachable(Words):
     """Its source is away for good."""
 
     def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterator[Any]:
-        raise OSError("the broker is away")
+        raise ConnectionError("the broker is away")
 
 
 def test_a_source_that_is_away_for_good_is_no_endless_run() -> None:
@@ -421,7 +421,7 @@ def test_a_source_that_is_away_for_good_is_no_endless_run() -> None:
         attempts = harness.stores.postgres.topologies["words"].attempts
         assert len(attempts) > 3
         failures = {(row.failure.kind, row.failure.message) for row in attempts.values() if row.failure is not None}
-        assert failures == {("infrastructure", "OSError: the broker is away")}
+        assert failures == {("infrastructure", "ConnectionError: the broker is away")}
         assert harness.batches == []
 
 

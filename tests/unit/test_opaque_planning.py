@@ -293,7 +293,7 @@ def failing(chance: random.Random) -> Callable[[Topology, bytes], Executor]:
 
     def fail(attempt: TransactionAttempt) -> None:
         if chance.random() < 0.3:
-            raise OSError("away")
+            raise ConnectionError("away")
 
     return lambda topology, code: InProcessExecutor(topology, code, faults=fail)
 

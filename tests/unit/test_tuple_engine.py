@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import subprocess
 import sys
@@ -570,7 +571,8 @@ def spout_run(batches: Iterator[pa.RecordBatch], tally: Tally) -> TaskReport:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (OSError("disk"), "infrastructure"),
+        (OSError(errno.EIO, "disk"), "infrastructure"),
+        (OSError("disk"), "data"),
         (BatchDataError("odd line", component="spout", position="f:3"), "data"),
         (ValueError("x"), "data"),
     ],

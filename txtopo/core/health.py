@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from txtopo.core.state import State
+from txtopo.core.unreadable import waiting_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class Health:
 
 def health_of(state: State, now: float) -> Health:
     """As seen at `now` (monotonic seconds)."""
+    known = state.problem or waiting_for(state)
     txid, since_s = state.last_txid + 1, now - state.moved_at
     batch, again = state.lowest, state.carried.get(txid)
     if batch is not None:
@@ -31,10 +33,10 @@ def health_of(state: State, now: float) -> Health:
         failure = again.last_failure if again is not None else None
         attempt, phase = state.next_attempts.get(txid, 0), "to be cut again"
     else:
-        return Health(state="running", problem=state.problem, waiting={})
+        return Health(state="running", problem=known, waiting={})
     waiting = {"txid": txid, "attempt": attempt, "phase": phase, "for_s": round(since_s, 1)}
     if since_s <= state.rules.message_timeout_s:
-        return Health(state="running", problem=state.problem, waiting=waiting)
+        return Health(state="running", problem=known, waiting=waiting)
     problem = f"no batch was committed for {since_s:.0f} s: batch {txid} attempt {attempt} is {phase}"
-    why = state.problem or (failure.message if failure is not None else None)
+    why = known or (failure.message if failure is not None else None)
     return Health(state="stalled", problem=f"{problem} ({why})" if why else problem, waiting=waiting)

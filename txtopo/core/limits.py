@@ -78,6 +78,8 @@ SUSPECT_RUNS_ALONE_MAX = 3
 BACKOFF_FIRST_S = 0.2
 BACKOFF_FACTOR = 2.0
 BACKOFF_MAX_S = 30.0
+SOURCE_TRIES_MAX = 20
+"""So often the same file is tried while others are read, before trouble that might pass is taken for lasting."""
 
 MESSAGE_TIMEOUT_S = 300.0
 """Seconds without progress after which an attempt is a suspect (`topology.message.timeout.secs`)."""

@@ -51,6 +51,7 @@ from txtopo.core.recutting import is_stale, planned, stale_ended, tried_again
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State, Stopping
+from txtopo.core.unreadable import judged
 from txtopo.core.values import (
     Aborted,
     AlreadyCommitted,
@@ -201,8 +202,8 @@ def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
         return state, []  # a stale attempt: its batch has moved on
     match event.outcome:
         case Processed() as processed:
-            done = replace(batch, phase=Phase.PROCESSED, processed=processed, suspect=False, runs_alone=0)
-            return replace(state.with_batch(done), waved=state.waved + batch.in_wave), []
+            done = replace(batch, phase=Phase.PROCESSED, processed=processed, suspect=False, runs_alone=0, unread=0)
+            return replace(state.with_batch(done), waved=state.waved + batch.in_wave, read=state.read + 1), []
         case Failed(failure=failure):
             return _failed(state, batch, failure, moment)
         case _:
@@ -230,8 +231,11 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: 
             batch = replace(batch, data_failures=batch.data_failures + 1)
             is_used_up = batch.data_failures >= state.rules.attempts_max
         case "infrastructure":
-            batch = replace(batch, other_failures=batch.other_failures + 1)
-            is_used_up = False
+            batch, failure, judged_as = judged(state, batch, failure)
+            if judged_as == "halt":
+                state, more = nobodys_fault(state, batch, failure)
+                return state, actions + more
+            is_used_up = judged_as == "data"
         case "suspect":
             batch = replace(batch, suspect=True, other_failures=batch.other_failures + 1)
             is_used_up = batch.runs_alone >= limits.SUSPECT_RUNS_ALONE_MAX

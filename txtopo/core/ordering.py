@@ -60,6 +60,7 @@ def _begin_retry(state: State, request: Request) -> Step:
                     phase=Phase.PLANNED,
                     data_failures=0,
                     other_failures=0,
+                    unread=0,
                     runs_alone=0,
                     not_before=0.0,
                     last_failure=None,

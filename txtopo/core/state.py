@@ -86,6 +86,11 @@ class Batch:
     data_failures: int = 0
     other_failures: int = 0
     """Infrastructure failures and stores away; they only lengthen the backoff."""
+    unread: int = 0
+    """Failures in a row over the same file of its source, which could not be read."""
+    unread_file: str | None = None
+    read_before: int = 0
+    """`State.read` at the first of them."""
     suspect: bool = False
     """An earlier attempt ended without a verdict: the next one runs alone."""
     once: bool = False
@@ -187,6 +192,8 @@ class State:
     """First attempt id never used of txids that are not planned: they were once, and their plan was lost or dropped. Ids never go back."""
     one_by_one: str | None = None
     """Why attempts do not share a job; None: they do."""
+    read: int = 0
+    """Attempts that were processed since the lead was taken: so many times a source could be read."""
     waved: int = 0
     """Batches processed in waves since the lead was taken; waves grow with it."""
     quarantined: int = 0

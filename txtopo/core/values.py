@@ -73,6 +73,11 @@ class Failure:
     """Is it about the batch as a whole, such as too many rejected records, so that taking out records that bolts fail on cannot help?"""
 
 
+def gravity(failure: Failure) -> int:
+    """Of several failures of one attempt the one with the lowest number counts: what is nobody's fault, then what is the data's, then the rest."""
+    return {"halt": 0, "data": 1}.get(failure.kind, 2)
+
+
 def cause_of(component: str | None, error: str, place: str | None) -> str:
     """The cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the user's line, or else what the server named: a
     constraint, a column, a table.

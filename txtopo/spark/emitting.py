@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,11 @@ from pyspark import TaskContext
 
 from txtopo.core.fields import Field, Fields
 from txtopo.core.values import Failure, TransactionAttempt
-from txtopo.errors import BatchDataError
 from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
 from txtopo.spark.signatures import Signer
 from txtopo.topology.components import Spout, Tally
-from txtopo.tuples.frames import user_frame
+from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.tracing import restrict
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ class Emitter:
                     shown = batch if needed is None else blank(batch, needed, self.spout.fields)
                     yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
         except Exception as error:
-            failure = self._failure(error)
+            failure = spout_failure_of(error, self.name)
         self.reports.add(
             [
                 Report(
@@ -106,21 +104,6 @@ class Emitter:
                     host=socket.gethostname(),
                 )
             ]
-        )
-
-    def _failure(self, error: Exception) -> Failure:
-        match error:
-            case BatchDataError():
-                return Failure(
-                    kind="data", message=str(error), component=self.name, position=error.position, detail=error.detail
-                )
-            case OSError():
-                return Failure(kind="infrastructure", message=f"{type(error).__name__}: {error}", component=self.name)
-        trace = "".join(traceback.format_exception(error))
-        where = user_frame(trace)
-        message = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        return Failure(
-            kind="data", message=f"{where}: {message}" if where else message, component=self.name, detail=trace
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from txtopo.core.values import EdgeCount, Failure, RejectedRow
+from txtopo.core.values import EdgeCount, Failure, RejectedRow, gravity
 from txtopo.spark.jobs import RunReports
 from txtopo.spark.reports import TupleReport
 from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
@@ -202,7 +202,7 @@ class Verdict:
 
 def _first_failure(tasks: Iterable[TaskReport]) -> Failure | None:
     failures = [failure.failure for task in tasks for failure in task.failures]
-    return next((failure for failure in failures if failure.kind == "data"), failures[0] if failures else None)
+    return min(failures, key=gravity, default=None)
 
 
 def _said(report: TupleReport) -> str:

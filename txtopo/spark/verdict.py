@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txtopo.core.values import CommitterResult, EdgeCount, Failure, RejectedRow
+from txtopo.core.values import CommitterResult, EdgeCount, Failure, RejectedRow, gravity
 from txtopo.spark.reports import Report
 from txtopo.spouts.rejecting import too_many_rejected
 from txtopo.topology.components import Topology
@@ -13,9 +13,9 @@ PartReports = Mapping[tuple[str, int], list[Report]]
 
 
 def emitter_failure(reports: PartReports) -> Failure | None:
-    """What an emitter reported instead of the rest of its part; failures of the data first, then in the order of the parts."""
+    """What an emitter reported instead of the rest of its part; the gravest first, then in the order of the parts."""
     failures = [report.failure for key in sorted(reports) for report in reports[key] if report.failure is not None]
-    return next((failure for failure in failures if failure.kind == "data"), failures[0] if failures else None)
+    return min(failures, key=gravity, default=None)
 
 
 def judge(

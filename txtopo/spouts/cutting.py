@@ -6,10 +6,11 @@ import os
 from typing import Any, Protocol
 
 from txtopo.core.fields import Fields
+from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, broken
 from txtopo.spouts.csv_dialect import HEADER_BYTES_MAX, Header, column_indexes, read_header
-from txtopo.spouts.fingerprint import FileStat, NoRegularFileError, open_regular, read_at, read_content
+from txtopo.spouts.fingerprint import FileStat, open_regular, read_at, read_content
 from txtopo.spouts.watching import FileWatch, SettledFile
 from txtopo.topology.components import SpoutContext
 
@@ -28,6 +29,7 @@ class _Source(Protocol):
     delimiter: str
     null_values: tuple[str, ...]
     settled_s: float
+    may_be_empty: bool
 
 
 class _StillChangingError(Exception):
@@ -40,7 +42,7 @@ class FileCoordinator:
     def __init__(self, source: _Source, context: SpoutContext) -> None:
         self._source = source
         self._context = context
-        self._watch = FileWatch(source.path, source.settled_s, context)
+        self._watch = FileWatch(source.path, source.settled_s, context, may_be_empty=source.may_be_empty)
         self._next: Metadata | BatchDataError | None = None
 
     def is_ready(self) -> bool:
@@ -129,7 +131,9 @@ class FileCoordinator:
         try:
             with open_regular(path) as descriptor:
                 return SettledFile(path=path, stat=FileStat.of(os.fstat(descriptor)))
-        except (FileNotFoundError, NotADirectoryError, NoRegularFileError) as error:
+        except OSError as error:
+            if not is_gone(error):
+                raise _named(error, path) from error
             raise BatchDataError(
                 f"{path}: cannot be read again, there is no file ({error.strerror or error})",
                 component=self._context.spout,
@@ -144,7 +148,9 @@ class FileCoordinator:
                 # Checked after the hash: a file that changed meanwhile has not settled.
                 if FileStat.of(os.fstat(descriptor)) != file.stat or content.size != file.stat.size:
                     raise _StillChangingError
-        except (FileNotFoundError, NotADirectoryError, NoRegularFileError) as error:
+        except OSError as error:
+            if not is_gone(error):
+                raise _named(error, file.path) from error
             raise _StillChangingError from error
         self._check_path(file.path)
         header = self._header(file, start) if content.size else None
@@ -196,3 +202,8 @@ def _numbered(described: dict[str, Any], header: Header | None, headers: list[li
     if names not in headers:
         headers.append(names)
     return {**described, "header": headers.index(names)}
+
+
+def _named(error: OSError, path: str) -> OSError:
+    """The same with the file's name, which reads by descriptor do not have."""
+    return error if error.filename is not None else OSError(error.errno, error.strerror or str(error), path)

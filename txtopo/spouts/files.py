@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,9 @@ from txtopo.topology.components import Input, Position, Spout, SpoutContext, Spo
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_SCHEME = re.compile(r"(jdbc|kafka|[A-Za-z][A-Za-z0-9+.-]+(?=:/)):")
+"""A name that goes on with `:/`, as in `s3://…` and `file:/…`. `./s3:/…` is a folder of that name."""
 
 
 class FileSpout(Spout):
@@ -37,6 +41,7 @@ class FileSpout(Spout):
         part_bytes: int = PART_BYTES,
         on_bad_line: Literal["reject", "fail"] = "reject",
         rejected_max: float = REJECTED_MAX,
+        may_be_empty: bool = False,
     ) -> None:
         """`path` is a folder, a file or a glob; `fields` are the columns to read, found by the header's names, others are ignored.
 
@@ -45,11 +50,9 @@ class FileSpout(Spout):
         An unquoted value that is one of `null_values` is NULL; by default only the empty one is, so `NA` and `null` are text.
         A record that does not parse is kept as a rejected row beside its batch, or fails the batch with `on_bad_line="fail"`; a batch of which
         more than the share `rejected_max` (0 to 1) is rejected fails.
+        A `--once` run that finds no file at a path that never had one halts, unless the path `may_be_empty`.
         """
-        text = os.fspath(path)
-        if not isinstance(text, str) or not text or "\0" in text:
-            raise TopologyError(f"FileSpout: path {path!r} is no folder, file or pattern")
-        self.path = os.path.abspath(text)  # noqa: PTH100 - links stay as the user wrote them
+        self.path = local_path(path)
         self.fields = parse_fields(fields)
         self.files_per_batch = _whole("files_per_batch", files_per_batch)
         self.bytes_per_batch = _whole("bytes_per_batch", bytes_per_batch)
@@ -71,6 +74,9 @@ class FileSpout(Spout):
         if isinstance(rejected_max, bool) or not isinstance(rejected_max, int | float) or not 0 <= rejected_max <= 1:
             raise TopologyError(f"FileSpout: rejected_max {rejected_max!r} is no share from 0 to 1")
         self.rejected_max = float(rejected_max)
+        if not isinstance(may_be_empty, bool):
+            raise TopologyError(f"FileSpout: may_be_empty {may_be_empty!r} is neither True nor False")
+        self.may_be_empty = may_be_empty
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         return FileCoordinator(self, context)
@@ -113,7 +119,33 @@ class FileSpout(Spout):
             "settled_s": self.settled_s,
             "on_bad_line": self.on_bad_line,
             "rejected_max": self.rejected_max,
+            "may_be_empty": self.may_be_empty,
         }
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """The absolute path of files on this machine or on a mounted file system. Raises TopologyError for anything else, by name."""
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise TopologyError(f"FileSpout: path {path!r} is no folder, file or pattern")
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        remedy = (
+            f"write {'/' + text[scheme.end() :].lstrip('/')!r}"
+            if scheme[1].lower() == "file"
+            else "mount it, or write a source of your own (docs/spouts.md)"
+        )
+        raise TopologyError(
+            f"FileSpout: path {text!r} is a URL of scheme {scheme[1]}; FileSpout reads files of this machine or of a mounted file system: {remedy}"
+        )
+    if text.startswith("~"):
+        expanded = os.path.expanduser(text)  # noqa: PTH111
+        if expanded.startswith("~"):
+            raise TopologyError(
+                f"FileSpout: path {text!r} names the home of nobody; a folder of that name is './{text}'"
+            )
+        text = expanded
+    return os.path.abspath(text)  # noqa: PTH100 - links stay as the user wrote them
 
 
 def _whole(name: str, value: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -53,8 +54,11 @@ class Content:
     """`0x` or `0X` stands where a value may start, which the parser would take for the start of a number."""
 
 
-class NoRegularFileError(OSError):
-    """The path is a directory, a FIFO or a device by now."""
+class NoRegularFileError(FileNotFoundError):
+    """The path is a directory, a FIFO or a device by now: there is no file that could be read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENOENT, "no regular file", path)
 
 
 @contextmanager
@@ -63,7 +67,7 @@ def open_regular(path: str) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NoRegularFileError(f"{path!r} is no regular file")
+            raise NoRegularFileError(path)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import os
-import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from txtopo.core.os_errors import is_gone
+from txtopo.spouts.finding import find_files, means, why_none
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
 from txtopo.topology.components import SpoutContext
 
@@ -27,35 +26,13 @@ class _Seen:
     """When a look first found it like this."""
 
 
-def find_files(path: str) -> Iterable[tuple[str, os.stat_result]]:
-    """Every regular file that `path` means (a folder, a file, else a pattern), symlinks followed. Raises OSError where a plain path is not there.
-
-    Names that start with `_` or `.` are no input, nor are directories, FIFOs and devices; folders are not walked.
-    """
-    if os.path.isdir(path):  # noqa: PTH112
-        with os.scandir(path) as entries:
-            names = [entry.path for entry in entries]
-    elif os.path.lexists(path) or not glob.has_magic(path):
-        os.stat(path)  # noqa: PTH116
-        names = [path]
-    else:
-        names = glob.glob(path, recursive=True)  # noqa: PTH207 - a Path would normalise the user's pattern
-    for name in names:
-        if os.path.basename(name).startswith(("_", ".")):  # noqa: PTH119 - runs a million times
-            continue
-        try:
-            status = os.stat(name)  # noqa: PTH116
-        except OSError:
-            continue  # Gone since it was listed, or a link to nowhere.
-        if stat.S_ISREG(status.st_mode):
-            yield name, status
-
-
 class FileWatch:
     """Looks at the source again and again and keeps a backlog of settled files. One thread uses it."""
 
-    def __init__(self, path: str, settled_s: float, context: SpoutContext) -> None:
+    def __init__(self, path: str, settled_s: float, context: SpoutContext, *, may_be_empty: bool = False) -> None:
+        """Unless it `may_be_empty`, a `once` run that finds no file at a path that never had one ends with FileNotFoundError."""
         self._path = path
+        self._may_be_empty = may_be_empty
         self._settled_s = settled_s
         self._context = context
         self._consumed: dict[str, bytes] = dict(context.consumed)
@@ -90,10 +67,13 @@ class FileWatch:
         for path, status in find_files(self._path):
             found.add(path)
             if path not in known and self._has_settled(path, FileStat.of(status), now):
-                settled.append(SettledFile(path=path, stat=self._watched.pop(path).stat))
-        for gone in self._watched.keys() - found:
-            del self._watched[gone]
+                settled.append(SettledFile(path=path, stat=self._watched[path].stat))
+        # Only now: where something cannot be looked at, what had settled before it settles no second time.
+        for done in (self._watched.keys() - found) | {file.path for file in settled}:
+            del self._watched[done]
         self._last_look_s = now
+        if not found:
+            self._found_none()
         self._take(settled)
         if self._context.once and self._first_look_s is not None:
             self._finish()
@@ -139,17 +119,32 @@ class FileWatch:
 
     def _consider_consumed(self, file: SettledFile) -> None:
         """A path that was input before has changed: never input again, and said once where the content is another."""
+        differs = False
+        if file.path not in self._said:
+            try:
+                with open_regular(file.path) as descriptor:
+                    differs = read_content(descriptor).sha256 != self._consumed[file.path].hex()
+            except OSError as error:
+                if not is_gone(error):
+                    return  # it is compared again, once it has settled again
         self._consumed_stats[file.path] = file.stat
-        if file.path in self._said:
-            return
-        try:
-            with open_regular(file.path) as descriptor:
-                differs = read_content(descriptor).sha256 != self._consumed[file.path].hex()
-        except OSError:
-            return
         if differs:
             self._said.add(file.path)
             self._context.say(f"{file.path!r} was read before and has other content now: ignored, a path is input once")
+
+    def _found_none(self) -> None:
+        """A path with a typo must not look like a source that has nothing new."""
+        had_some = any(means(self._path, path) for path in self._consumed)
+        why = why_none(self._path)
+        words = f"no file matches {self._path!r}{f' ({why})' if why else ''}"
+        is_last_look = self._context.once and self._first_look_s is not None
+        if is_last_look and not had_some and not self._may_be_empty:
+            raise FileNotFoundError(
+                f"{words}, and none ever did; where that is fine, say FileSpout(…, may_be_empty=True)"
+            )
+        if self._path not in self._said and (is_last_look or not self._context.once):
+            self._said.add(self._path)
+            self._context.say(f"{words} now; all that did are counted" if had_some else words)
 
     def _finish(self) -> None:
         self._looks_done = True

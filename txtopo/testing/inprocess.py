@@ -14,9 +14,10 @@ from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
 from txtopo.topology.components import Topology
+from txtopo.tuples.frames import spout_failure_of
 
 Faults = Callable[[TransactionAttempt], None]
-"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or OSError (infrastructure)."""
+"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or an OSError, judged as one of a spout."""
 
 NO_BATCH = TransactionAttempt(0, 0)
 """What components are told of a run over nothing."""
@@ -118,7 +119,7 @@ class InProcessExecutor:
             )
             return Failed(attempt=assignment.attempt, failure=failure)
         except OSError as error:
-            return _failed(assignment, "infrastructure", f"{type(error).__name__}: {error}")
+            return Failed(attempt=assignment.attempt, failure=spout_failure_of(error, spout))
         except Exception as error:
             # Whatever else a component raises is its own fault: a data failure, so that attempts are bounded.
             failure = Failure(

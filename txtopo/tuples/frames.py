@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from txtopo.core.values import Failure
+from txtopo.core.os_errors import fault_of
+from txtopo.core.values import Failure, cause_of
 from txtopo.errors import BatchDataError
 
 VALUE_CHARACTERS_MAX = 80
@@ -98,10 +101,26 @@ def _said(error: BaseException) -> str:
 
 
 def spout_failure_of(error: BaseException, component: str) -> Failure:
-    """The failure of a spout: what cannot be read at this moment is no fault of the data."""
-    if isinstance(error, OSError):
-        return Failure(kind="infrastructure", message=one_line(f"{type(error).__name__}: {error}"), component=component)
-    return failure_of(error, component)
+    """The failure of a spout. What cannot be read at this moment is no fault of the data; `position` is then the file, where there is one."""
+    if not isinstance(error, OSError) or (fault := fault_of(error)) in ("gone", "data"):
+        return failure_of(error, component)
+    words = one_line(f"{type(error).__name__}: {_said(error)}")
+    where = None if error.filename is None else str(error.filename)
+    cause = cause_of(component, type(error).__name__, None)
+    if fault == "rights":
+        reader = f"user {os.geteuid()} on {socket.gethostname()}"
+        remedy = f"give {reader} the right to read the source, then start `txtopo run` again"
+        return Failure(
+            kind="halt",
+            message=f"{words} ({reader})",
+            component=component,
+            position=where,
+            cause=cause,
+            next_command=remedy,
+        )
+    if fault == "host":
+        words = f"host {socket.gethostname()}: {words}"
+    return Failure(kind="infrastructure", message=words, component=component, position=where, cause=cause)
 
 
 def _cut(text: str, characters_max: int) -> str:

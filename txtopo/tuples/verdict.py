@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from txtopo.core.values import EdgeCount, Failure, RejectedRow
+from txtopo.core.values import EdgeCount, Failure, RejectedRow, gravity
 from txtopo.spouts.rejecting import too_many_rejected
 from txtopo.topology.components import Topology
 from txtopo.tuples.graph import SOURCES, Node, TaskGraph
@@ -38,9 +38,9 @@ def by_task(graph: TaskGraph, reports: Sequence[TaskReport]) -> Mapping[Key, lis
 
 
 def failures_of(graph: TaskGraph, reports: Sequence[TaskReport]) -> list[TupleFailure]:
-    """All failures that were reported: those of the data first, then from the sources downwards, in the order of tasks. A later one may come of an earlier."""
+    """All failures that were reported: the gravest first, then from the sources downwards, in the order of tasks. A later one may come of an earlier."""
     every = [item for found in by_task(graph, reports).values() for report in found for item in report.failures]
-    return sorted(every, key=lambda item: item.failure.kind != "data")
+    return sorted(every, key=lambda item: gravity(item.failure))
 
 
 def edges(graph: TaskGraph, reports: Sequence[TaskReport]) -> tuple[EdgeCount, ...]:

@@ -1,0 +1,48 @@
+"""A file that cannot be read at this moment: waited out, but not without end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from txtopo.core import limits
+from txtopo.core.state import Batch, Phase, State
+from txtopo.core.values import Failure
+
+Judged = Literal["waits", "data", "halt"]
+
+
+def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure, Judged]:
+    """The batch with one more failure of kind infrastructure, and what becomes of it.
+
+    Tried so often while others are read, a file is at fault itself; where nothing else is left to be read, nothing can be told, and the topology halts.
+    """
+    batch = replace(batch, other_failures=batch.other_failures + 1)
+    if failure.position is None:
+        return replace(batch, unread=0), failure, "waits"
+    first = batch.unread == 0 or batch.unread_file != failure.position
+    batch = replace(
+        batch,
+        unread=1 if first else batch.unread + 1,
+        unread_file=failure.position,
+        read_before=state.read if first else batch.read_before,
+    )
+    if batch.unread < limits.SOURCE_TRIES_MAX:
+        return batch, failure, "waits"
+    if state.read > batch.read_before:
+        words = f"{failure.message} (the same again and again, while other batches could be read)"
+        return replace(batch, data_failures=batch.unread), replace(failure, kind="data", message=words), "data"
+    if state.exhausted and all(
+        other.is_ready for other in state.batches.values() if other.plan.txid != batch.plan.txid
+    ):
+        words = f"{failure.message} ({batch.unread} times in a row, and nothing else is left that could be read)"
+        return batch, replace(failure, kind="halt", message=words), "halt"
+    return batch, failure, "waits"
+
+
+def waiting_for(state: State) -> str | None:
+    """What cannot be read, for `status`: of the lowest such batch; None where nothing of the kind is waited for."""
+    for _, batch in sorted(state.batches.items()):
+        if batch.unread and batch.last_failure is not None and batch.phase in (Phase.PLANNED, Phase.PROCESSING):
+            return f"the source of batch {batch.plan.txid}: {batch.last_failure.message} (tried {batch.unread} {'time' if batch.unread == 1 else 'times'})"
+    return None
