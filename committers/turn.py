@@ -263,7 +263,11 @@ def _too_large(component: str, size: int) -> BatchDataError:
 
 def _error(failure: Failure) -> BatchDataError:
     return BatchDataError(
-        failure.message, component=failure.component or "", position=failure.position, detail=failure.detail
+        failure.message,
+        component=failure.component or "",
+        position=failure.position,
+        detail=failure.detail,
+        cause=failure.cause,
     )
 
 

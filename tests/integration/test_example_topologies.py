@@ -74,6 +74,32 @@ def test_global_count(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch) -
     assert dict(query("SELECT word, n FROM global_words")) == WORDS
 
 
+def test_transactional_words_downstream_of_a_committer(
+    run: Run, query: Query, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TT-09 (ii): bucket 0 to 9 holds 5 words. Counts, edges, contributions and `trace` are those of any counting committer; nothing is recomputed or
+    called right that only the commit phase could make again."""
+    run(example(monkeypatch, "transactional_words"))
+    monkeypatch.setenv("TXTOPO_DSN", database)
+
+    assert dict(query("SELECT word, n FROM word_counts")) == WORDS
+    assert query("SELECT bucket, changes, words FROM buckets") == [(0, 5, 5)]
+    assert query("SELECT txid, changes FROM buckets_contribution ORDER BY txid") == [(1, 4), (2, 1)]
+    assert query("SELECT txid, arrived, counted FROM txtopo.committer_count WHERE committer = 'buckets' ORDER BY txid") == [
+        (1, 4, 4), (2, 1, 1), (3, 0, 0),
+    ]  # fmt: skip
+    edges = query("SELECT edge, sent, received FROM txtopo.edge_count WHERE txid = 1 ORDER BY edge")
+    assert edges == [("bucketize -> buckets", 4, 4), ("count -> bucketize", 4, 4), ("words -> count", 9, 9)]
+    assert main(["audit", "transactional_words"]) == 3
+    audited = capsys.readouterr().out
+    assert "MISMATCH" not in audited.replace("MISMATCHES", "")
+    assert main(["trace", "transactional_words", "--table", "buckets", "--key", "0"]) == 0
+    assert "MATCH     the contributions add up to the row" in capsys.readouterr().out
+    assert main(["replay", "transactional_words", "1..3", "--recompute", "--execute", "--reason", "try"]) == 1
+    assert "cannot be taken back" in capsys.readouterr().err
+    assert query("SELECT changes, words FROM buckets") == [(5, 5)]
+
+
 def test_diamond(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways that meet, a named stream and two committers."""
     run(example(monkeypatch, "diamond"))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg2
 import pytest
 from sqlalchemy import Engine, event
 
-from txtopo.committers import own_applying, own_transaction
+from txtopo.committers import own_applying, own_transaction, turn
+from txtopo.committers.counting import CountCommitter
 from txtopo.committers.ledger import PostgresLedger
 from txtopo.committers.seen import NewIds
 from txtopo.core.values import Aborted, CommitOutcome, Committed
 from txtopo.testing.ledger_driver import ROWS, Driver, claim_for, committer, dead_letter, result_of
 from txtopo.testing.own_committer_contract import WORDS, Words, own, words
 from txtopo.topology.batch_committer import CommitTransaction
-from txtopo.topology.components import Subscription
+from txtopo.topology.components import CommitterComponent, Subscription, TupleBoltComponent
+from txtopo.topology.streams import Stream, Tuple
+from txtopo.topology.tuple_bolts import BasicBolt
 
 Told = Callable[[CommitTransaction], Any]
 SETTINGS = (
@@ -290,8 +293,11 @@ def test_an_id_is_new_in_the_first_batch_that_has_it(world: World) -> None:
         Subscription(source="words"),
     )
     handed = [words([("a", 1), ("b", 2), ("a", 3)]), words([("c", 1), ("b", 9)])]
+    counting = CountCommitter("ids", ["word"], sums=["n"])
+    counts = CommitterComponent(name="ids", bolt=counting, input=Subscription(source="words"), fields=WORDS)
     for table, expected in (("seen", Committed), ("not_unique", Aborted)):
-        world.driver.committers = (own(NewIds(table, "word", "word string, n bigint")), below)
+        world.driver.committers = (own(NewIds(table, "word", "word string, n bigint")), below, counts)
+        world.ledger.prepare_targets(world.driver.lead, world.driver.committers)
         for rows in handed:
             fence = world.ledger.read_fence()
             assert fence is not None
@@ -301,3 +307,101 @@ def test_an_id_is_new_in_the_first_batch_that_has_it(world: World) -> None:
 
     assert passed == [[("a", 1), ("b", 2)], [("c", 1)]]
     assert world.query("select word from seen order by 1") == [("a",), ("b",), ("c",)]
+    # Counted once: what a second batch brings again is nowhere, contributions included.
+    assert world.query("select word, count, n from ids order by 1") == [("a", 1, 1), ("b", 1, 2), ("c", 1, 1)]
+    assert world.query("select txid, word from ids_contribution order by 1, 2") == [(1, "a"), (1, "b"), (2, "c")]
+    assert world.query(
+        "select txid, arrived, counted from txtopo.committer_count where committer = 'ids' order by 1"
+    ) == [(1, 2, 2), (2, 1, 1)]
+    assert world.query("select edge, sent, received from txtopo.edge_count where txid = 2 order by 1") == [
+        ("words -> below", 1, 1),
+        ("words -> ids", 1, 1),
+    ]
+
+
+class Clock:
+    """Seconds that pass by a call of user code."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """As `time.monotonic`."""
+        return self.now
+
+
+class Working(BasicBolt):
+    """Takes time over each tuple; sees what the server thinks of the leader meanwhile, or has it ended."""
+
+    outputs = ("word string", "n bigint")
+    clock = Clock()
+    seconds = 3.0
+    look: Callable[[], Any] = staticmethod(lambda: None)
+    seen: ClassVar[list[Any]] = []
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        """Pass on."""
+        self.seen.append(type(self).look())
+        self.clock.now += self.seconds
+        collector.emit(tup.values)
+
+
+def _downstream(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], CommitOutcome]:
+    """A batch of three rows with a bolt between two committers."""
+    monkeypatch.setattr(turn, "time", Working.clock)
+    monkeypatch.setattr(turn, "ROWS_PER_MESSAGE", 1)
+    monkeypatch.setattr(Working, "seen", [])
+
+    class Emits(Words):
+        outputs = ("word string", "n bigint")
+
+        def commit(self, transaction: CommitTransaction, rows: Any, collector: Any) -> int | None:
+            for row in rows:
+                collector.emit(row.values)
+            return None
+
+    read = Subscription(source="working", grouping="shuffle")
+    counts = CommitterComponent(name="by_word", bolt=CountCommitter("by_word", ["word"]), input=read, fields=WORDS)
+    outputs = {"default": Stream(WORDS)}
+    world.driver.bolts = (
+        TupleBoltComponent(name="working", bolt=Working(), inputs=(Subscription(source="words", grouping="shuffle"),), outputs=outputs),
+    )  # fmt: skip
+    world.driver.committers = (own(Emits()), counts)
+    world.ledger.prepare_targets(world.driver.lead, world.driver.committers)
+    plan = world.driver.ready(1)
+    return lambda: world.driver.commit(plan, results=(words([("a", 1), ("b", 2), ("c", 3)]),))
+
+
+LEADER = "application_name = 'txtopo/flights/1' and state = 'idle in transaction'"
+
+
+def test_the_server_hears_of_work_downstream_of_a_committer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P6: between two tuples the leader says that it is alive; nothing of the batch changes by it."""
+    commit = _downstream(world, monkeypatch)
+    monkeypatch.setattr(
+        Working, "look", staticmethod(lambda: world.query(f"select query from pg_stat_activity where {LEADER}"))
+    )
+
+    assert isinstance(commit(), Committed)
+
+    assert [query == "select 1" for [(query,)] in Working.seen] == [False, True, True]
+    assert world.query("select word, count from by_word order by 1") == [("a", 1), ("b", 1), ("c", 1)]
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(6.0, "data"), (2.0, "infrastructure")])
+def test_a_turn_that_the_server_ended_is_the_fault_of_who_let_it_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch, seconds: float, kind: str
+) -> None:
+    """A call that takes longer than the server waits fails its batch by name; a connection that is gone sooner is no fault of the batch's."""
+    commit = _downstream(world, monkeypatch)
+    monkeypatch.setattr(Working, "seconds", seconds)
+    kill = f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where {LEADER}"
+    monkeypatch.setattr(Working, "look", staticmethod(lambda: world.query(kill)))
+
+    outcome = commit()
+
+    assert isinstance(outcome, Aborted)
+    assert outcome.failure.kind == kind
+    said = "working let the database transaction of the batch wait for 6.0 s in one call"
+    assert (said in outcome.failure.message) == (kind == "data")
+    assert world.query("select count(*) from by_word") == [(0,)]

@@ -28,7 +28,14 @@ from txtopo.core.values import (
 )
 from txtopo.faults import CrashPoint
 from txtopo.ports import AttemptStart, Claim, Claimed, Ledger, MirrorEntry
-from txtopo.topology.components import CommitterComponent, Input, SpoutComponent, Subscription, Topology
+from txtopo.topology.components import (
+    CommitterComponent,
+    Input,
+    SpoutComponent,
+    Subscription,
+    Topology,
+    TupleBoltComponent,
+)
 
 TOPOLOGY = "flights"
 CODE = b"c" * 32
@@ -146,6 +153,8 @@ class Driver:
         self.committers = committers
         self.spouts: Sequence[SpoutComponent] = ()
         """Whose tuples components downstream of committers read besides."""
+        self.bolts: Sequence[TupleBoltComponent] = ()
+        """Downstream of committers."""
         self.digests = {claimed.last_txid: claimed.last_digest}
 
     def plan(self, txid: int, path: str | None = None, **other: Any) -> Plan:
@@ -200,7 +209,10 @@ class Driver:
     def commit(self, plan: Plan, rows: Sequence[Row] = ROWS, **other: Any) -> CommitOutcome:
         """One try at the commit."""
         topology = Topology(
-            name=self.lead.topology, spouts=tuple(self.spouts), bolts=(), committers=tuple(self.committers)
+            name=self.lead.topology,
+            spouts=tuple(self.spouts),
+            bolts=tuple(self.bolts),
+            committers=tuple(self.committers),
         )
         processed = self.processed(plan.txid, rows, **other)
         return commit_batch(self.ledger, self.lead, plan, processed, self.committers, topology=topology)

@@ -49,8 +49,9 @@ def run_here(
         results, acks = merge(graph, spec, messages)
     except BatchDataError as error:
         failure = failure or Failure(
-            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
-        )
+            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail,
+            cause=error.cause,
+        )  # fmt: skip
         return Ran(graph=graph, reports=reports, results=(), failure=failure)
     failure = failure or _ack_failure(graph, reports, acks)
     return Ran(graph=graph, reports=reports, results=() if failure else results, failure=failure, acks=acks)
