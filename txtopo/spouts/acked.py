@@ -45,6 +45,7 @@ class RichSpout(UserSpout):
     kind: SpoutKind = "at_least_once"
     wants_settled = True
     described_as = "spout with acks"
+    parts_max = 1
     batch_size: ClassVar[int] = 1000
     """Tuples of a batch, at most; a batch closes earlier when `next_tuple` emits nothing."""
     collector: SpoutOutputCollector

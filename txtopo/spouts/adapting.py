@@ -57,6 +57,12 @@ def must_have(spout: UserSpout, base: type, choices: Sequence[str]) -> None:
         raise TopologyError(f"{type(spout).__name__} must have a method {' or '.join(choices)}")
 
 
+def hears(spout: UserSpout) -> None:
+    """A spout with a method `settled` is told how its batches ended; one that gives a coordinator half of its own says `wants_settled = True`."""
+    if hasattr(spout, "settled"):
+        spout.wants_settled = True
+
+
 @contextmanager
 def told_of(component: str, what: str) -> Iterator[None]:
     """Errors of the user's coordinator half in the words of the port.

@@ -11,12 +11,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.adapting import UserSpout, must_have, told_of
+from txtopo.spouts.adapting import UserSpout, hears, must_have, told_of
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.spouts.transactional import attempt_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
@@ -95,6 +95,7 @@ class PartitionedTransactionalSpout(UserSpout):
         for name in ("number_of_partitions", "next_range"):
             must_have(made, PartitionedTransactionalSpout, (name, "get_coordinator"))
         must_have(made, PartitionedTransactionalSpout, ("emit_partition_batch", "get_emitter"))
+        hears(made)
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
@@ -221,6 +222,13 @@ class PartitionedCoordinating:
 
     def is_exhausted(self) -> bool:
         return self._exhausted
+
+    def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
+        """The user hears the ranges of the batch by partition."""
+        ranges = {at: entry["range"] for at, entry in enumerate(metadata["partitions"]) if "range" in entry}
+        told: Any = self._user
+        with told_of(self._spout, "settled"):
+            told.settled(txid, ranges, state)
 
     def close(self) -> None:
         close = getattr(self._user, "close", None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.adapting import UserSpout, must_have, told_of
+from txtopo.spouts.adapting import UserSpout, hears, must_have, told_of
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 
@@ -80,6 +80,7 @@ class TransactionalSpout(UserSpout):
         made = super().__new__(cls)
         must_have(made, TransactionalSpout, ("initialize_transaction", "get_coordinator"))
         must_have(made, TransactionalSpout, ("emit_batch", "get_emitter", "emit_frame"))
+        hears(made)
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
@@ -193,6 +194,11 @@ class _Coordinating:
 
     def is_exhausted(self) -> bool:
         return self._exhausted
+
+    def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
+        told: Any = self._user
+        with told_of(self._spout, "settled"):
+            told.settled(txid, users_metadata(metadata, self._spout), state)
 
     def close(self) -> None:
         close = getattr(self._user, "close", None)

@@ -24,7 +24,7 @@ from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordina
 from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import TopologyContext, TupleBolt
-from txtopo.tuples.graph import Node, TaskGraph, build_graph
+from txtopo.tuples.graph import Node, TaskGraph, build_graph, surroundings
 
 TIMEOUT = "topology.message.timeout.secs"
 TIMEOUTS = "topology.enable.message.timeouts"
@@ -213,7 +213,7 @@ class FeederTopology:
         context = TopologyContext(
             topology=self.topology.name, component=node.name, task_id=router.task, task_index=index, attempt=TransactionAttempt(1, 0),
             tasks={one.name: one.tasks for one in self._graph.nodes.values() if one.tasks},
-            config={**self.settings, **(bolt.config if bolt is not None else {})},
+            config={**self.settings, **(bolt.config if bolt is not None else {})}, **surroundings(self.topology, node.name),
         )  # fmt: skip
         return FedTask(router, bolt, FedCollector(router, self._emit, self._tracker), context)
 

@@ -83,7 +83,12 @@ class TopologyBuilder:
         """Add a source of batches; several share the txid. `parallelism_hint`: its parts are spread over so many tasks; None: a task a part."""
         self._check_new("spout", name)
         tasks = check_tasks(f"spout {name!r}", parallelism_hint)
-        self._spouts[name] = SpoutComponent(name=name, spout=check_spout(name, spout), tasks=tasks)
+        checked = check_spout(name, spout)
+        if checked.parts_max is not None and (tasks or 1) > checked.parts_max:
+            raise TopologyError(
+                f"spout {name!r}: parallelism_hint={tasks} would change nothing: a {type(checked).__name__} emits in the driver, a batch is one part; leave it out"
+            )
+        self._spouts[name] = SpoutComponent(name=name, spout=checked, tasks=tasks)
 
     def set_bolt(
         self,
@@ -244,9 +249,17 @@ def _checked_name(kind: str, name: object) -> str:
     # P15: names end up in tables, znodes and logs.
     if not isinstance(name, str) or re.fullmatch(NAME_PATTERN, name) is None:
         raise TopologyError(
-            f"{kind}: the name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or underscores"
+            f"{kind}: the name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or underscores{_snake_case(name)}"
         )
     return name
+
+
+def _snake_case(name: object) -> str:
+    """Storm's names are like `wordCount` and `word-count`: say how that is written here."""
+    if not isinstance(name, str):
+        return ""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+", "_", name).strip("_").lower()
+    return f"; call it {words!r}" if re.fullmatch(NAME_PATTERN, words) else ""
 
 
 def _one_of(setting: str, value: Any, known: Sequence[Any]) -> Any:

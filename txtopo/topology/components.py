@@ -141,6 +141,8 @@ class Spout(ABC):
     """What it promises about the content of a batch; checked against the committers when the topology is built."""
     emits_frame: bool = False
     """True: `frame` gives the batch as a DataFrame of Spark's own readers, and `emit_part` is not used."""
+    parts_max: int | None = None
+    """Parts of a batch, at most; None: as many as its input has."""
     is_fed: bool = False
     """True: it has no batches; a test feeds it tuple by tuple."""
     wants_settled: bool = False

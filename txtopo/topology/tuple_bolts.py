@@ -46,6 +46,23 @@ class TopologyContext:
     attempt: TransactionAttempt
     config: Mapping[str, Any] = field(default_factory=dict)
     """Of the topology, with the component's own settings over it."""
+    component_ids: tuple[str, ...] = ()
+    """All components by name: spouts, bolts, committer bolts (Storm's getComponentIds)."""
+    this_sources: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
+    """What this component reads: (component, stream) -> grouping, in the order in which it was set (getThisSources)."""
+    output_fields: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """Names of the declared fields by (component, stream), of all components that declare any."""
+
+    @property
+    def this_tasks(self) -> Sequence[int]:
+        """Ids of this component's own tasks, this one among them: their number is `len(context.this_tasks)`."""
+        return self.tasks[self.component]
+
+    def component_output_fields(self, component: str, stream: str = DEFAULT_STREAM) -> tuple[str, ...]:
+        """Names of the fields of a stream (Storm's getComponentOutputFields). Raises KeyError where there is no such stream, or it declares none."""
+        if (component, stream) not in self.output_fields:
+            raise KeyError(f"{component!r} declares no fields on stream {stream!r}")
+        return self.output_fields[component, stream]
 
 
 class BasicOutputCollector(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from txtopo.core.fields import Fields
 from txtopo.errors import BatchDataError, broken
@@ -16,6 +16,7 @@ from txtopo.topology.components import (
     Topology,
     TupleBoltComponent,
 )
+from txtopo.topology.outputs import fields_of
 from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM
 
@@ -274,6 +275,22 @@ class _Layout:
         if self._is_frame(name):
             return "receiver" if self._levels[name] else "frame"
         return "bolt"
+
+
+def surroundings(topology: Topology, component: str) -> dict[str, Any]:
+    """What a TopologyContext says of the components around this one."""
+    readers = {item.name: item.inputs for item in (*topology.bolts, *topology.committers)}
+    streams = {(item.name, DEFAULT_STREAM): item.spout.fields for item in topology.spouts}
+    for item in (*topology.bolts, *topology.committers):
+        if isinstance(item, BoltComponent):
+            streams |= {} if item.fields is None else {(item.name, DEFAULT_STREAM): item.fields}
+        else:
+            streams |= {(item.name, name): fields_of(stream) for name, stream in item.outputs.items()}
+    return {
+        "component_ids": (*(item.name for item in topology.spouts), *readers),
+        "this_sources": {(one.source, one.stream): one.grouping for one in readers.get(component, ())},
+        "output_fields": {place: fields.names for place, fields in streams.items()},
+    }
 
 
 def task_ids(topology: Topology) -> Mapping[str, Sequence[int]]:

@@ -16,7 +16,7 @@ from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples import acking
 from txtopo.tuples.columns import Refused
 from txtopo.tuples.frames import failure_of, one_line, shown
-from txtopo.tuples.graph import Edge, Node, TaskGraph, task_ids
+from txtopo.tuples.graph import Edge, Node, TaskGraph, surroundings, task_ids
 from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, RunSpec, TupleFailure
 from txtopo.tuples.roots import COLUMN, Ints, Roots
@@ -77,6 +77,7 @@ class Setting:
             tasks=task_ids(topology),
             attempt=self.run.attempt,
             config={**copy.deepcopy(dict(topology.config)), **copy.deepcopy(dict(config))},
+            **surroundings(topology, self.node.name),
         )
 
     def fail(self, error: BaseException, *, on: str | None = None, roots: Sequence[int] = ()) -> None:
