@@ -103,7 +103,7 @@ def test_a_sum_that_overflows_is_an_error_also_in_a_session_that_would_hide_it(
     def summed(times: int) -> list[dict[str, Any]]:
         frame = not_ansi.createDataFrame(rows, "name string, price decimal(38,2), amount int").coalesce(1)
         more = frame.withColumn("again", F.explode(F.sequence(F.lit(1), F.lit(times))))
-        counted = count_frame(_committer(), more, partitions=1)
+        counted = count_frame(_committer(), more, counting=True)
         return list(result_of(counted, collect_batches(counted.frame)).rows.to_pylist())
 
     assert [tuple(found.values()) for found in summed(1)] == [

@@ -360,10 +360,10 @@ SECOND = 1 << 33
 def counted_rows(
     *rows: tuple[int, str | None, int, int | None, int | None, int | None, int | None],
 ) -> list[pa.RecordBatch]:
-    """Run, key, rows of the group, and its first and last row number in each of two partitions."""
-    columns = zip(*rows, strict=True)
-    names = ["$run", "_k0", "_n", "first0", "last0", "first1", "last1"]
-    types = [pa.int32(), pa.string(), *[pa.int64()] * 5]
+    """Run, key, rows of the group, its first and last row number in each of two partitions, and its last one in any."""
+    columns = zip(*[(*row, max(number for number in row[3:] if number is not None)) for row in rows], strict=True)
+    names = ["$run", "_k0", "_n", "first0", "last0", "first1", "last1", "last"]
+    types = [pa.int32(), pa.string(), *[pa.int64()] * 6]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
     batches: list[pa.RecordBatch] = pa.table(arrays, names).to_batches(2)
     return batches
@@ -400,11 +400,12 @@ def test_rows_of_a_wave_are_split_by_run_each_with_its_own_total() -> None:
 def test_of_a_run_by_itself_partitions_number_from_0(lasts: Any, arrived: int) -> None:
     """So a row that is lost before its group counts it is missed even where it was the first one."""
     alone = replace(COUNTED, by_run=False)
-    columns = zip(*(("ab"[at], 1, *numbers) for at, numbers in enumerate(lasts)), strict=True)
-    types = [pa.string(), *[pa.int64()] * 3]
+    groups = [("ab"[at], 1, *numbers, max(filter(None, numbers))) for at, numbers in enumerate(lasts)]
+    columns = zip(*groups, strict=True)
+    types = [pa.string(), *[pa.int64()] * 4]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
 
-    (found,) = results_of(alone, pa.table(arrays, ["_k0", "_n", "last0", "last1"]).to_batches(), 1)
+    (found,) = results_of(alone, pa.table(arrays, ["_k0", "_n", "last0", "last1", "last"]).to_batches(), 1)
 
     assert (found.arrived, found.row_count) == (arrived, 2)
 
@@ -412,6 +413,16 @@ def test_of_a_run_by_itself_partitions_number_from_0(lasts: Any, arrived: int) -
 def test_rows_of_a_run_that_is_not_in_the_wave_are_never_dropped() -> None:
     with pytest.raises(Exception, match="a run that is not in the wave"):
         results_of(COUNTED, counted_rows((2, "a", 1, 0, 0, None, None)), 2)
+
+
+def test_a_partition_that_was_not_planned_is_named() -> None:
+    """Where Spark runs another plan than the one that was asked for its partitions: as a number of rows it would be the wrong one."""
+    rows = counted_rows((0, "a", 1, 0, 0, None, None))
+    last = pa.array([7 * SECOND], pa.int64())
+    disturbed = [batch.set_column(batch.num_columns - 1, "last", last) for batch in rows]
+
+    with pytest.raises(Exception, match="rows came in 8 partitions where Spark's plan has 2"):
+        results_of(COUNTED, disturbed, 1)
 
 
 def test_source_tasks_of_a_wave_emit_each_part_of_each_run_once() -> None:

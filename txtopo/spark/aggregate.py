@@ -15,6 +15,7 @@ from pyspark.sql.types import _parse_datatype_string
 from txtopo.core.fields import Fields
 from txtopo.core.values import CommitterResult
 from txtopo.errors import invariant
+from txtopo.spark.planned import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Aggregation, CommitterComponent
 from txtopo.tuples.readable import check_readable
@@ -57,27 +58,30 @@ class Counted:
 
 
 def count_frame(
-    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, partitions: int = 0, copy: int = 0
+    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, counting: bool = False, copy: int = 0
 ) -> Counted:
     """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column that tells them apart.
 
-    `partitions` is how many the stream has. With it `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its
-    rows as they come, from 0 and apart from how the groups count them, and each group tells the last number that it saw of each partition. Where runs
-    share the plan it tells the first as well: rows of a run stand together in a partition, since emitters emit run by run and nothing behind them
-    changes the order within a partition.
-    0 (acking off) leaves that out. `copy` is the number of the plan's copy. More than PARTITIONS_MAX are grouped apart first, which costs another exchange.
+    With `counting`, `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its rows as they come, from 0 and apart
+    from how the groups count them, and each group tells the last number that it saw of each partition. Where runs share the plan it tells the first as
+    well: rows of a run stand together in a partition, since emitters emit run by run and nothing behind them changes the order within a partition.
+    Without it (acking off) that is left out. More partitions than PARTITIONS_MAX, or an unknown number, are grouped apart first, which costs another exchange.
+    `copy` is the number of the plan's copy.
     """
     aggregation = component.bolt.aggregation()
     runs = [] if run is None else [column_called(run).alias(_RUN)]
     keys = [column_called(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
     sums = [_addend(source, component.fields).alias(f"_s{index}") for index, (source, _) in enumerate(aggregation.sums)]
-    numbers = [F.monotonically_increasing_id().alias(_ROW)] if partitions else []
+    numbers = [F.monotonically_increasing_id().alias(_ROW)] if counting else []
     names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
     scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
     totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
     rows = frame.select(*runs, *keys, *sums, *numbers)
     mark = f"_n{copy}"
     count = F.count(F.lit(1)).alias(mark)
+    # Asked of what is aggregated, not of the whole stream: a column that nobody reads goes, and with it the window, the join and the exchange before it.
+    known = partitions_of(rows) if counting else 0
+    partitions = known if known is not None else PARTITIONS_MAX + 1
     if partitions <= PARTITIONS_MAX:
         grouped = rows.groupBy(*names).agg(count, *totals, *_bounds(partitions, by_run=run is not None))
     else:
@@ -96,14 +100,15 @@ def count_frame(
 
 def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
     """Last row number of each partition, `by_run` behind the first. Spark's number is the partition, shifted, and the row in it: so a number tells its
-    partition. Each column costs every row a comparison.
+    partition. Each column costs every row a comparison. Of several partitions the last number of all comes last: it tells one that there should not be.
     """
     # A FILTER costs a row half of what a CASE in its place does.
     clauses = [""]
     if partitions != 1:
         clauses = [f" filter (where shiftright(`{_ROW}`, {_PARTITION_BITS}) = {at})" for at in range(partitions)]
     names = ("min", "max") if by_run else ("max",)
-    return [F.expr(f"{name}(`{_ROW}`){clause}") for clause in clauses for name in names]
+    bounds = [F.expr(f"{name}(`{_ROW}`){clause}") for clause in clauses for name in names]
+    return bounds if partitions <= 1 else [*bounds, F.expr(f"max(`{_ROW}`)")]
 
 
 def _with_totals(
@@ -193,6 +198,11 @@ def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
         is_total = table.column(first_bound)
         return int(pc.sum(table.filter(is_total).column(count), min_count=0).as_py()), table.filter(pc.invert(is_total))
     bounds = [table.column(first_bound + at) for at in range((1 + counted.by_run) * counted.partitions)]
+    highest = pc.max(table.columns[-1]).as_py() >> _PARTITION_BITS
+    invariant(
+        highest < counted.partitions,
+        f"{counted.name}: rows came in {highest + 1} partitions where Spark's plan has {counted.partitions}: what arrived cannot be told",
+    )
     if counted.by_run:
         pairs = [
             (pc.min(first).as_py(), pc.max(last).as_py()) for first, last in zip(bounds[::2], bounds[1::2], strict=True)

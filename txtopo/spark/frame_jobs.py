@@ -23,7 +23,7 @@ from txtopo.spark.emitting import emitter_order
 from txtopo.spark.failures import building_error, is_about_size
 from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
 from txtopo.spark.plan import Compiled, Compiler, Reusable
-from txtopo.spark.planned import partitions
+from txtopo.spark.planned import settled
 from txtopo.spark.searching import BadRows, Only
 from txtopo.spark.shipping import package_version
 from txtopo.spark.signatures import Signer
@@ -118,8 +118,9 @@ class FrameJobs:
             if item.spout.emits_frame:
                 # It may run jobs while it is called, or Spark may to count partitions: those are cancelled with the run.
                 with marked(self._context, [run], None):
-                    given[item.name] = Given(self._compiler.frame(item.name, metadata, [run]), run.name)
-                    parts[item.name] = [{}] * partitions(given[item.name].frame)
+                    frame, partitions = settled(self._compiler.frame(item.name, metadata, [run]))
+                    given[item.name] = Given(frame, run.name)
+                    parts[item.name] = [{}] * partitions
             else:
                 parts[item.name] = list(item.spout.parts(metadata))
                 invariant(bool(parts[item.name]), "a spout split a batch into no part")

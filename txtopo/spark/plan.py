@@ -29,7 +29,7 @@ from txtopo.spark.kept_settings import settings_kept
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.own_jobs import own_jobs
 from txtopo.spark.persisted import let_go, let_go_on_error
-from txtopo.spark.planned import columns_read, is_reusable, partitions_of
+from txtopo.spark.planned import columns_read, is_reusable
 from txtopo.spark.signatures import Signer
 from txtopo.spark.turns import TURNS
 from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
@@ -111,8 +111,7 @@ class Compiler:
     def _counted(
         self, component: CommitterComponent, stream: DataFrame, signer: Signer, run: str | None = None
     ) -> Counted:
-        partitions = partitions_of(stream) if self._counting else 0
-        return count_frame(component, stream, run, partitions=partitions, copy=signer.copy)
+        return count_frame(component, stream, run, counting=self._counting, copy=signer.copy)
 
     def check(self, signer: Signer) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or BatchDataError."""

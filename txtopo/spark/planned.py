@@ -37,16 +37,40 @@ def is_reusable(frame: DataFrame, stream: DataFrame) -> bool:
     return all(node.nodeName().partition(" ")[0] in _PURE_NODES for node in _nodes(plan))
 
 
-def partitions(frame: DataFrame) -> int:
-    """How many partitions it will have; adaptive execution, which would decide later, is off."""
+def partitions_of(frame: DataFrame) -> int | None:
+    """How many partitions it will have at most; None where its plan does not tell, as with adaptive execution, which decides only while it runs.
+
+    Looks at the plan alone: to ask what Spark would execute runs stages of the users' plan, which then run again.
+    """
     execution: Any = frame._jdf.queryExecution()
-    return int(execution.executedPlan().execute().getNumPartitions())
+    return _partitions(execution.executedPlan())
 
 
-def partitions_of(frame: DataFrame) -> int:
-    """The same, asked of the plan where it knows; only else of what Spark would execute, which is more work."""
+def _partitions(plan: Any) -> int | None:
+    if known := int(plan.outputPartitioning().numPartitions()):
+        return known
+    name = plan.nodeName().partition(" ")[0]
+    children = plan.children()
+    below = [_partitions(children.apply(index)) for index in range(children.size())]
+    # What Spark forgets behind a Python function, say: it keeps the partitions that it has.
+    if name == "Union" or (len(below) == 1 and name in _PURE_NODES):
+        return None if None in below else sum(filter(None, below))
+    if name == "BroadcastHashJoin":  # what is sent to all has one
+        return None if None in below else max(filter(None, below))
+    return None
+
+
+def settled(frame: DataFrame) -> tuple[DataFrame, int]:
+    """The rows of a DataFrame, and in how many partitions: just those of its last stage.
+
+    Behind a Python function nothing is optimised together with what is before it, so nothing is lost by it. Where adaptive execution has to run stages in
+    order to tell, they are not run again: their files are what is read.
+    """
     execution: Any = frame._jdf.queryExecution()
-    return int(execution.executedPlan().outputPartitioning().numPartitions()) or partitions(frame)
+    rows = execution.toRdd()
+    session: Any = frame.sparkSession._jsparkSession
+    made = session.internalCreateDataFrame(rows, frame._jdf.schema(), False)
+    return DataFrame(made, frame.sparkSession), int(rows.getNumPartitions())
 
 
 def columns_read(frames: Iterable[DataFrame]) -> set[str]:

@@ -15,12 +15,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from txtopo.errors import invariant
-from txtopo.spark.aggregate import spark_schema
+from txtopo.spark.aggregate import column_called, spark_schema
 from txtopo.spark.jobs import JobContext
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.plan import call_bolt, call_spout, compare_fields
-from txtopo.spark.planned import partitions as partitions_of
+from txtopo.spark.planned import settled
 from txtopo.spark.signatures import Signer
 from txtopo.spark.tuple_graphs import LEAVES, MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
@@ -124,8 +124,7 @@ class TupleCompiler:
 
     def frame_rows(self, frame: DataFrame, task: FrameTask) -> DataFrame:
         """Messages of a DataFrame's partitions."""
-        names = ["`" + name.replace("`", "``") + "`" for name in task.fields.names]
-        return self._map(frame.select(*names), task)
+        return self._map(frame, task)
 
     def leaf(self, spout: str, order: TupleOrder, wiring: Wiring) -> DataFrame:
         """The tuples of a spout in front of DataFrame bolts alone."""
@@ -168,8 +167,9 @@ class _Planning:
     def messages(self, name: str) -> DataFrame:
         """The plan of a graph as far as its messages to the driver."""
         graph = self._graphs.by_name[name]
-        frames = {node.name: self.frame(node.name) for node in graph.sources if node.name in self._graphs.frames}
-        partitions = {source: partitions_of(frame) for source, frame in frames.items()}
+        made = [node for node in graph.sources if node.name in self._graphs.frames]
+        frames = {node.name: self._settled(node) for node in made}
+        partitions = {source: count for source, (_, count) in frames.items()}
         self.specs[name], order = self.ordered(name, partitions)
         wiring = self._compiler.wiring(name, order.text(), self._signer, self._failures_max)
         rows, first = [], 0
@@ -178,16 +178,21 @@ class _Planning:
         if numbered or len(graph.sources) > 1:
             # Children of one and the same partitioning are zipped by a union, not put behind each other; no DataFrame's is that of two ranges.
             slices_min = 2 if partitions else 1
-            made, first = self._compiler.source_rows(numbered, order, wiring, slices_min=slices_min)
-            rows.append(made)
+            tasks, first = self._compiler.source_rows(numbered, order, wiring, slices_min=slices_min)
+            rows.append(tasks)
         for node in graph.sources:
             if partitions.get(node.name):
                 task = FrameTask(wiring=wiring, name=node.name, first=first, fields=_emitted_fields(node))
-                rows.append(self._compiler.frame_rows(frames[node.name], task))
+                rows.append(self._compiler.frame_rows(frames[node.name][0], task))
                 first += partitions[node.name]
         united = reduce(DataFrame.union, rows)
-        invariant(not partitions or partitions_of(united) == first, f"{name}: a source lost partitions in a union")
+        invariant(not partitions or settled(united)[1] == first, f"{name}: a source lost partitions in a union")
         return self._compiler.levels(united, graph, wiring, len(self._runs))
+
+    def _settled(self, node: Node) -> tuple[DataFrame, int]:
+        """The fields of a DataFrame that it emits, settled for this graph: in another one it is read again."""
+        names = _emitted_fields(node).names
+        return settled(self.frame(node.name).select(*map(column_called, names)))
 
     def frame(self, name: str) -> DataFrame:
         """The DataFrame of a DataFrame bolt, or of a spout that gives one."""
