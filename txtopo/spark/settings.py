@@ -11,6 +11,9 @@ RESULT_SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.caseSensitive": "false",
+    # These two change what txtopo's own plans mean: names in backticks become patterns, aggregates lose their keys.
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.retainGroupColumns": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
