@@ -39,7 +39,7 @@ def claim_fence(database: Database, claim: Claim) -> Claimed:
         # session may go. (Or another driver has just created the fence row: then the next try finds it.)
         _end_older_sessions(database, claim.topology)
     raise PostgresUnavailable(
-        f"the fence row of {claim.topology} stayed locked by another session; see pg_stat_activity"
+        f"the fence row of {claim.topology} stays locked by another session; while a driver waits for it, `txtopo status {claim.topology}` names who holds it"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from txtopo.committers.actions import append_action, request_of
 from txtopo.committers.applying import Applier
+from txtopo.committers.blockers import waits_for
 from txtopo.committers.claiming import claim_fence
 from txtopo.committers.mirroring import mirror_plans
 from txtopo.committers.outcomes import translating
@@ -175,6 +176,10 @@ class PostgresLedger:
                 waiting=storable_json(waiting or {}),
             ).all()
         return [request_of(row) for row in rows]
+
+    def waits_for(self) -> str | None:
+        with self._database.transaction("looking who holds a lock") as connection:
+            return waits_for(connection, self._topology)
 
     def answer_request(
         self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None

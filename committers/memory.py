@@ -226,6 +226,9 @@ class MemoryLedger:
             rows.spoke_at = time.monotonic()
             return self._store.open_requests(lead.topology)
 
+    def waits_for(self) -> str | None:
+        return None  # nobody else locks anything in memory
+
     def answer_request(
         self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
     ) -> None:

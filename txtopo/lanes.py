@@ -23,6 +23,7 @@ class Lane(Enum):
     BOOKS = "books"
     CANCEL = "cancel"
     PROGRESS = "progress"
+    LOOK = "look"
 
 
 class Inbox(Protocol[Item]):

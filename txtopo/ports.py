@@ -343,6 +343,9 @@ class Ledger(Protocol):
     ) -> Sequence[Request]:
         """Say that the leader is `running` or `stalled`, why, how far it planned and which batch it waits for; returns open requests (fenced)."""
 
+    def waits_for(self) -> str | None:
+        """Which locks drivers of this topology wait for right now and who holds them, in words; None: for none. Locks nothing. Raises PostgresUnavailable."""
+
     def answer_request(
         self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
     ) -> None:

@@ -25,6 +25,7 @@ class Reporter:
         self._terminal = self._stream.isatty()
         self._next_at = 0.0
         self._shown = ""
+        self._trouble: str | None = None
         self._printed = True
         """Did the last words reach the stream?"""
         self._started: tuple[float, int] | None = None
@@ -54,8 +55,10 @@ class Reporter:
         self._quarantined_in_lead = state.quarantined
         if self._quiet or now < self._next_at:
             return
-        if not self._terminal and state.last_txid == self._last_txid:
+        trouble = state.trouble
+        if not self._terminal and state.last_txid == self._last_txid and trouble in (None, self._trouble):
             return
+        self._trouble = trouble
         self._next_at = now + (TERMINAL_EVERY_S if self._terminal else PLAIN_EVERY_S)
         self._last_txid = state.last_txid
         self._draw(progress_line(self._topology, state, self._rate(state.last_txid, now)))
@@ -108,4 +111,4 @@ def progress_line(topology: str, state: State, rate: float) -> str:
     line = f"{topology}: done up to {state.last_txid} of {state.next_txid - 1} planned, {processing} processing, {waiting} waiting for their turn, {rate:.1f} batches/s"
     if state.quarantined:
         line += f", {state.quarantined} quarantined"
-    return line + (f"; {state.problem}" if state.problem else "")
+    return line + (f"; waits for {state.locked}" if state.locked else f"; {state.trouble}" if state.trouble else "")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from txtopo import faults
-from txtopo.asking import Asking
 from txtopo.committers.commit import commit_batch, quarantine_batch
 from txtopo.core import limits
 from txtopo.core.events import (
@@ -54,7 +53,7 @@ from txtopo.core.events import (
     WavesRefused,
     ZooKeeperSeen,
 )
-from txtopo.core.health import Health, health_of
+from txtopo.core.health import Health
 from txtopo.core.inputs import in_short
 from txtopo.core.machine import step
 from txtopo.core.plan import Plan
@@ -82,6 +81,7 @@ from txtopo.errors import (
 )
 from txtopo.faults import CrashPoint
 from txtopo.lanes import Inbox, Lane, Lanes
+from txtopo.looking import Looking
 from txtopo.planner import Planner
 from txtopo.ports import Assignment, AttemptStart, Candidacy, Clock, Coordinator, Executor, Ledger, SessionState
 from txtopo.sources import Settled
@@ -89,10 +89,6 @@ from txtopo.topology.components import Topology
 
 TICK_S = 0.1
 """Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
-PROGRESS_EVERY_S = 2.0
-"""How often the executor is asked for progress."""
-HEARTBEAT_OVERDUE_S = 5.0
-"""Without an answer for so long Postgres counts as away. Longer than the wait for a lock, which is an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +119,7 @@ class Runner:
         self._world = world
         self._inbox: Inbox[Any] = world.lanes.inbox
         self._next_look = 0.0
-        self._beating = Asking(limits.HEARTBEAT_EVERY_S)
-        self._asking_progress = Asking(PROGRESS_EVERY_S)
-        self._asking_place = Asking(limits.HEARTBEAT_EVERY_S)
-        self._progress: Mapping[TransactionAttempt, int] = {}
+        self._looking = Looking(world.executor, world.candidacy, world.ledger, self._submit, self._heartbeat)
         self._stop_request: int | None = None
         self._told_one_by_one = False
         self._opaque = False
@@ -188,33 +181,9 @@ class Runner:
                 return ZooKeeperSeen(suspended=False)
             case _:
                 pass
-        self._look_after_stores(state, now)
-        asked = self._asking_progress.look(now)
-        if asked == "ask":
-            running = state.running
-            self._submit(Lane.PROGRESS, lambda: self._take_progress(running))
-        elif asked == "late" and self._asking_progress.silent_s > limits.EXECUTOR_SILENT_MAX_S:
-            # K11: a JVM that stands still answers no call, so that it is asked in a lane of its own.
-            words = (
-                f"the executor has not answered for {self._asking_progress.silent_s:.0f} s; start `txtopo run` again"
-            )
-            return ExecutorGone(message=words)
-        return Tick(progress=self._progress)
-
-    def _look_after_stores(self, state: State, now: float) -> None:
-        asked = self._beating.look(now)
-        if asked == "ask":
-            health, planned = health_of(state, now), state.planned_txid
-            self._submit(Lane.BOOKS, lambda: self._heartbeat(health, planned))
-        elif asked == "late" and self._beating.silent_s > HEARTBEAT_OVERDUE_S:
-            # R16: a server that is stopped, or a network that swallows everything, breaks no connection: no call would come back with an error.
-            self._inbox.put(PostgresSilent(message=f"no answer from Postgres for {self._beating.silent_s:.0f} s"))
-        if self._asking_place.look(now) == "ask":
-            self._submit(Lane.CLEAN, self._check_place)
-
-    def _take_progress(self, running: Collection[TransactionAttempt]) -> None:
-        self._progress = {attempt: self._world.executor.progress(attempt) for attempt in running}
-        self._asking_progress.answered()
+        for event in self._looking.look(state, now):
+            self._inbox.put(event)
+        return Tick(progress=self._looking.progress)
 
     # ------------------------------------------------------------------------------------------------------------------------ performing
 
@@ -453,16 +422,12 @@ class Runner:
                 self._world.lead, health.state, health.problem, planned_txid, health.waiting
             )
         except PostgresUnavailable as error:
+            if error.patience == "lock":
+                # The fence row is locked by a stranger: Postgres is there, and another leader would wait as well.
+                return PostgresAnswered()
             return PostgresSilent(message=str(error))
-        finally:
-            self._beating.answered()
         self._take_orders(requests)
         return PostgresAnswered()
-
-    def _check_place(self) -> None:
-        with suppress(ZooKeeperUnavailable):  # told by the state of the session
-            self._world.candidacy.check_place()
-        self._asking_place.answered()
 
     def _take_orders(self, requests: Sequence[Request]) -> None:
         """Each order is handed on once; a stop ends the run as a signal does."""

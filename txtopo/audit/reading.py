@@ -31,6 +31,7 @@ from txtopo.audit.model import (
 )
 from txtopo.audit.operating import actions_about, dead_letters, orders_about, redos_of, rejected_rows, txids_of
 from txtopo.audit.stored_plans import files_of, metadata_of, redo_of
+from txtopo.committers.blockers import waits_for
 from txtopo.committers.connecting import make_engine, mask_dsn
 from txtopo.committers.outcomes import one_line, sqlstate
 from txtopo.core import limits
@@ -157,6 +158,10 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     orders = rows(connection, statements.OPEN_ORDERS, topology=topology, limit=ORDERS_NAMED_MAX)
     tried = tried_states(connection, topology, row["last_txid"])
     failed_txids = tuple(txid for txid, state in tried.items() if state == "failed")[:TXIDS_NAMED_MAX]
+    own_words = {name: row[name] for name in own}
+    if row["state"] in ("running", "stalled"):
+        # Asked now: who cannot write its heartbeat for a lock cannot say so either.
+        own_words["problem"] = waits_for(connection, topology) or own_words["problem"]
     return TopologyStatus(
         state=_state(row),
         # The word of the last heartbeat: the batch may be committed by now.
@@ -175,7 +180,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
             OpenOrder(request_id=order["request_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
             for order in orders
         ),
-        **{name: row[name] for name in own},
+        **own_words,
     )
 
 

@@ -219,6 +219,13 @@ class LeadGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LockSeen:
+    """Someone looked what the commit under way waits for: `words` names the lock and its holder; None: it waits for no lock."""
+
+    words: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorGone:
     """The executor of this process is gone for good (K11): a new process is to take over."""
 
@@ -228,7 +235,7 @@ class ExecutorGone:
 Event = (
     Tick | PlansCut | WavesRefused | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | Proven | ResolveFailed
     | RequestsSeen | RedoCut | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
-    | ExecutorGone
+    | ExecutorGone | LockSeen
 )  # fmt: skip
 
 

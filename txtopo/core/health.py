@@ -24,7 +24,7 @@ class Health:
 
 def health_of(state: State, now: float) -> Health:
     """As seen at `now` (monotonic seconds)."""
-    known = state.problem or waiting_for(state)
+    known = state.trouble or waiting_for(state)
     txid, since_s = state.last_txid + 1, now - state.moved_at
     batch, again = state.lowest, state.carried.get(txid)
     if batch is not None:

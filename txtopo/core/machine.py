@@ -25,6 +25,7 @@ from txtopo.core.events import (
     ExecutorGone,
     HaltRequired,
     LeadGone,
+    LockSeen,
     Mirrored,
     MirrorFailed,
     Moment,
@@ -123,6 +124,8 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return replace(_postgres_back(state), answered=state.answered + 1), []
         case PostgresSilent(message=message):
             return _store_away(state, "postgres", message, moment), []
+        case LockSeen(words=words):
+            return replace(state, locked=words if state.committing else state.locked), []
         case ZooKeeperSeen(suspended=suspended):
             return _zookeeper_seen(state, suspended, moment), []
         case StopRequested() | HaltRequired() | LeadGone() | ExecutorGone():
@@ -334,6 +337,8 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},
         committing=False,
         unresolved=False,
+        commit_problem=None,
+        locked=None,
         commit_failures=0,
         commit_tries=Tries(),
         recent=remembered(state, batch),
@@ -379,6 +384,7 @@ def _commit_later(state: State, message: str, moment: Moment) -> State:
     return replace(
         state,
         committing=False,
+        commit_problem=message,
         commit_failures=failures,
         commit_not_before=moment.now + backoff_s(failures, moment.chance),
     )

@@ -251,6 +251,10 @@ class State:
     """(second, highest txid committed by then), for K of R8; about one entry a second, of the last minute."""
     suspended_since: float | None = None
     postgres_away_since: float | None = None
+    commit_problem: str | None = None
+    """Why the commit of last_txid + 1 is to be tried again; stands until it succeeds, whatever else goes well."""
+    locked: str | None = None
+    """The lock that it waited for when somebody looked last, and who holds it."""
     problem: str | None = None
     """What the topology waits for, in words; shown by `status`."""
     orders: Mapping[int, Order] = field(default_factory=dict)
@@ -258,6 +262,11 @@ class State:
     stopping: Stopping | None = None
     halting: Halting | None = None
     ended: End | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """What the topology waits for, in words, the most telling first; None: for nothing out of the ordinary."""
+        return self.locked or self.problem or self.commit_problem
 
     @property
     def next_txid(self) -> int:

@@ -90,7 +90,7 @@ class _HandInbox:
             if lane is None:
                 self._wait(wait_s)
                 return None
-            if lane not in (Lane.BOOKS, Lane.PLAN, Lane.CLEAN, Lane.PROGRESS):
+            if lane not in (Lane.BOOKS, Lane.PLAN, Lane.CLEAN, Lane.PROGRESS, Lane.LOOK):
                 self._idle_s = 0.0
         return self._items.popleft()
 
