@@ -69,13 +69,14 @@ class PostgresLedger:
                     continue  # its tables are its own: there is nothing to make, to check or to register
                 prepare_target(connection, lead, self._applier(committer))
 
-    def describe(self, lead: Lead, description: Mapping[str, Any]) -> None:
+    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
         with self._database.fenced(lead, "describing the topology") as connection:
             run(
                 connection,
                 "describe_topology",
                 topology=lead.topology,
                 description=json.dumps(dict(description)),
+                settings=json.dumps(dict(settings or {})),
                 code_hash=lead.code_hash,
             )
 

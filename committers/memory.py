@@ -120,9 +120,9 @@ class MemoryLedger:
                 self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
                 raise
 
-    def describe(self, lead: Lead, description: Mapping[str, Any]) -> None:
+    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
         with self._fenced(lead) as rows:
-            rows.life["description"] = dict(description)
+            rows.life.update(description=dict(description), settings=dict(settings or {}))
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:
         with self._transaction():

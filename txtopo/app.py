@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 import time
@@ -19,7 +20,7 @@ from txtopo.core.events import End
 from txtopo.core.limits import SPOUT_PENDING_MAX, SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Rules, first_state
-from txtopo.core.values import Fence, Lead
+from txtopo.core.values import IN_FOLDER, Fence, Lead
 from txtopo.errors import (
     ConfigurationError,
     ExecutorLost,
@@ -34,6 +35,7 @@ from txtopo.errors import (
     told,
 )
 from txtopo.lanes import ThreadLanes
+from txtopo.last_run import given_by_hand
 from txtopo.leading import Identity, Leadership, begin, is_opaque, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Candidacy, CoordinatorSession, Executor, Ledger
@@ -64,28 +66,32 @@ class SystemClock:
         time.sleep(seconds)
 
 
-def run_application(application: str, settings: Settings, *, cut: bool = True) -> int:
+def run_application(
+    application: str, settings: Settings, *, cut: bool = True, is_wanted: Callable[[], bool] | None = None
+) -> int:
     """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code.
 
-    Without `cut` no new input is planned: the run ends once what is planned is committed and every open order is carried out.
+    Without `cut` no new input is planned: the run ends once what is planned is committed and every open order is carried out. `is_wanted` says
+    whether there is still something to do, for a run that waits for the lead.
     """
     try:
         topology = load_application(application)
     except ConfigurationError as error:
         if not needs_spark(error):
             raise
-        return _run_with_early_spark(application, settings, cut)
-    return drive(topology, application, settings, spark_executor, cut=cut)
+        return _run_with_early_spark(application, settings, cut, is_wanted)
+    return drive(topology, application, settings, spark_executor, cut=cut, is_wanted=is_wanted)
 
 
-def _run_with_early_spark(application: str, settings: Settings, cut: bool) -> int:
+def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wanted: Callable[[], bool] | None) -> int:
     """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started first."""
     from txtopo.spark.session import start_session, stop_session
 
     with StopSignals() as signals:
         start_session(session_options(settings, "txtopo"))
         try:
-            return drive(load_application(application), application, settings, spark_executor, cut=cut)
+            topology = load_application(application)
+            return drive(topology, application, settings, spark_executor, cut=cut, is_wanted=is_wanted)
         finally:
             with signals.call(lambda: None):
                 stop_session()
@@ -97,7 +103,7 @@ def run_topology(topology: Topology, **flags: Any) -> int:
 
     try:
         settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
-        return drive(topology, f"{SCRIPT}{Path(sys.argv[0]).name or topology.name}", settings, spark_executor)
+        return drive(topology, own_script(topology.name), settings, spark_executor)
     except InvariantBroken:
         raise
     except TxtopoError as error:
@@ -105,8 +111,22 @@ def run_topology(topology: Topology, **flags: Any) -> int:
         return error.exit_code
 
 
+def own_script(name: str) -> str:
+    """How to run this script again: as it was typed, and where; passwords hidden."""
+    from txtopo.config import masked
+
+    typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
+    return f"{SCRIPT}{typed}{IN_FOLDER}{Path.cwd()}"
+
+
 def drive(
-    topology: Topology, application: str, settings: Settings, make_executor: MakeExecutor, *, cut: bool = True
+    topology: Topology,
+    application: str,
+    settings: Settings,
+    make_executor: MakeExecutor,
+    *,
+    cut: bool = True,
+    is_wanted: Callable[[], bool] | None = None,
 ) -> int:
     """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what must be told."""
     armed = faults.arm_from_environment()
@@ -119,7 +139,7 @@ def drive(
     settings = connect_strings(settings.with_topology(topology.config), reporter)
     digest = code_hash(topology, settings.py_files, result_settings())
     with StopSignals() as signals:
-        driver = Driver(topology, application, settings, digest, reporter, signals, cut)
+        driver = Driver(topology, application, settings, digest, reporter, signals, cut, is_wanted)
         if make_executor is spark_executor:
             reporter.note(f"starting Spark ({settings.master or 'on this machine'})")
         executor = make_executor(topology, digest, settings)
@@ -215,6 +235,8 @@ class Driver:
     signals: StopSignals
     cut: bool = True
     """Is new input planned?"""
+    is_wanted: Callable[[], bool] | None = None
+    """Is there still something to do, for a run that only carries out an order? Asked before the lead is taken; None: there is."""
     last_txid: int = 0
     _epoch: int = 0
     """Highest epoch that this process held."""
@@ -276,7 +298,11 @@ class Driver:
             election.enter()
             self._stood = True
             if not self._wait_for_turn(election.wait, election.leader):
-                return End(kind="stopped", reason="interrupted while waiting for the lead")
+                waiting = "interrupted while waiting for the lead"
+                return End(
+                    kind="stopped",
+                    reason=waiting if self.signals.received else "another leader has carried out the order",
+                )
             coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
             leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
             self._lead, self._epoch = leadership.lead, leadership.lead.epoch
@@ -299,7 +325,7 @@ class Driver:
         lanes = ThreadLanes(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)
         clock = SystemClock()
         try:
-            begin(leadership, self.topology, planner, ledger)
+            begin(leadership, self.topology, planner, ledger, given_by_hand(self.settings))
             self.reporter.note(
                 f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, {len(reconciled.plans)} planned ones are taken up"
             )
@@ -340,13 +366,17 @@ class Driver:
         """Stand in the queue, saying who leads; False when told to stop."""
         next_say = 0.0
         while not wait(0.5):
-            if self.signals.received:
+            if self.signals.received or not self._is_wanted():
                 return False
             now = time.monotonic()
             if now >= next_say and (who := leader()) is not None:
                 self.reporter.say(f"led by {who}; waiting as standby")
                 next_say = now + STANDBY_SAYS_EVERY_S
-        return True
+        return self._is_wanted()
+
+    def _is_wanted(self) -> bool:
+        """False where another leader has carried the order out: taking the lead would only use up attempts of other batches."""
+        return self.is_wanted is None or self.is_wanted()
 
     def _fence(self) -> Fence | None:
         from txtopo.committers.ledger import PostgresLedger

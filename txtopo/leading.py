@@ -144,10 +144,16 @@ def _take_up(
     )  # fmt: skip
 
 
-def begin(leadership: Leadership, topology: Topology, planner: Planner, ledger: Ledger) -> None:
+def begin(
+    leadership: Leadership,
+    topology: Topology,
+    planner: Planner,
+    ledger: Ledger,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
     """Make sure that the topology fits what is committed: its spouts, its tables. Raises Halted and ConfigurationError, noted for `status`.
 
-    Only then is it described anew: of one that is refused nothing stays, and an audit goes by the one before.
+    Only then is it described anew, with the settings that the run was given: of one that is refused nothing stays, and an audit goes by the one before.
     """
     lead, plans = leadership.lead, leadership.reconciled.plans
     try:
@@ -161,7 +167,7 @@ def begin(leadership: Leadership, topology: Topology, planner: Planner, ledger: 
             following = error.next_command if isinstance(error, Halted) else None
             ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans), following)
         raise
-    ledger.describe(lead, topology.describe())
+    ledger.describe(lead, topology.describe(), settings)
 
 
 def check_spouts(leadership: Leadership, topology: Topology) -> None:

@@ -31,8 +31,8 @@ TOLD_MAX = 1000
 _LOCK = "select pg_advisory_xact_lock(hashtextextended('txtopo/order/' || :topology, 0))"
 """Two commands at the same moment place one order."""
 _OPEN = """
-select max(request_id) from txtopo.request
- where topology = :topology and kind = :kind and state = 'open' and arguments = cast(:arguments as jsonb)
+select request_id, reason, actor from txtopo.request
+ where topology = :topology and kind = :kind and state = 'open' and arguments = cast(:arguments as jsonb) order by request_id desc limit 1
 """
 _PLACE = """
 insert into txtopo.request (topology, kind, arguments, reason, actor, host)
@@ -88,6 +88,10 @@ class Placed:
     request_id: int
     is_new: bool
     """False: the same was open already, and is followed instead of doubled."""
+    reason: str | None = None
+    """Of the one that was open already: it is kept."""
+    actor: str | None = None
+    """Who gave that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +124,9 @@ def place(dsn: str, order: Order) -> Placed:
     values = {"topology": order.topology, "kind": order.kind, "arguments": order.arguments}
     with _writing(dsn) as connection:
         connection.execute(text(_LOCK), {"topology": order.topology})
-        there = connection.execute(text(_OPEN), values).scalar()
+        there = connection.execute(text(_OPEN), values).one_or_none()
         if there is not None:
-            return Placed(request_id=int(there), is_new=False)
+            return Placed(request_id=int(there[0]), is_new=False, reason=there[1], actor=there[2])
         given = {**values, "reason": storable_or_none(order.reason), "actor": _user(), "host": socket.gethostname()}
         return Placed(request_id=int(connection.execute(text(_PLACE), given).scalar_one()), is_new=True)
 

@@ -308,8 +308,8 @@ class Ledger(Protocol):
         Raises Halted where a table has other columns, belongs to another committer, or holds rows and is not adopted. Repeatable.
         """
 
-    def describe(self, lead: Lead, description: Mapping[str, Any]) -> None:
-        """From now on the topology is this, for audits and operators (fenced). Called once its tables and spouts are found to fit what is committed."""
+    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
+        """From now on the topology is this, and runs with these settings, for audits and operators (fenced). Called once it is found to fit what is committed."""
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:
         """Path -> fingerprint of all that was mirrored into some batch."""

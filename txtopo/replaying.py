@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Connection
 
@@ -17,6 +19,8 @@ from txtopo.errors import TxtopoError
 
 FILES_TOLD_MAX = 3
 """Files of a batch that the text names; the JSON has all."""
+HASHED_BYTES_MAX = 256 * 1024 * 1024
+"""Of files whose content a plan compares with what was planned; of what lies beyond only the size."""
 TOLD_EVERY = 1000
 """Batches between two words on how far reading the plan got."""
 
@@ -46,6 +50,9 @@ class Replay:
     batches: tuple[ReplayBatch, ...]
     obstacle: str | None
     """Why these batches cannot be recomputed, with what to do; None: they can."""
+
+    notes: tuple[str, ...] = ()
+    """Dead letters of these batches, and files that are not as they were planned."""
 
     @property
     def txids(self) -> tuple[int, ...]:
@@ -78,7 +85,8 @@ def plan_replay(
         if number % TOLD_EVERY == 0:
             say(f"read the plans of {count(number)} of {count(len(txids))} batches")
     return Replay(
-        topology=topology, batches=tuple(found), obstacle=_quarantined(topology, found) or _keepless(connection, topology)
+        topology=topology, batches=tuple(found), obstacle=_quarantined(topology, found) or _keepless(connection, topology),
+        notes=(*_dead_letters(found), *_changed_files(found)),
     )  # fmt: skip
 
 
@@ -93,6 +101,7 @@ def replay_text(replay: Replay) -> str:
             table(header, cells, left=("state", "committed at", "files")),
             "",
             *(f"{clean(name)} > {clean(replay.tables[name])}" for name in names),
+            *(f"note: {clean(note)}" for note in replay.notes),
             f"--verify     would read the files of {number} again with Spark and compare with what was committed; it changes nothing",
             f"--recompute  {_recompute(replay, number)}",
         ]
@@ -143,6 +152,38 @@ def _txids(span: tuple[int | None, int | None], status: TopologyStatus) -> range
             f"  next: txtopo batches {topology}; failed batches come again with txtopo retry {topology}"
         )
     return range(first, last + 1)
+
+
+def _dead_letters(found: Sequence[ReplayBatch]) -> Iterator[str]:
+    for item in found:
+        if item.batch.ledger and (number := item.batch.ledger.dead_lettered):
+            yield (
+                f"batch {item.batch.txid} has {number} dead letter{'s' if number > 1 else ''}: where the bolt still fails on them, a recompute fails too unless it runs "
+                "with --on-poison dead_letter_rows"
+            )
+
+
+def _changed_files(found: Sequence[ReplayBatch]) -> Iterator[str]:
+    """Files that this machine has otherwise than they were planned; content is compared where there is little of it."""
+    left = HASHED_BYTES_MAX
+    for item in found:
+        for file in item.batch.files:
+            if file.size is None:
+                continue
+            try:
+                size_now = Path(file.path).stat().st_size
+                left -= size_now if size_now == file.size else 0
+                same = size_now == file.size and (left < 0 or _sha256(file.path) == file.fingerprint)
+            except OSError as error:
+                yield f"batch {item.batch.txid}: {file.path} cannot be read here: {error.strerror or error}"
+                continue
+            if not same:
+                yield f"batch {item.batch.txid}: {file.path} has other content than was planned; a recompute takes it as it is now"
+
+
+def _sha256(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _quarantined(topology: str, found: Sequence[ReplayBatch]) -> str | None:

@@ -120,6 +120,7 @@ def test_a_dry_run_says_which_batch_failed_how_and_what_would_be_tried(ledger: F
         "  file      /data/day_005.csv  500 B\n"
         "\n"
         "  table     public.flights_totals (counts)\n"
+        "  on_poison halt (default)\n"
     )
 
 
@@ -595,13 +596,16 @@ class Ran:
         self.calls: list[Any] = []
         self._ledger, self._answer, self._error, self._code = ledger, answer, error, code
 
-    def __call__(self, application: str, settings: Any, *, cut: bool = True) -> int:
+    def __call__(self, application: str, settings: Any, *, cut: bool = True, is_wanted: Callable[[], bool]) -> int:
         self.calls.append((application, settings.zookeeper, cut))
+        self.settings = settings
+        assert is_wanted()
         if self._answer is not None:
             with self._ledger.connection:
                 self._ledger.execute(
                     "update txtopo.request set state = %s, answer = %s, done_at = now()", *self._answer
                 )
+            assert not is_wanted()  # a driver that still waits for the lead has nothing to do
         if self._error is not None:
             raise self._error
         return self._code
@@ -654,7 +658,8 @@ def test_an_answered_order_decides_even_if_the_run_halted_afterwards(
     ledger: FilledLedger, run: Run, application: str, monkeypatch: pytest.MonkeyPatch, state: str, code: int
 ) -> None:
     """The order's own end is what was asked for; what halted the run is told."""
-    ran = Ran(ledger, answer=(state, "so it ended"), error=Halted("batch 6 of flights: no hour", txid=6))
+    halt = Halted("batch 6 of flights: no hour", txid=6, next_command="txtopo show flights 6")
+    ran = Ran(ledger, answer=(state, "so it ended"), error=halt)
     monkeypatch.setattr("txtopo.app.run_application", ran)
 
     said = run("skip", "flights", "5", "--reason", "damaged")
@@ -662,7 +667,106 @@ def test_an_answered_order_decides_even_if_the_run_halted_afterwards(
     assert said.code == code
     assert "so it ended" in said.out + said.err
     if code == 0:
-        assert "the run then ended: batch 6 of flights: no hour" in said.err
+        assert "the run then ended: batch 6 of flights: no hour\n  next: txtopo show flights 6\n" in said.err
+
+
+def test_a_retry_after_which_the_topology_halts_again_is_1_with_the_next_command(
+    ledger: FilledLedger, run: Run, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that retries and goes on must not take a topology that stands still for one that runs."""
+    ledger.attempt(5, 2, "applied")
+    ledger.commit(5, attempt=2)
+    ledger.attempt(6, 0, "failed", **FAILURE)
+    halt = Halted("batch 7 of flights: no hour", txid=7, next_command="txtopo show flights 7")
+
+    def commit_and_halt(*arguments: Any, **more: Any) -> int:
+        ledger.attempt(6, 1, "applied")
+        ledger.commit(6, attempt=1)
+        return Ran(ledger, answer=("done", "batch 6 is committed"), error=halt)(*arguments, **more)
+
+    monkeypatch.setattr("txtopo.app.run_application", commit_and_halt)
+
+    said = run("retry", "flights")
+
+    assert (said.code, said.out) == (1, "retry of flights: batch 6 is committed\n")
+    assert "the run then ended: batch 7 of flights: no hour\n  next: txtopo show flights 7\n" in said.err
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "runs_with", "where"),
+    [
+        ({"on_poison": "dead_letter_rows"}, (), "dead_letter_rows", "the last run"),
+        ({"on_poison": "dead_letter_rows"}, ("--on-poison", "halt"), "halt", "flag --on-poison"),
+        ({}, ("--on-poison", "quarantine_batch"), "quarantine_batch", "flag --on-poison"),
+        ({"on_poison": "a word of another release"}, (), "halt", "default"),
+        ({}, (), "halt", "default"),
+    ],
+)
+def test_an_order_runs_as_the_last_run_was_set_and_says_how(
+    ledger: FilledLedger,
+    run: Run,
+    application: str,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: dict[str, str],
+    given: tuple[str, ...],
+    runs_with: str,
+    where: str,
+) -> None:
+    """A recompute of a batch with dead letters failed three times and halted: the order ran with another on_poison than the run."""
+    ran = Ran(ledger, answer=("done", "so it is"))
+    monkeypatch.setattr("txtopo.app.run_application", ran)
+    with ledger.connection:
+        ledger.execute("update txtopo.topology set settings = %s", json.dumps(stored))
+
+    shown = [
+        run("redrive", "flights", "3", "--dry-run", *given).out,
+        run("replay", "flights", "1", *given).out,
+        run("redrive", "flights", "3", "--dry-run", "--json", *given).json["on_poison"],
+    ]
+    said = run("redrive", "flights", "3", *given)
+
+    assert all(f"{runs_with} ({where})" in one for one in shown), shown
+    assert (said.code, ran.settings.on_poison) == (0, runs_with)
+    assert f"on_poison={runs_with}, {where}" in said.err
+
+
+def test_a_plan_of_a_recompute_tells_dead_letters_and_changed_files(
+    ledger: FilledLedger, run: Run, tmp_path: Path
+) -> None:
+    """What a recompute would meet is known beforehand: rows that a bolt fails on, files that are not as they were planned."""
+    whole, changed = tmp_path / "whole.csv", tmp_path / "changed.csv"
+    for file in (whole, changed):
+        file.write_text("x" * 700)
+    digest = hashlib.sha256(whole.read_bytes()).hexdigest()
+    files = [{"path": str(file), "size": 700, "sha256": digest} for file in (whole, changed)]
+    for txid in (5, 6):
+        ledger.commit(txid)
+    ledger.plan(7, metadata={"files": {"files": files}})
+    ledger.commit(7, dead_letters=2)
+    changed.write_text("y" * 700)
+
+    said, as_json = run("replay", "flights", "7"), run("replay", "flights", "7", "--json")
+
+    assert "note: batch 7 has 2 dead letters" in said.out
+    assert f"note: batch 7: {changed} has other content than was planned" in said.out
+    assert str(whole) not in said.out.partition("note:")[2]
+    assert len(as_json.json["notes"]) == 2
+    whole.unlink()
+    assert f"{whole} cannot be read here: No such file" in run("replay", "flights", "7").out
+
+
+def test_a_second_reason_for_the_same_order_is_refused_aloud(ledger: FilledLedger, run: Run) -> None:
+    """One order, one reason: whoever gives another one is told which is kept."""
+    run("skip", "flights", "5", "--reason", "damaged", "--no-run")
+
+    again, other = (
+        run("skip", "flights", "5", "--reason", "damaged", "--no-run"),
+        run("skip", "flights", "5", "--reason", "ticket 4711", "--no-run", "-q"),
+    )
+
+    assert "the same order is open already" not in again.err
+    assert "with the reason 'damaged': that one is kept, 'ticket 4711' is not" in other.err
+    assert [one[2] for one in orders(ledger)] == ["damaged"]
 
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 3), (130, 130)])

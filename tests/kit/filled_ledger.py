@@ -86,10 +86,12 @@ class FilledLedger:
                 *values, silent_s,
             )  # fmt: skip
 
-    def plan(self, txid: int, *, redo_of: int | None = None, path: str | None = None) -> None:
-        """Mirror the plan of the next batch with its file; of a redo with the file of the batch that it redoes."""
+    def plan(
+        self, txid: int, *, redo_of: int | None = None, path: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Mirror the plan of the next batch with its file, or those of `metadata`; of a redo with the file of the batch that it redoes."""
         path = path or f"/data/day_{redo_of or txid:03}.csv"
-        metadata = {"files": {"files": [{"path": path, "size": 100 * txid, "sha256": FINGERPRINT.hex()}]}}
+        metadata = metadata or {"files": {"files": [{"path": path, "size": 100 * txid, "sha256": FINGERPRINT.hex()}]}}
         plan = Plan(
             topology=self.topology,
             incarnation=INCARNATION,
@@ -104,10 +106,11 @@ class FilledLedger:
             self.execute(
                 "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values (%s, %s, %s, %s, 3)", self.topology, txid, plan.digest, plan.bytes
             )  # fmt: skip
-            self.execute(
-                "insert into txtopo.source_file (topology, spout, path, fingerprint, txid, redo) values (%s, 'files', %s, %s, %s, %s)",
-                self.topology, path, FINGERPRINT, txid, redo_of is not None,
-            )  # fmt: skip
+            for file in metadata["files"]["files"]:
+                self.execute(
+                    "insert into txtopo.source_file (topology, spout, path, fingerprint, txid, redo) values (%s, 'files', %s, %s, %s, %s)",
+                    self.topology, file["path"], bytes.fromhex(file["sha256"]), txid, redo_of is not None,
+                )  # fmt: skip
 
     def attempt(self, txid: int, attempt: int = 0, state: str = "begun", **columns: Any) -> None:
         """A try at a batch; with a failure in `columns` where it failed."""
@@ -129,6 +132,7 @@ class FilledLedger:
         quarantine: str | None = None,
         redo_of: int | None = None,
         rejects: Sequence[Reject] = (),
+        dead_letters: int = 0,
     ) -> None:
         """Commit a planned batch, or its quarantine, in one database transaction."""
         with self.connection:
@@ -148,10 +152,15 @@ class FilledLedger:
                     "insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes) values (%s, %s, 'files', %s, %s, %s, %s, %s)",
                     self.topology, txid, path, line, reason, raw, len(raw),
                 )  # fmt: skip
+            for number in range(dead_letters):
+                self.execute(
+                    "insert into txtopo.dead_letter (topology, txid, spout, position, component, reason, raw) values (%s, %s, 'files', %s, 'clean', 'no', 'raw')",
+                    self.topology, txid, f"/data/x.csv:{number + 2}",
+                )  # fmt: skip
             self.execute(
-                "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = %s, dead_lettered = 0, committers = %s "
+                "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = %s, dead_lettered = %s, committers = %s "
                 "where topology = %s and txid = %s",
-                "quarantined" if quarantine else "applied", quarantine, read, len(rejects), 0 if quarantine else 1, self.topology, txid,
+                "quarantined" if quarantine else "applied", quarantine, read, len(rejects), dead_letters, 0 if quarantine else 1, self.topology, txid,
             )  # fmt: skip
             self.execute("update txtopo.fence set last_txid = %s where topology = %s", txid, self.topology)
 

@@ -142,7 +142,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
     assert sorted(status["topologies"][0]) == [
         "advice", "application", "dead_lettered", "epoch", "failed_attempts", "failed_inputs", "failed_txids", "failures", "halted_txid", "hole_txids", "holes", "incarnation",
         "last_committed_at", "last_txid", "leader", "next_commands", "open_orders", "open_requests", "planned_ahead", "planned_txid", "problem",
-        "quarantined", "reason", "rejected", "state", "topology", "waiting",
+        "quarantined", "reason", "rejected", "settings", "state", "topology", "waiting",
     ]  # fmt: skip
     assert batches["schema"] == "txtopo.batches/1"
     assert sorted(batches["batches"][0]) == [

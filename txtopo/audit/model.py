@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from txtopo.core import limits
+from txtopo.core.values import IN_FOLDER
 
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
 """RUNNING: its leader's heartbeat is fresh. STALLED: it says running and its heartbeat is old, or it has committed nothing for too long."""
@@ -29,9 +31,12 @@ def after_failure(topology: str, txid: int) -> tuple[str, ...]:
 
 
 def how_to_run(application: str | None) -> str:
-    """The command that runs an application again: `txtopo run APP`, or its own script."""
+    """The command that runs an application again: `txtopo run APP`, or its own script in its folder."""
     name = application or "APP"
-    return name if name.startswith("python ") else f"txtopo run {name}"
+    script, _, folder = name.partition(IN_FOLDER)
+    if not name.startswith("python "):
+        return f"txtopo run {name}"
+    return f"cd {shlex.quote(folder)} && {script}" if folder else script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,8 @@ class TopologyStatus:
     halted_txid: int | None
     advice: str | None = None
     """What the halt said to do next."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the last driver was given by flags or its environment, of the settings that say how batches run."""
     failed_attempts: int
     failures: FailureCounts
     """The failed attempts by kind."""

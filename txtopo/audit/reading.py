@@ -167,6 +167,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         # The word of the last heartbeat: the batch may be committed by now.
         waiting=row["waiting"] if row["waiting"] and row["waiting"]["txid"] > row["last_txid"] else {},
         leader=leader,
+        settings=row["settings"] or {},
         failed_attempts=failures.pop("failed_attempts"),
         failures=FailureCounts(**failures),
         failed_txids=failed_txids,

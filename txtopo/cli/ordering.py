@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from txtopo.cli.common import load, no_topology, option, reachable, sayer
 
@@ -41,6 +42,8 @@ def order_options(function: _Function) -> _Function:
             click.option("--no-run", is_flag=True, help="Only leave the order: the leader, or the next one, carries it out."),
             click.option("--timeout", type=click.FloatRange(0, 86_400 * 7), default=TIMEOUT_S, show_default=True, metavar="SECONDS",
                          help="How long to follow a living leader."),
+            option("--on-poison", setting="on_poison", metavar="halt|quarantine_batch|dead_letter_rows",
+                   help="What becomes of a batch that keeps failing, where no leader is alive; default: as the last run."),
             option("--master", setting="master", metavar="URL", help="Spark master, where no leader is alive."),
             option("--conf", setting="conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
             option("--py-files", setting="py_files", metavar="FILE,…", help="Modules, zips and wheels that the tasks need."),
@@ -98,11 +101,11 @@ def give(
     with reading(str(settings.dsn)) as connection:
         status = status_of(connection, topology)
         proposal = propose(connection, status)
+        poison = on_poison(settings, connection, status)
     if dry_run:
-        document_ = document(
-            "txtopo.proposal/1", {**plain(proposal), "txids": list(proposal.txids), "is_led": status.is_led}
-        )
-        click.echo(document_ if as_json else proposal_text(proposal))
+        more = {"txids": list(proposal.txids), "is_led": status.is_led, "on_poison": poison}
+        document_ = document("txtopo.proposal/1", {**plain(proposal), **more})
+        click.echo(document_ if as_json else f"{proposal_text(proposal)}\n  on_poison {poison}")
         sayer(settings)("nothing was changed (--dry-run)")
         return 0
     if proposal.nothing is not None:
@@ -112,6 +115,17 @@ def give(
     for note in proposal.notes:
         say(note)
     return carry_out(context, status, make_order(proposal), proposal.txids, manner)
+
+
+def on_poison(settings: Settings, connection: Connection, status: TopologyStatus) -> str:
+    """With which `on_poison` an order would run, and where that comes from."""
+    from txtopo.audit.stored_config import read_config
+    from txtopo.last_run import with_last_run
+
+    if status.is_led:
+        return f"as {_who(status)} has it"
+    found = with_last_run(settings, status.settings).with_topology(read_config(connection, status.topology) or {})
+    return f"{found.on_poison} ({found.source('on_poison')})"
 
 
 def carry_out(
@@ -127,6 +141,14 @@ def carry_out(
     with reading(dsn) as connection:
         teller = Teller(connection, order.topology, txids, say)
     placed = place(dsn, order)
+    if not placed.is_new and order.reason and placed.reason != order.reason:
+        click.echo(
+            f"the same order is open already (order {placed.request_id}, by {placed.actor}), with the reason {placed.reason!r}: "
+            f"that one is kept, {order.reason!r} is not",
+            err=True,
+        )
+    if status.is_led and context.get_parameter_source("on_poison") is ParameterSource.COMMANDLINE:
+        click.echo(f"--on-poison is not for {_who(status)}: it goes on as it was started", err=True)
     what = f"{order.kind} of {order.topology} (order {placed.request_id})"
     if manner.no_run:
         click.echo(f"{what} {'is left' if placed.is_new else 'was left already'}: {_who(status)} carries it out.")
@@ -140,7 +162,8 @@ def carry_out(
         return _conclude(dsn, order, found, txids, manner.timeout)
     if here.problem is not None:
         raise OrderStandsError(f"{what} stands, and nobody carries it out: {here.problem}\n  next: {here.next_command}")
-    say(f"{what}: no leader is alive; running {here.application} until it is carried out …")
+    poison = f"on_poison={here.settings.on_poison}, {here.settings.source('on_poison')}"
+    say(f"{what}: no leader is alive; running {here.application} until it is carried out ({poison}) …")
     return _run_here(here, dsn, order, placed.request_id, txids)
 
 
@@ -174,11 +197,12 @@ class _Here:
         from txtopo.application import load_application, needs_spark
         from txtopo.audit.model import how_to_run
         from txtopo.errors import ConfigurationError
+        from txtopo.last_run import with_last_run
         from txtopo.verifying import check_same_topology
 
         application = app or status.application
         following = how_to_run(application)
-        settings = reachable(load(context), zookeeper=True)
+        settings = with_last_run(reachable(load(context), zookeeper=True), status.settings)
         problem = None
         if application is None or application.startswith("python "):
             problem = f"no leader is alive, and {application or 'no application'} cannot be started from here"
@@ -199,7 +223,12 @@ def _run_here(here: _Here, dsn: str, order: Order, request_id: int, txids: tuple
 
     ended, code = None, 0
     try:
-        code = run_application(here.application, here.settings, cut=False)
+        code = run_application(
+            here.application,
+            here.settings,
+            cut=False,
+            is_wanted=lambda: not look(dsn, order.topology, request_id).is_answered,
+        )
     except TxtopoError as error:
         ended = error
     found = look(dsn, order.topology, request_id)
@@ -224,6 +253,7 @@ def _conclude(
 ) -> int:
     """Tell how the order ended; the exit code, or the error that says why it did not end well."""
     from txtopo.audit.model import how_to_run
+    from txtopo.errors import Halted
     from txtopo.orders import OrderStandsError, RefusedError
 
     request, status, topology = found.request, found.status, order.topology
@@ -238,7 +268,10 @@ def _conclude(
         click.echo(f"{order.kind} of {topology}: {answer}")
         if ended is not None:
             click.echo(f"the run then ended: {ended}", err=True)
-        return 0
+            if isinstance(ended, Halted):
+                click.echo(f"  next: {ended.next_command or f'txtopo status {topology}'}", err=True)
+        # What was asked for is done; of a retry, which is about going on, a halt at the next batch is a bad answer all the same.
+        return ended.exit_code if order.kind == "retry" and isinstance(ended, Halted) else 0
     stands = f"the order to {order.kind} (order {request.request_id if request else '?'}) stands"
     if status is not None and found.is_halted:
         raise RefusedError(f"{status.reason}; {stands}{following}")

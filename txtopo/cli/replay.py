@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txtopo.cli.common import json_option, load, reachable, sayer, verb
-from txtopo.cli.ordering import Manner, carry_out, needs_reason, order_options, reason_option, status_of
+from txtopo.cli.ordering import Manner, carry_out, needs_reason, on_poison, order_options, reason_option, status_of
 from txtopo.cli.ranges import spans
 
 if TYPE_CHECKING:
@@ -67,12 +67,13 @@ def replay(
     with reading(str(settings.dsn)) as connection:
         status = status_of(connection, topology)
         plan = plan_replay(connection, status, wanted, sayer(settings))
+        poison = on_poison(settings, connection, status)
     if verify and not dry_run:
         return _verify(settings, status, plan, app, as_json)
     if recompute and plan.obstacle is not None:
         raise RefusedError(f"{topology} {txids} cannot be recomputed: {plan.obstacle}")
     if not execute or dry_run:
-        _show(plan, as_json)
+        _show(plan, as_json, poison)
         sayer(settings)("nothing was changed")
         return 0
     order = Order(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
@@ -88,14 +89,17 @@ def _check(verify: bool, recompute: bool, execute: bool, dry_run: bool, reason: 
         needs_reason(reason, dry_run)
 
 
-def _show(plan: Replay, as_json: bool) -> None:
+def _show(plan: Replay, as_json: bool, poison: str) -> None:
     from txtopo.audit.as_json import document, plain
     from txtopo.replaying import replay_text
 
     click.echo(
-        document("txtopo.replay/1", {**plain(plan), "txids": list(plan.txids), "tables": dict(plan.tables)})
+        document(
+            "txtopo.replay/1",
+            {**plain(plan), "txids": list(plan.txids), "tables": dict(plan.tables), "on_poison": poison},
+        )
         if as_json
-        else replay_text(plan)
+        else f"{replay_text(plan)}\nwith on_poison {poison}"
     )
 
 

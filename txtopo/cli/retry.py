@@ -34,7 +34,7 @@ def retry(
     A living leader does it in its turn, and the command follows. Without one the command runs the application until what is planned is committed;
     it plans no new input.
 
-    Exit code 0: committed, or nothing to retry. 1: refused, or failed again. 3: not known yet; the order stands.
+    Exit code 0: committed, or nothing to retry. 1: refused, failed again, or the topology halted at another batch. 3: not known yet; the order stands.
     """
     from txtopo.orders import Order
     from txtopo.proposals import propose_retry

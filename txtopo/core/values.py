@@ -295,6 +295,9 @@ class LedgerBatch:
     """Canonical bytes of its plan."""
 
 
+IN_FOLDER = "  # in "
+"""Between the command line of a script that runs a topology and the folder that it was started in."""
+
 RequestKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
 
 
