@@ -27,7 +27,7 @@ def test_no_fault_is_match_and_0(orders: Audited) -> None:
     assert (code, report["schema"], report["verdict"]) == (0, "txtopo.audit/1", "MATCH")
     assert [(one["txid"], one["verdict"]) for one in report["batches"]] == [(txid, "MATCH") for txid in range(1, BATCHES + 1)]  # fmt: skip
     idle = {check["name"] for check in report["checks"] if not check["comparisons"]}
-    assert idle == {"rejects.lines", "quarantine.empty", "actions.signed", "actions.chain"}
+    assert idle == {"rejects.lines", "quarantine.empty", "actions.signed", "actions.chain", "kept.seals"}
     assert [one["recounted"] for one in report["batches"]] == [20] * BATCHES
     assert [one["contributed"] for one in report["batches"]] == [{"totals": 20}] * BATCHES
     assert report["by_design"] == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txtopo.audit.audit_text import SHOWN_MAX, audit_text
-from txtopo.audit.verdicts import AuditReport, Finding, Verdict
+from txtopo.audit.verdicts import Auditor, AuditReport, Finding, Verdict
 from txtopo.tuples.frames import failure_of
 
 
@@ -28,7 +28,8 @@ def report(findings: tuple[Finding, ...]) -> AuditReport:
     return AuditReport(
         topology="t", first_txid=1, last_txid=0, committed_txid=0, planned_ahead=0, generated_at=datetime(2026, 1, 1, tzinfo=UTC),
         verdict=Verdict.UNVERIFIED, checks=(), findings=findings, by_design=(), failures=(), attempts={}, failures_by_kind={}, actions=(), orders=(),
-        holes=(), batches=(),
+        holes=(), batches=(), auditor=Auditor(user="ann", host="desk", role="reader", version="1"), head=None, last_action=None, code_hash=None,
+        unbatched=(), dead_lettered=0,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ set local enable_sort = off
 A role from which a policy would hide rows is told so by the server, instead of comparing what it is shown."""
 
 SCOPE = """
-select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now,
+select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now, current_user::text as role,
        (select max(p.txid) from txtopo.plan p where p.topology = f.topology) as planned_txid,
        (select max(l.txid) from txtopo.ledger l where l.topology = f.topology) as ledger_txid,
        t.description, t.code_hash, t.epoch as led_epoch, t.state, t.heartbeat_at, f.code_hash as fence_code,

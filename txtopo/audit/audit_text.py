@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from txtopo.audit.text import batches_named, clean, count, duration, instant, table
+from txtopo.audit.text import batches_named, clean, count, counted, duration, instant, table
 from txtopo.audit.verdicts import (
     TXIDS_MAX,
     ActionTaken,
@@ -32,6 +32,7 @@ def audit_text(report: AuditReport) -> str:
         list(_limits(report)),
         _checks(report),
         list(_totals(report)),
+        list(_unbatched(report)),
         list(_phases(report)),
         list(_failures(report)),
         list(_quarantined(report)),
@@ -117,10 +118,33 @@ def _totals(report: AuditReport) -> Iterator[str]:
     yield f"records    {count(read)} read by the runs, {count(again)} counted again in the files of {count(len(recounted))} batches"
     attempts = ", ".join(f"{count(number)} {state}" for state, number in sorted(report.attempts.items()))
     yield f"rejected   {count(sum(batch.rejected or 0 for batch in in_effect))} of these records"
-    yield f"left out   {count(sum(batch.dead_lettered or 0 for batch in in_effect))} of these records, as dead letters"
+    yield f"left out   {count(report.dead_lettered)} of these records, as dead letters"
     kinds = ", ".join(f"{count(number)} {kind}" for kind, number in sorted(report.failures_by_kind.items()))
     yield f"attempts   {attempts or 'none'}{f'; failed for: {kinds}' if kinds else ''}"
-    yield f"as of      {instant(report.generated_at)}"
+    yield f"as of      {instant(report.generated_at)}, by {_auditor(report)}"
+    if report.head is not None:
+        head = report.head
+        yield f"head       batch {head.txid}, code {head.code_hash}"
+        yield f"seal       {head.txid}:{head.seal or 'none'}"
+    if report.last_action is not None:
+        yield f"log        action {report.last_action.number}, seal {report.last_action.seal}"
+
+
+def _auditor(report: AuditReport) -> str:
+    who = report.auditor
+    return f"{clean(who.user)}@{clean(who.host)} as role {clean(who.role)}, txtopo {who.version}"
+
+
+def _unbatched(report: AuditReport) -> Iterator[str]:
+    """Files that nobody has counted: nothing wrong by itself."""
+    for one in report.unbatched:
+        if one.problem is not None:
+            yield f"spout {clean(one.spout)}: {clean(one.path)} cannot be looked at here, so whether files of it are in no batch is not known: {clean(one.problem)}"
+            continue
+        yield f"spout {clean(one.spout)}: {counted(one.files, 'file')} of {clean(one.path)} in no batch: new, or planned and not in Postgres yet; the next run takes what is new"
+        yield from (f"  {clean(name)}" for name in one.names)
+        if one.files > len(one.names):
+            yield f"  and {count(one.files - len(one.names))} more"
 
 
 def _phases(report: AuditReport) -> Iterator[str]:

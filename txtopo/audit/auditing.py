@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +23,18 @@ from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
 from txtopo.audit.check_tables import check_tables
 from txtopo.audit.check_target import check_target, check_total
 from txtopo.audit.describing import CommitterTables, committers_of, own_committers_of
-from txtopo.audit.verdicts import AuditReport, BatchVerdict, Findings, Verdict
+from txtopo.audit.expecting import Expected, check_expected
+from txtopo.audit.judging import head_of
+from txtopo.audit.unbatched import find_unbatched
+from txtopo.audit.verdicts import (
+    Auditor,
+    AuditReport,
+    BatchVerdict,
+    Findings,
+    LastAction,
+    Unbatched,
+    Verdict,
+)
 from txtopo.audit.walking import Walk
 from txtopo.committers.outcomes import one_line, sqlstate
 from txtopo.errors import ConfigurationError
@@ -49,9 +62,18 @@ class Range:
 
 
 def audit(
-    connection: Connection, topology: str, wanted: Range, *, recount: bool, say: Callable[[str], None]
+    connection: Connection,
+    topology: str,
+    wanted: Range,
+    *,
+    recount: bool,
+    say: Callable[[str], None],
+    expected: Expected | None = None,
+    version: str = "unknown",
 ) -> AuditReport:
     """Compare everything there is to compare about the committed batches of a topology. `connection` reads one state throughout.
+
+    `expected`: seals that somebody kept outside of the database. `version`: of the txtopo that audits, for the report.
 
     Raises NothingToAuditError where there is no such topology or no such batch; errors of the database as they are.
     """
@@ -64,7 +86,9 @@ def audit(
     if not wanted.is_whole and (first > last or last > committed):
         there = f"its committed batches go from 1 to {committed}" if committed else "nothing is committed yet"
         raise NothingToAuditError(f"{topology} has no committed batches {first} to {last}: {there}")
-    return _Audit(connection, topology, scope, first, last, wanted.is_whole, recount, say).run(committed)
+    return _Audit(
+        connection, topology, scope, first, last, wanted.is_whole, recount, say, expected or Expected(), version
+    ).run(committed)
 
 
 @dataclass(slots=True)
@@ -79,6 +103,8 @@ class _Audit:
     whole: bool
     recounting: bool
     say: Callable[[str], None]
+    expected: Expected
+    version: str
     findings: Findings = field(default_factory=Findings)
     committers: dict[str, CommitterTables] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
@@ -111,6 +137,7 @@ class _Audit:
         )  # fmt: skip
         walk.run()
         check_fence(self.findings, self.scope, walk.newest)
+        check_expected(self.findings, self.connection, self.topology, self.expected, seals.actions, self.first)
         if self.whole:
             actions.check_rest(self.findings, committed)
             actions.check_open(self.findings, self.scope.state, self.scope.heartbeat_at)
@@ -139,6 +166,12 @@ class _Audit:
             committed_txid=committed,
             planned_ahead=max(0, (self.scope.planned_txid or 0) - committed),
             generated_at=self.scope.now,
+            auditor=Auditor(user=_user(), host=platform.node(), role=self.scope.role, version=self.version),
+            head=None if walk.newest is None or not walk.newest.txid else head_of(walk.newest),
+            last_action=_last_action(walk.seals.actions.last),
+            code_hash=None if self.scope.code_hash is None else bytes(self.scope.code_hash).hex(),
+            unbatched=self._unbatched(),
+            dead_lettered=sum(batch.dead_lettered or 0 for batch in walk.batches if batch.redone_as is None),
             verdict=self.findings.verdict,
             checks=self.findings.checks(),
             findings=self.findings.findings(),
@@ -151,6 +184,11 @@ class _Audit:
             holes=tuple(txid for txid in walk.chains.holes if self.first <= txid <= self.last),
             batches=tuple(self._judged(batch) for batch in walk.batches),
         )
+
+    def _unbatched(self) -> tuple[Unbatched, ...]:
+        if not (self.recounting and self.whole) or not isinstance(self.scope.description, Mapping):
+            return ()
+        return tuple(find_unbatched(self.connection, self.topology, self.scope.description))
 
     def _rows(self, statement: str) -> Iterator[Any]:
         return iter(self.connection.execute(text(statement), {"topology": self.topology}))
@@ -239,3 +277,14 @@ class _Audit:
         if now or time.monotonic() - self._told_s >= PROGRESS_EVERY_S:
             self._told_s = time.monotonic()
             self.say(f"{self.topology}: {line}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in containers
+        return "unknown"
+
+
+def _last_action(row: Any | None) -> LastAction | None:
+    return None if row is None else LastAction(number=row.number, seal=bytes(row.seal).hex())

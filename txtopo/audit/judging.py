@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txtopo.audit.check_seal import Around
-from txtopo.audit.verdicts import BatchVerdict, Verdict
+from txtopo.audit.verdicts import BatchVerdict, Head, Verdict
 
 
 def batch_verdict(
@@ -31,8 +31,21 @@ def batch_verdict(
         recounted=recounted,
         contributed=weights,
         committed_at=row.committed_at,
+        seal=None if row.seal is None else bytes(row.seal).hex(),
         phases_s=phases,
         wall_s=wall,
+    )
+
+
+def head_of(row: Any) -> Head:
+    """What to keep of the last batch of a report."""
+    return Head(
+        txid=row.txid,
+        seal=None if row.seal is None else bytes(row.seal).hex(),
+        seal_version=row.seal_version,
+        digest=bytes(row.digest).hex(),
+        code_hash=bytes(row.code_hash).hex(),
+        committed_at=row.committed_at,
     )
 
 

@@ -45,6 +45,7 @@ CHECKS = (
     Check("ledger.counts", "arrived, results and number of committers", "counted, written + ignored, the row's own word"),
     Check("ledger.equation", "read - rejected - dead-lettered", "what arrived at each committer"),
     Check("ledger.attempts", "the attempts, and the one that was applied", "the ledger row and its seal"),
+    Check("kept.seals", "seals kept outside of the database (--expect)", "the seals stored"),
     Check("schema.guards", "triggers, functions, constraints and indexes of schema txtopo", "what its migrations make"),
     Check("topology.described", "the description of the topology", "the chain of its descriptions and the code of the batches"),
     Check("quarantine.empty", "quarantined batches", "a reason, and nothing counted or rejected"),
@@ -145,6 +146,56 @@ class OrderGiven:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The last batch of a report. Its seal, kept outside of the database, holds for this batch and all before it."""
+
+    txid: int
+    seal: str | None
+    """Hex; None where somebody removed it."""
+    seal_version: int
+    digest: str
+    """Of its plan, hex."""
+    code_hash: str
+    """Of the code that counted it, hex."""
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastAction:
+    """The last row of the action log."""
+
+    number: int
+    seal: str
+    """Hex."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auditor:
+    """Who audited, by the word of the machine that did."""
+
+    user: str
+    host: str
+    role: str
+    """In the database."""
+    version: str
+    """Of txtopo."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbatched:
+    """Files of one spout that are in no batch of the database. They may be new, or planned and not yet mirrored."""
+
+    spout: str
+    path: str
+    """Where the spout reads."""
+    files: int
+    names: tuple[str, ...]
+    """Some of them, in their order."""
+    problem: str | None
+    """Why nobody could look; None: somebody did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchVerdict:
     """One committed batch."""
 
@@ -173,6 +224,8 @@ class BatchVerdict:
     contributed: Mapping[str, int]
     """Committer -> sum of the weights in its contributions."""
     committed_at: datetime
+    seal: str | None
+    """Hex."""
     phases_s: Mapping[str, float]
     """Seconds by phase, from the first attempt to the commit; they add up to `wall_s`."""
     wall_s: float | None
@@ -193,6 +246,16 @@ class AuditReport:
     """Batches planned and not committed, which are not audited."""
     generated_at: datetime
     """By the database's clock."""
+    auditor: Auditor
+    head: Head | None
+    """Of the range; None where nothing is committed."""
+    last_action: LastAction | None
+    code_hash: str | None
+    """Of the code that describes the topology now, hex."""
+    unbatched: tuple[Unbatched, ...]
+    """Looked for where the sources are recounted and everything is audited."""
+    dead_lettered: int
+    """Records of batches in effect that were taken out as dead letters."""
     verdict: Verdict
     checks: tuple[CheckResult, ...]
     findings: tuple[Finding, ...]

@@ -19,13 +19,25 @@ if TYPE_CHECKING:
 @click.argument("txids", required=False, metavar="[RANGE]")
 @json_option
 @click.option("--no-recount", is_flag=True, help="Leave the source files alone: compare only what Postgres holds.")
+@click.option(
+    "--expect",
+    "kept",
+    multiple=True,
+    metavar="TXID:SEAL|REPORT.json",
+    help="A seal kept outside of the database, or an earlier report of `audit --json` with all of its seals. May be repeated.",
+)
 @click.pass_context
-def audit(context: click.Context, topology: str, txids: str | None, as_json: bool, no_recount: bool) -> int:
+def audit(
+    context: click.Context, topology: str, txids: str | None, as_json: bool, no_recount: bool, kept: tuple[str, ...]
+) -> int:
     """Compare the committed batches of TOPOLOGY with their source files, their contributions and the target tables.
 
     RANGE is 17, 17..42, 17.. or ..42; without it all batches are audited. Files are counted again by code of the audit's own; what the runs said
     of themselves is never the proof. Rejected records are looked up in their files; quarantined batches and redos must be signed for in the action
     log, and every batch of the source be in effect once. Needs a role that may SELECT, and the files; neither Spark nor ZooKeeper.
+
+    A seal has no key: who may rewrite the database may seal it anew. Keep the line `seal` of a report, or the JSON, elsewhere, and give it to the next
+    audit with --expect.
 
     Exit code 0: all MATCH. 1: something is wrong, the batch named. 3: something could not be found out, and nothing was found wrong.
     """
@@ -33,12 +45,23 @@ def audit(context: click.Context, topology: str, txids: str | None, as_json: boo
     from txtopo.audit.as_json import audit_json
     from txtopo.audit.auditing import NothingToAuditError
     from txtopo.audit.auditing import audit as compare
+    from txtopo.audit.expecting import read_expected
+    from txtopo.cli.versions import own_version
 
+    expected = read_expected(topology, kept)
     wanted = _range(txids)
     settings = reachable(load(context))
     with reading.reading(str(settings.dsn)) as connection:
         try:
-            report = compare(connection, topology, wanted, recount=not no_recount, say=sayer(settings))
+            report = compare(
+                connection,
+                topology,
+                wanted,
+                recount=not no_recount,
+                say=sayer(settings),
+                expected=expected,
+                version=own_version(),
+            )
         except NothingToAuditError as error:
             known = reading.read_names(connection)
             hint = "" if topology in known else nearest(topology, known)
