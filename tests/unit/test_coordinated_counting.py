@@ -14,6 +14,9 @@ import pyarrow as pa
 import pytest
 
 from tests.kit.tuple_runs import Keeping, Ran, RowsSpout, graph_of, ran, run_spec, run_tuples
+from txtopo.spouts import TransactionalSpout
+from txtopo.testing import TopologyHarness
+from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Tally, Topology
 from txtopo.topology.streams import Stream
@@ -279,8 +282,39 @@ class Partial(BatchBolt):
             self.collector.emit(item)
 
 
-def test_a_chain_of_partial_sums_is_complete_at_each_step() -> None:
-    """CB-08: n -> n*n tuples (p3) -> partial count in finish (p3, shuffle) -> sum in finish (p3, fields): "2","10","1","0" give 4, 100, 1 and nothing for 0."""
+class Answer(Partial):
+    """One number a task, also where no tuple came."""
+
+    outputs = ["n bigint"]
+
+    def execute(self, tup: Any) -> None:
+        self.sums[""] = self.sums.get("", 0) + tup[-1]
+
+    def finish_batch(self) -> None:
+        self.collector.emit((self.sums.get("", 0),))
+
+
+@pytest.mark.parametrize(("request_", "answer"), [("2", 4), ("10", 100), ("1", 1), ("0", 0)])
+def test_a_chain_of_partial_sums_answers_each_request(request_: str, answer: int) -> None:
+    """CB-08: n -> n*n tuples (p3) -> partial count in finish (p3, shuffle) -> sum in finish (1): each request is a batch, and "0" is answered "0", since
+    tasks finish that got no tuple.
+    """
+    builder = TopologyBuilder("chain")
+    builder.set_spout("requests", RowsSpout("request string"))
+    builder.set_bolt("square", Squared(), parallelism_hint=3).shuffle_grouping("requests")
+    builder.set_bolt("partial", Answer(), parallelism_hint=3).shuffle_grouping("square")
+    builder.set_bolt("sum", Answer()).global_grouping("partial")
+    builder.set_committer_bolt("keep", Keeping()).global_grouping("sum")
+
+    seen = run_tuples(builder.build(), {"requests": [[(request_,)]]})
+
+    assert seen.rows("keep") == [(answer,)]
+    assert seen.edges["square -> partial"] == (answer, answer)
+    assert seen.edges["partial -> sum"] == (3, 3)
+
+
+def test_partial_sums_of_several_keys_meet_by_key() -> None:
+    """The same chain with requests that share a batch, grouped by request: a key without tuples is in no row, since nobody ever heard of it."""
     builder = TopologyBuilder("chain")
     builder.set_spout("requests", RowsSpout("request string"))
     builder.set_bolt("square", Squared(), parallelism_hint=3).shuffle_grouping("requests")
@@ -422,13 +456,64 @@ def test_a_diamond_with_several_streams_is_counted_edge_by_edge() -> None:
     assert seen.edges["two:lengths -> meet"] == (2, 2)
 
 
-def test_committers_wait_for_their_turn_with_all_rows_there() -> None:
-    """CB-04, TB-04: a committer's executor half finishes when its reports are complete; nothing of it is applied before its turn in the driver."""
-    seen = run_tuples(counted(), {"words": [[("a",)]]})
+class Turns(BatchCommitter):
+    """Sums in its executor half, and notes what its halves do."""
 
-    assert seen.results["keep"].arrived == 2
-    assert all(message.target == 0 for message in seen.messages)
-    assert [report.component for report in seen.reports].count("keep") == 1
+    result = ("n bigint",)
+    noted: list[tuple[str, int, int]] = []
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        self.collector, self.txid, self.sum = collector, attempt.txid, 0
+
+    def execute(self, tup: Any) -> None:
+        self.sum += tup[0]
+
+    def finish_batch(self) -> None:
+        self.noted.append(("finished", self.txid, self.sum))
+        self.collector.emit((self.sum,))
+
+    def commit(self, transaction: Any, rows: Any, collector: Any) -> None:
+        self.noted.append(("committed", transaction.attempt.txid, sum(row["n"] for row in rows)))
+
+
+class TwoBatches(TransactionalSpout):
+    """1 and 2, then 30 and 40."""
+
+    outputs = ("n bigint",)
+
+    def __init__(self) -> None:
+        self.planned = 0
+
+    def is_ready(self) -> bool:
+        return self.planned < 2
+
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        self.planned += 1
+        return [[1, 2], [30, 40]][txid - 1]
+
+    def emit_batch(self, attempt: Any, metadata: Any) -> Any:
+        return [(n,) for n in metadata]
+
+
+def test_committers_wait_for_their_turn_with_all_rows_there() -> None:
+    """CB-04, TB-04: a committer's executor half finishes when its reports are complete, whoever's turn it is; its driver half waits for its turn."""
+    Turns.noted.clear()
+    builder = TopologyBuilder("turns")
+    builder.set_spout("numbers", TwoBatches())
+    builder.set_committer_bolt("turns", Turns()).shuffle_grouping("numbers")
+
+    with TopologyHarness(builder.build(), by_hand=True, spout_pending_max=2) as harness:
+        harness.run()
+        harness.release_processing(2)
+        early = list(Turns.noted)
+        harness.release_processing(1)
+        harness.release_commit(1)
+        harness.release_commit(2)
+        end = harness.run()
+
+    assert sorted(early) == [("finished", 1, 3), ("finished", 2, 70)]
+    assert Turns.noted[2:] == [("committed", 1, 3), ("committed", 2, 70)]
+    assert end is not None and end.kind == "finished"
 
 
 class HandOn(BasicBolt):

@@ -1,4 +1,7 @@
-"""Partitioned and opaque spouts: a range a partition, decided before anything is emitted (STORM.md 1.7, 1.8, cases PE, KT, MC-07)."""
+"""Partitioned and opaque spouts: a range a partition, decided before anything is emitted (STORM.md 1.7, 1.8, cases PE, KT, MC-07).
+
+What becomes of an opaque batch's metadata when it is committed, or may be (PE-04, PE-06), is the planner's: tests/unit/test_opaque_planning.py.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from txtopo import CountCommitter, TopologyBuilder
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
-from txtopo.spouts.rotating_state import MemoryStateStore, RotatingState
+from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Spout, SpoutContext, SpoutCoordinator, Tally
-from txtopo.topology.tuple_bolts import FailedException
+from txtopo.topology.streams import Tuple
+from txtopo.topology.tuple_bolts import BasicBolt, FailedException
 
 
 def context(previous: Any = None, *, once: bool = True) -> SpoutContext:
@@ -112,39 +117,6 @@ def test_partitions_are_spread_over_tasks_in_their_order() -> None:
     assert [part["partition"] for part in parts[1::2]] == [1, 3]
 
 
-def test_metadata_of_an_opaque_partition_is_that_of_the_winners() -> None:
-    """PE-04: emit 1, emit 2, commit 1, commit 2, clean up at 2: metas (0,2), (2,4); stored from the commits on; then only 2's."""
-    spout, store = OpaqueWords(["a", "b", "c", "d"]), MemoryStateStore()
-    coordinator, winners = spout.open_coordinator(context()), RotatingState(store)
-    one = planned(coordinator, 1, None)
-    two = planned(coordinator, 2, one)
-    assert (ranges(one), ranges(two), store.nodes) == ([[0, 2]], [[2, 4]], {})
-
-    winners.override_state(1, ranges(one)[0])
-    winners.override_state(2, ranges(two)[0])
-    winners.cleanup_before(2)
-
-    assert store.nodes == {2: b"[2, 4]"}
-
-
-def test_a_batch_whose_commit_is_not_known_follows_the_one_before_it() -> None:
-    """PE-06: the store has 1:(0,2) and 2:(2,4), and 2 is to be emitted again: its own value does not count, (2,4) is cut again."""
-    store = MemoryStateStore()
-    spout = OpaqueWords(["a", "b", "c", "d"])
-    before = spout.open_coordinator(context())
-    one = planned(before, 1, None)
-    for txid, value in ((1, one), (2, planned(before, 2, one))):
-        RotatingState(store).override_state(txid, value)
-
-    winners = RotatingState(store)
-    winners.remove_state(2)
-    again = planned(spout.open_coordinator(context(winners.get_last_state())), 2, winners.get_last_state())
-    assert ranges(again) == [[2, 4]]
-    winners.override_state(2, again)
-
-    assert winners.txids == (1, 2)
-
-
 def test_a_retry_of_an_opaque_batch_cuts_by_the_batch_before_it_alone() -> None:
     """MC-07: partitions change from [p0] to [p0, p1]: opaque gives [p0], then [p0, p1]; nothing skipped, nothing twice."""
     spout = OpaqueWords(["a", "b", "c", "d"])
@@ -161,14 +133,40 @@ def test_a_retry_of_an_opaque_batch_cuts_by_the_batch_before_it_alone() -> None:
     assert emitted(spout, three) == {0: ["e"]}
 
 
-def test_partitions_of_a_transactional_batch_are_those_of_its_first_initialisation() -> None:
-    """MC-07: transactional gives [p0] both times: what is planned is never asked for again."""
-    spout = Words(["a", "b", "c"])
-    metadata = planned(spout.open_coordinator(context()), 5, None)
-    spout.source.append(["x"])
+class Growing(BasicBolt):
+    """Fails the first attempt of batch 1; meanwhile the source gets a partition more."""
 
-    assert [part["partition"] for part in spout.parts(metadata)] == [0]
-    assert spout.open_coordinator(context(metadata)).initialize_redo(metadata) == metadata
+    outputs = ("word string",)
+
+    def __init__(self, source: list[list[Any]]) -> None:
+        self.source = source
+
+    def __deepcopy__(self, memo: Any) -> Growing:
+        return self
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if len(self.source) == 1:
+            self.source.append(["x"])
+            raise ValueError("once")
+        collector.emit(tup.values)
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_partitions_of_a_batch_that_is_tried_again(opaque: bool) -> None:
+    """MC-07: partitions change from [p0] to [p0, p1] between two attempts: transactional gives [p0] both times and p1 to the next batch, opaque both at once."""
+    spout = (OpaqueWords if opaque else Words)(["a", "b", "c"])
+    builder = TopologyBuilder("words")
+    builder.set_spout("words", spout)
+    builder.set_bolt("growing", Growing(spout.source)).shuffle_grouping("words")
+    builder.set_committer_bolt("counts", CountCommitter("counts", ["word"])).fields_grouping("growing", ["word"])
+
+    with TopologyHarness(builder.build(), spout_pending_max=1) as harness:
+        harness.run()
+        batches = [sorted(word for (word,) in harness.values("words", txid=txid)) for txid in (1, 2)]
+
+    assert batches == ([["a", "b", "x"], ["c"]] if opaque else [["a", "b"], ["c", "x"]])
+    assert [batch.attempt for batch in harness.batches] == [1, 0]
+    assert harness.table("counts") == {(word,): (1,) for word in "abcx"}
 
 
 class Offsets(PartitionedTransactionalSpout):
@@ -198,7 +196,10 @@ class Offsets(PartitionedTransactionalSpout):
     [(False, None, range(100), [0, 99]), (True, None, range(0), [99, 99, "nothing"]), (True, (0, 49), range(50, 100), [50, 99])],
 )  # fmt: skip
 def test_where_a_partition_begins_is_the_spouts_decision(latest: bool, last: Any, offsets: range, stored: Any) -> None:
-    """KT-01: earliest: 0..99, meta (0,99); latest: nothing, meta (99,99); after (0,49): 50..99, meta (50,99)."""
+    """KT-01: earliest: 0..99, meta (0,99); latest: nothing, meta (99,99); after (0,49): 50..99, meta (50,99).
+
+    The strategy is the spout's own code, here as in Storm's Kafka spout. txtopo hands the last metadata in and what is decided on to the emitter.
+    """
     spout = Offsets(latest=latest)
     previous = None if last is None else {"txid": 1, "count": 1, "partitions": [{"range": list(last)}]}
     metadata = planned(spout.open_coordinator(context(previous)), 2, previous)
@@ -210,10 +211,14 @@ def test_where_a_partition_begins_is_the_spouts_decision(latest: bool, last: Any
 
 
 def test_a_replay_emits_its_range_although_more_is_there() -> None:
-    """KT-02: meta (50,59): exactly 50..59."""
+    """KT-02: meta (50,59): exactly 50..59. What is stored is handed to the emitter, and the source is not asked where the partition stands."""
     metadata = {"txid": 3, "count": 1, "partitions": [{"range": [50, 59]}]}
 
-    (batch,) = Offsets().emit_part(metadata, {"partition": 0}, Tally())
+    class Unasked(Offsets):
+        def next_range(self, partition: int, last: Any) -> Any:
+            raise AssertionError("asked")
+
+    (batch,) = Unasked().emit_part(metadata, {"partition": 0}, Tally())
 
     assert batch.column(0).to_pylist() == list(range(50, 60))
 

@@ -235,5 +235,6 @@ def test_a_topology_that_is_stopped_commits_what_runs_and_starts_nothing(opaque:
 
     assert emitted == [["commit 1:0"], [], ["commit 2:0"], []]
     assert [end.kind for end in storm.hand.everything if isinstance(end, End)] == ["stopped"]
+    assert sorted({*storm.store.plans, *storm.store.cuts}) == [1, 2], "nor does it plan anything more"
     again = Storm("m", active=2, opaque=opaque, last_txid=2)
     assert again.next_tuple() == ["batch 3:0 m", "batch 4:0 m"]
