@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
@@ -164,6 +165,18 @@ returning counted, written, digest"""
             digest=digest,
         )
 
+    def last_contributed(self, connection: Connection) -> CommitterResult | None:
+        """What the last batch that is in the contribution table brought; None where nothing is kept, or no batch has brought anything."""
+        table, names = self.shape.contributions, [column.name for column in self.shape.columns]
+        if table is None:
+            return None
+        listed = ", ".join(map(quoted, names))
+        last = f"select max(txid) from {table} where txid > 0 and reverses is null"
+        rows = connection.exec_driver_sql(
+            f"select {listed} from {table} where reverses is null and txid = ({last})", {}
+        ).all()
+        return None if not rows else result_of_rows(self.component.name, names, rows, len(self.shape.keys))
+
     def longest_key(self, result: CommitterResult) -> str:
         """The longest value of a key, in words: what a limit of the server is most likely about."""
         sizes = (
@@ -192,6 +205,23 @@ returning counted, written, digest"""
 
     def _arrays(self, chunk: Any) -> dict[str, str]:
         return {f"c{index}": array_literal(chunk.column(index).to_pylist()) for index in range(len(self.shape.columns))}
+
+
+def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:
+    """Rows of a contribution table, keys first and the count behind them, as a result that can be applied again."""
+    values = zip(*rows, strict=True)
+    columns = {name: pa.array([_plain(value) for value in column]) for name, column in zip(names, values, strict=True)}
+    return CommitterResult(
+        committer=committer,
+        arrived=sum(int(row[keys]) for row in rows),
+        rows=pa.table(columns),
+        row_count=len(rows),
+        bytes=0,
+    )
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def array_literal(values: Iterable[Any]) -> str:

@@ -46,7 +46,7 @@ def commit_batch(
     `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
     """
 
-    whole = topology or Topology(name=lead.topology, spouts=(), bolts=(), committers=tuple(committers))
+    whole = whole_of(lead, committers, topology)
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
         redone = _read_redone(session, plan)
@@ -56,7 +56,7 @@ def commit_batch(
             session.finish_quarantined(reason)
             return ()
         turn = Turn(whole, processed.attempt, processed.results, session.keep_alive)
-        counts = tuple(_apply_all(session, turn, whole, plan.txid))
+        counts = tuple(apply_all(session, turn, whole, plan.txid))
         known = {edge.edge for edge in processed.edges}
         session.append_edges((*processed.edges, *(edge for edge in turn.edges if edge.edge not in known)))
         session.append_rejected(processed.rejected_rows)
@@ -113,10 +113,10 @@ def _in_turn(
     try:
         check()
         with ledger.session(lead) as session:
-            last_txid = _lock_fence(session, lead, txid)
+            last_txid = lock_fence(session, lead, txid)
             if last_txid >= txid:
                 return _compare_digest(session, entry.plan)
-            _check_turn(last_txid, txid)
+            check_turn(last_txid, txid)
             session.append_ledger(entry)
             reach(CrashPoint.LEDGER_APPENDED, txid)
             counts = write(session)
@@ -125,15 +125,7 @@ def _in_turn(
         reach(CrashPoint.COMMITTED, txid)
         return Committed(txid=txid, counts=counts)
     except BatchDataError as error:
-        failure = Failure(
-            kind="data",
-            message=str(error),
-            component=error.component,
-            position=error.position,
-            detail=error.detail,
-            cause=error.cause,
-        )
-        return Aborted(txid=txid, failure=failure)
+        return Aborted(txid=txid, failure=failure_of(error))
     except NoBatchAtFault as error:
         # W2: any batch would fail alike, so none is tried again and none is left out.
         words = Failure(kind="halt", message=error.reason, component=error.component, next_command=error.next_command)
@@ -143,6 +135,23 @@ def _in_turn(
             return Unknown(txid=txid, message=str(error))
         failure = Failure(kind="infrastructure", message=str(error))
         return Aborted(txid=txid, failure=failure, patience=error.patience)
+
+
+def whole_of(lead: Lead, committers: Sequence[CommitterComponent], topology: Topology | None) -> Topology:
+    """The topology, or where it is not given one of these committers alone."""
+    return topology or Topology(name=lead.topology, spouts=(), bolts=(), committers=tuple(committers))
+
+
+def failure_of(error: BatchDataError) -> Failure:
+    """The data failure that the error is."""
+    return Failure(
+        kind="data",
+        message=str(error),
+        component=error.component,
+        position=error.position,
+        detail=error.detail,
+        cause=error.cause,
+    )
 
 
 def _check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequence[str]) -> None:
@@ -185,7 +194,8 @@ def _check_attempt(plan: Plan, txid: int, attempt: str) -> None:
         raise Halted(f"attempt {attempt} is not of batch {plan.txid}", txid=plan.txid)
 
 
-def _lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
+def lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
+    """The highest txid in the ledger, under the lock (R4). Raises Fenced."""
     fence = compare_lead(session.lock_fence(), lead)  # R4
     reach(CrashPoint.FENCE_LOCKED, txid)
     return fence.last_txid
@@ -205,7 +215,7 @@ def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
     return AlreadyCommitted(txid=plan.txid)
 
 
-def _check_turn(last_txid: int, txid: int) -> None:
+def check_turn(last_txid: int, txid: int) -> None:
     """R6: only the next txid applies."""
     if last_txid < txid - 1:
         raise Halted(
@@ -242,7 +252,8 @@ def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[st
     )
 
 
-def _apply_all(session: LedgerSession, turn: Turn, topology: Topology, txid: int) -> Iterator[CommitterCount]:
+def apply_all(session: LedgerSession, turn: Turn, topology: Topology, txid: int) -> Iterator[CommitterCount]:
+    """Apply every committer in its turn. Raises BatchDataError, and what the session raises."""
     for phase in phases_in_turn(topology):
         turn.enter(phase)
         for committer in committers_of(topology, phase):

@@ -6,7 +6,7 @@ import hashlib
 from decimal import Decimal
 from typing import Any
 
-from txtopo.committers.applying import Shape, shape_of
+from txtopo.committers.applying import Shape, result_of_rows, shape_of
 from txtopo.committers.memory_store import Key, MemoryPostgres, Numbers
 from txtopo.committers.reversing import check_taken, keeps_none
 from txtopo.committers.rules import describe_counts
@@ -43,6 +43,15 @@ class MemoryDraft:
             self._contributions.setdefault(name, []).append((txid, redo_of, *key, *numbers))
         check_taken(committer.name, redo_of, len(own), lacking, expected)
         return len(own)
+
+    def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        """What the last batch brought."""
+        shape = shape_of(committer)
+        kept = self._store.contributions.get(f"{shape.schema}.{shape.table}", [])
+        own = [row for row in kept if row[0] > 0 and row[1] is None]
+        last = [row[2:] for row in own if row[0] == max(one[0] for one in own)]
+        names = [column.name for column in shape.columns]
+        return result_of_rows(committer.name, names, last, len(shape.keys)) if last else None
 
     def apply(
         self, committer: CommitterComponent, txid: int, result: CommitterResult, taken_back: int

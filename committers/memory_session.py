@@ -98,6 +98,13 @@ class MemoryLedgerSession:
         self._counts.append(count)
         return count
 
+    def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        self._locked()
+        return self._draft.last_contributed(committer)
+
+    def check_deferred(self, committer: CommitterComponent) -> None:
+        self._locked()
+
     def keep_alive(self) -> None:
         self._locked()
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.actions import append_action
-from txtopo.committers.applying import Applier
+from txtopo.committers.applying import Applier, quoted
 from txtopo.committers.batch_transaction import PostgresTransaction
 from txtopo.committers.outcomes import (
     EDGES,
@@ -129,7 +129,7 @@ class PostgresLedgerSession:
             raise self._translate_apply(error, committer, result, ledger_held=ledger_held) from error
 
     def _translate_apply(
-        self, error: Exception, committer: CommitterComponent, result: CommitterResult, *, ledger_held: bool
+        self, error: Exception, committer: CommitterComponent, result: CommitterResult | None, *, ledger_held: bool
     ) -> TxtopoError:
         """W1 to W3, with what only a look at the tables and the rows can add."""
         told = translate_apply(
@@ -141,8 +141,9 @@ class PostgresLedgerSession:
             compare=lambda: self._compared(committer),
         )
         too_long = (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED)
-        if too_long and isinstance(told, BatchDataError) and not isinstance(committer.bolt, BatchCommitter):
-            longest = self._applier(committer).longest_key(result)
+        keyed = None if isinstance(committer.bolt, BatchCommitter) else result
+        if too_long and isinstance(told, BatchDataError) and keyed is not None:
+            longest = self._applier(committer).longest_key(keyed)
             told = BatchDataError(f"{told}; {longest}", component=told.component, detail=told.detail, cause=told.cause)
         return told
 
@@ -184,6 +185,24 @@ class PostgresLedgerSession:
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise self._translate_apply(error, committer, result, ledger_held=held is not None) from error
+
+    def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        try:
+            return self._applier(committer).last_contributed(self._connection)
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_apply(error, committer, None, ledger_held=False) from error
+
+    def check_deferred(self, committer: CommitterComponent) -> None:
+        if isinstance(committer.bolt, BatchCommitter):
+            return
+        shape = self._applier(committer).shape
+        try:
+            rows = run(self._connection, "list_deferred", schema=shape.schema, table=shape.table).all()
+            if rows:
+                names = ", ".join(f"{quoted(schema)}.{quoted(name)}" for schema, name in rows)
+                self._connection.exec_driver_sql(f"set constraints {names} immediate", {})
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_apply(error, committer, None, ledger_held=False) from error
 
     def keep_alive(self) -> None:
         with translating("keeping the database transaction alive"):

@@ -256,6 +256,12 @@ class LedgerSession(Protocol):
         Raises BatchDataError naming the committer where the rows do not fit the table (overflow, NUL), or where the rows to be taken back are not there.
         """
 
+    def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        """What the last batch brought to a counting committer, as a result that can be applied again; None where nothing of it is kept."""
+
+    def check_deferred(self, committer: CommitterComponent) -> None:
+        """Have checked now what the constraints of its table put off to COMMIT. Raises as `apply`."""
+
     def keep_alive(self) -> None:
         """Tell the server that the driver is at work while no statement is due, so that it does not end the database transaction (P6). Changes nothing."""
 

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from txtopo import faults
 from txtopo.committers.commit import commit_batch, quarantine_batch
+from txtopo.committers.proving import prove_commit
 from txtopo.core import limits
 from txtopo.core.events import (
     Action,
@@ -205,10 +206,8 @@ class Runner:
                 self._submit(Lane.BOOKS, lambda: self._answer(action))
             case Resolve():
                 self._submit(Lane.COMMIT, lambda: self._resolve(action))
-            case Prove(step="commit"):
-                self._submit(Lane.COMMIT, lambda: self._prove_commit(action))
             case Prove():
-                self._submit(Lane.WORK, lambda: self._prove_processing(action))
+                self._submit(Lane.COMMIT if action.step == "commit" else Lane.WORK, lambda: self._prove(action))
             case Checkpoint():
                 self._submit(Lane.CLEAN, lambda: self._checkpoint(action))
             case RecordEnd():
@@ -306,13 +305,16 @@ class Runner:
             self._told_one_by_one = True
             self._inbox.put(WavesRefused(reason=reason))
 
-    def _prove_processing(self, action: Prove) -> Event:
-        failure = self._world.executor.try_over_nothing()  # W4
-        self._check_executor()
+    def _prove(self, action: Prove) -> Event:
+        """W4: of a commit, or of the processing."""
+        world = self._world
+        if action.processed is not None:
+            lead, whole = world.lead, world.topology
+            failure = prove_commit(world.ledger, lead, action.plan, action.processed, whole.committers, topology=whole)
+        else:
+            failure = world.executor.try_over_nothing()
+            self._check_executor()
         return Proven(txid=action.plan.txid, failure=failure)
-
-    def _prove_commit(self, action: Prove) -> Event:
-        return Proven(txid=action.plan.txid, failure=None)
 
     def _check_executor(self) -> None:
         if self._world.executor.broken is not None:

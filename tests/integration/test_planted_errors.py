@@ -10,8 +10,9 @@ import pytest
 
 from tests.kit.fix_postgres import fresh_database
 from txtopo.committers.ledger import PostgresLedger
+from txtopo.committers.proving import prove_commit
 from txtopo.committers.verdicts import TABLE, Owner, Verdict, verdict_on
-from txtopo.core.values import Aborted, CommitOutcome, EdgeCount, Failure, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, CommitOutcome, Committed, EdgeCount, Failure, TransactionAttempt, Unknown
 from txtopo.errors import ConfigurationError, Halted, InvariantBroken, PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import AttemptStart
@@ -200,3 +201,39 @@ def test_the_servers_details_stay_with_the_attempt(world: World) -> None:
 
     assert isinstance(outcome, Aborted)
     assert (outcome.failure.detail, outcome.failure.cause) == ("the details", "23514 in by_route")
+
+
+ON_ROWS = "for each row execute function public.refuse()"
+CHANGES = {
+    "column dropped": ("drop column distance", "halt", "other columns: distance numeric is missing"),
+    "type changed": ("alter column distance type text using distance::text", "halt", "distance is text, not numeric"),
+    "key dropped": ("drop constraint flights_count_carrier_origin_key", "halt", "needs one row a key"),
+    "new column that must be there": ("add column extra int not null default 0; alter table public.flights_count alter column extra drop default", "data", "extra"),
+    "new constraint": ("add constraint small check (distance < 0) not valid", "data", "small"),
+    "trigger of the user's": (f"drop column if exists nothing; create trigger t before insert on public.flights_count {ON_ROWS}", "data", "refused"),
+    "deferred trigger of the user's": (f"drop column if exists nothing; create constraint trigger t after insert or update on public.flights_count deferrable initially deferred {ON_ROWS}", "data", "refused"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_the_table_is_told_from_a_batch_that_does_not_fit(database: str, change: str) -> None:
+    """W4: whatever somebody changed, the batch that meets it is not left out: what counted before would fail too."""
+    world = World(database)
+    committed = world.commit()
+    statement, kind, words = CHANGES[change]
+    world.query(
+        "create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$"
+    )
+    world.query(f"alter table public.flights_count {statement}")
+    plan = world.driver.ready(2)
+
+    outcome = world.driver.commit(plan)
+    proof = prove_commit(
+        world.ledger, world.driver.lead, plan, world.driver.processed(2), tuple(world.driver.committers)
+    )
+    world.ledger.close()
+    world.beside.close()
+
+    assert isinstance(committed, Committed) and isinstance(outcome, Aborted)
+    assert (outcome.failure.kind, words in outcome.failure.message) == (kind, True), outcome.failure.message
+    assert proof is not None and proof.kind != "infrastructure"

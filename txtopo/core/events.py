@@ -328,6 +328,8 @@ class Prove:
     attempt: TransactionAttempt
     """Its last one."""
     step: Literal["processing", "commit"]
+    processed: Processed | None = None
+    """Of a commit: what was to be committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

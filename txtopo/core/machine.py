@@ -227,6 +227,7 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: 
     A quarantined batch of an opaque topology keeps its last cut, so what follows it is left alone too.
     """
     attempt, failure = batch.transaction_attempt, with_cause(failure)
+    results = batch.processed if step == "commit" else None
     actions: list[Action] = [RecordEnd(attempt=attempt, state="failed", failure=failure)]
     batch = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, processed=None, last_failure=failure)
     match failure.kind:
@@ -248,7 +249,7 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: 
         case _:
             assert_never(failure.kind)
     if is_used_up:
-        state, more = used_up(state, batch, failure, step)
+        state, more = used_up(state, batch, failure, step, results)
         return state, actions + more
     wait = backoff_s(batch.data_failures + batch.other_failures, moment.chance)
     actions.append(

@@ -58,6 +58,7 @@ def _begin_retry(state: State, request: Request) -> Step:
                 replace(
                     batch,
                     phase=Phase.PLANNED,
+                    processed=None,
                     data_failures=0,
                     other_failures=0,
                     unread=0,

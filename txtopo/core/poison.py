@@ -11,7 +11,7 @@ from txtopo.core.ordering import failed_again
 from txtopo.core.recutting import tried_again
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
-from txtopo.core.values import Failure, Left, Quarantine, TransactionAttempt, cause_of
+from txtopo.core.values import Failure, Left, Processed, Quarantine, TransactionAttempt, cause_of
 
 Step = tuple[State, list[Action]]
 _AT_A_LINE = re.compile(r"(\S.*?:\d+): (\w[\w.]*)")
@@ -28,11 +28,13 @@ def with_cause(failure: Failure) -> Failure:
     return replace(failure, cause=cause_of(failure.component, named[1] if named else failure.kind, None))
 
 
-def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf) -> Step:
+def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, processed: Processed | None = None) -> Step:
     """The attempts of `batch`, which is what its next one would start from, are used up by `failure` in this step of it: `on_poison` decides."""
     if state.rules.on_poison == "quarantine_batch":
         # W4: left out is only what is proven to be at fault itself.
-        return state.with_batch(replace(batch, phase=Phase.PROVING, proof_of=step, not_before=0.0)), []
+        return state.with_batch(
+            replace(batch, phase=Phase.PROVING, proof_of=step, processed=processed, not_before=0.0)
+        ), []
     helps = failure.kind == "data" and step == "processing" and not failure.of_whole
     if state.rules.on_poison == "dead_letter_rows" and helps and not batch.dead_letter:
         words = f"batch {batch.plan.txid}: {what_failed(batch, failure)}; again without the records that fail"
@@ -55,7 +57,7 @@ def halted_at(state: State, batch: Batch, reason: str, next_command: str | None 
     state, actions = failed_again(state, txid, reason)
     if state.halting is None or txid < state.halting.txid:
         state = replace(state, halting=halting)
-    batch = replace(batch, phase=Phase.PLANNED, quarantine=None, not_before=float("inf"))
+    batch = replace(batch, phase=Phase.PLANNED, processed=None, quarantine=None, not_before=float("inf"))
     state, more = tried_again(state, batch)
     return state, actions + more
 
@@ -85,7 +87,7 @@ def _poisoned(state: State, batch: Batch) -> Step:
     reason = what_failed(batch, failure)
     last, cause = TransactionAttempt(batch.plan.txid, batch.attempt - 1), with_cause(failure).cause
     quarantine = Quarantine(attempt=last, reason=reason, cause=cause)
-    state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, quarantine=quarantine))
+    state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, processed=None, quarantine=quarantine))
     return state, [Say(message=f"batch {batch.plan.txid} will be quarantined: {reason}")]
 
 

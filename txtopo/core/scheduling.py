@@ -170,7 +170,8 @@ def _prove(state: State, now: float) -> Step:
     if chosen is None:
         return state, []
     last = TransactionAttempt(chosen.plan.txid, chosen.attempt - 1)
-    return replace(state, proving=frozenset({last.txid})), [Prove(plan=chosen.plan, attempt=last, step=chosen.proof_of)]
+    prove = Prove(plan=chosen.plan, attempt=last, step=chosen.proof_of, processed=chosen.processed)
+    return replace(state, proving=frozenset({last.txid})), [prove]
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- processing

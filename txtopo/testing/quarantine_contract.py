@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from txtopo import faults
+from txtopo.committers.proving import prove_commit
 from txtopo.core.limits import RECENT_TXIDS
 from txtopo.core.values import Aborted, AlreadyCommitted, Committed, Failure, TransactionAttempt, Unknown
 from txtopo.errors import Halted, InvariantBroken
 from txtopo.faults import CrashPoint
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.testing.ledger_driver import (
+    ROWS,
     LedgerWorld,
     claim_for,
     committer,
@@ -135,6 +137,21 @@ class QuarantineContract:
 
         assert len(claimed.recent) == RECENT_TXIDS
         assert claimed.recent[-3:] == [(23, None), (24, "ValueError in b at a.py:7"), (27, "23514 in c at positive")]
+
+    def test_a_commit_of_what_is_good_is_tried_and_nothing_of_it_stays(self, world: LedgerWorld) -> None:
+        """W4: over no rows, then over what the last batch brought. Both pass, so the batch that failed is at fault itself."""
+        driver = lead_on(world)
+        driver.commit(driver.ready(1))
+        before = world.rows("flights_count"), world.contributions("flights_count")
+        plan = driver.ready(2)
+        failed = driver.commit(plan, [("AA", "JFK", 2**63 - 1, 1), *ROWS[1:]])
+
+        proof = prove_commit(driver.ledger, driver.lead, plan, driver.processed(2), tuple(driver.committers))
+
+        assert isinstance(failed, Aborted) and failed.failure.kind == "data"
+        assert proof is None
+        assert (world.rows("flights_count"), world.contributions("flights_count")) == before
+        assert isinstance(driver.commit(plan), Committed)
 
     def test_an_attempt_that_still_runs_is_cancelled_by_the_quarantine(self, world: LedgerWorld) -> None:
         """A batch that is final has no attempt under way."""
