@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -17,7 +19,7 @@ from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
-from txtopo.errors import BatchDataError, TopologyError
+from txtopo.errors import BatchDataError, ConfigurationError, TopologyError
 from txtopo.ports import Assignment, Executor
 from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
@@ -120,6 +122,51 @@ def test_a_plan_with_an_exchange_is_never_used_twice(started: Callable[..., Spar
     found = [rows_of(executor.process([assignment(txid, [row(f"n{txid}")])])) for txid in (1, 2)]
 
     assert [rows[0]["name"] for rows in found] == ["n1", "n2"]
+
+
+def _not_shipped() -> types.ModuleType:
+    """A module that this process has and no worker."""
+    module = types.ModuleType("not_shipped")
+    source = """
+from txtopo.bolts import BasicBolt
+
+def same(batches):
+    yield from batches
+
+class Same(BasicBolt):
+    outputs = ["name string", "amount int"]
+
+    def execute(self, tup, collector):
+        collector.emit((tup["name"], tup["amount"]))
+"""
+    exec(compile(source, "not_shipped.py", "exec"), module.__dict__)
+    return module
+
+
+@pytest.mark.parametrize("kind", ["reusable", "with an exchange", "tuples behind frames"])
+def test_code_that_the_workers_lack_is_found_at_the_start_whatever_the_plan(
+    started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A file that was not shipped is found before any batch: else each batch would fail over it, one after the other."""
+    lost = _not_shipped()
+    monkeypatch.setitem(sys.modules, lost.__name__, lost)
+    builder = TopologyBuilder("lists")
+    builder.set_spout("lists", ListSpout())
+
+    def bolt(frame: DataFrame) -> DataFrame:
+        if kind == "tuples behind frames":
+            return frame.select("name", "amount").repartition(2)
+        spread = frame.repartition(2, "name") if kind == "with an exchange" else frame
+        return spread.select("name", "amount").mapInArrow(lost.same, "name string, amount int")
+
+    builder.set_bolt("bolt", bolt, inputs="lists", fields="name string, amount int")
+    if kind == "tuples behind frames":
+        builder.set_bolt("tuples", lost.Same()).shuffle_grouping("bolt")
+    last = "tuples" if kind == "tuples behind frames" else "bolt"
+    builder.set_committer_bolt("c", CountCommitter(table="t", keys=["name"], count="n")).fields_grouping(last, ["name"])
+
+    with pytest.raises(ConfigurationError, match=r"No module named 'not_shipped'.*; name the file or zip.*--py-files"):  # fmt: skip
+        started(builder.build())
 
 
 @pytest.mark.parametrize(

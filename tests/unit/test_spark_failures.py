@@ -95,6 +95,38 @@ def test_a_bolt_that_wants_too_much_memory_is_named_with_the_setting() -> None:
     assert is_about_size(RuntimeError("Total size of serialized results of 3 tasks (301.2 MiB) is bigger than"))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ModuleNotFoundError: No module named 'helper'",
+        "ImportError: cannot import name 'clean' from 'helper'",
+        "_pickle.UnpicklingError: invalid load key",
+        "pickle.UnpicklingError: pickle data was truncated",
+    ],
+)
+def test_code_that_a_worker_does_not_have_is_no_batchs_fault(words: str) -> None:
+    """Whatever `on_poison` says: nothing is left out over a file that was not shipped."""
+    failure = classify(
+        RuntimeError(PYTHON.replace("ValueError: Connection refused", words)), component="tidy", cancelled=False
+    )
+
+    assert (failure.kind, failure.component) == ("halt", "tidy")
+    assert failure.message == f"/home/ann/app.py:7: {words}"
+    assert failure.next_command is not None and "--py-files" in failure.next_command
+
+
+def test_whatever_is_raised_while_a_worker_unpickles_is_no_batchs_fault() -> None:
+    """A class that the worker's copy of a module does not have, or a `__setstate__` that raises."""
+    text = """Traceback (most recent call last):
+  File "/opt/pyspark.zip/pyspark/serializers.py", line 461, in loads
+    return cloudpickle.loads(obj, encoding=encoding)
+AttributeError: Can't get attribute 'Clean' on <module 'helper' from '/opt/helper.py'>
+"""
+    assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "halt"
+    raised = PYTHON.replace("ValueError: Connection refused", "AttributeError: 'NoneType' object has no attribute 'x'")
+    assert classify(RuntimeError(raised), component="tidy", cancelled=False).kind == "data"
+
+
 AWAITED = """An error occurred while calling o7.getResult.
 : org.apache.spark.SparkException: Exception thrown in awaitResult:\x20
 \tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)

@@ -48,6 +48,8 @@ class FakeJobs:
 
     def warm_up(self) -> None: ...
 
+    def run_over_nothing(self) -> None: ...
+
     def split(self, assignment: Assignment, run: Run) -> Work:
         return Work(assignment=assignment, parts={})
 

@@ -103,7 +103,7 @@ class SparkExecutor:
         """See Executor.try_over_nothing."""
         jobs = self._jobs if self._jobs is not None else broken("the executor was not started")
         try:
-            jobs.warm_up()
+            jobs.run_over_nothing()
         except Exception as error:
             if is_jvm_gone(error) or jvm_ended():
                 self.broken = JVM_GONE
@@ -137,29 +137,35 @@ class SparkExecutor:
                 self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def _warm_up(self, jobs: WaveJobs) -> None:
-        """Run the plans over nothing, once a core at the same time: code is generated and Python workers are there before the first batch comes."""
+        """Run the plans over nothing, once a core at the same time: code is generated and Python workers are there before the first batch comes.
 
-        missing: list[str] = []
+        Every plan runs once at least, so that all that a batch will need is loaded by the workers. Raises ConfigurationError where it cannot be.
+        """
+        lacking: list[Failure] = []
 
-        def run() -> None:
+        def run(number: int) -> None:
             try:
-                jobs.warm_up()
+                if number:
+                    jobs.warm_up()
+                else:
+                    jobs.run_over_nothing()
             except Exception as error:  # most of what it may be the first batch meets too, and can name itself
-                missing.extend(line.strip() for line in str(error).splitlines() if "ModuleNotFoundError" in line)
+                failure = classify(error, component=None, cancelled=False)
+                if failure.kind == "halt":
+                    lacking.append(failure)
 
         cores = min(self.spark.sparkContext.defaultParallelism, WARM_UP_JOBS_MAX)
-        threads = [threading.Thread(target=run, name=f"warm-up {number}", daemon=True) for number in range(cores)]
+        threads = [
+            threading.Thread(target=run, args=(number,), name=f"warm-up {number}", daemon=True)
+            for number in range(cores)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        if missing:
-            remedy = (
-                "point PYSPARK_PYTHON at one that has txtopo installed"
-                if "'txtopo" in missing[0]
-                else "name its file or zip with --py-files, or install it where the workers run"
-            )
-            raise ConfigurationError(f"the Python of Spark's workers lacks a module: {missing[0]}; {remedy}")
+        if lacking:
+            words = f"Spark's workers cannot load the topology: {lacking[0].message}"
+            raise ConfigurationError(f"{words}; {lacking[0].next_command}")
 
     def _failure(self, error: Exception, run: Run, reports: RunReports) -> Failure:
         cause: BaseException = error.__cause__ if isinstance(error, JobError) and error.__cause__ is not None else error

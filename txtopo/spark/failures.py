@@ -11,7 +11,7 @@ from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
 from txtopo.spark.settings import WORKER_MEMORY_SETTING
-from txtopo.tuples.frames import is_own, user_frame
+from txtopo.tuples.frames import is_own, shipping_remedy, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
 DETAIL_CHARACTERS_MAX = 20_000
@@ -28,6 +28,8 @@ _SPARK_FRAME = re.compile(r"^\s+at (org\.apache\.spark\.[\w.$]+)", re.MULTILINE)
 _EVALUATES = ("org.apache.spark.sql.catalyst.", "org.apache.spark.unsafe.")
 """Where Spark computes values; code that reads, moves and keeps rows is elsewhere."""
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
+_UNPICKLES = re.compile(r'pyspark/serializers\.py", line \d+, in loads\b')
+_LACKS = re.compile(r"(?:^|: )(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
 _MEMORY = re.compile(r"(?:^|: )[\w.]*MemoryError\b")
 
 _CRASHED = (
@@ -91,6 +93,10 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if user is not None:
         if _MEMORY.search(user):
             user += f"; {component or 'it'} needs more memory than a Python worker may have ({WORKER_MEMORY_SETTING})"
+        if lacks_code(text):
+            return Failure(
+                kind="halt", message=user, component=component, detail=detail, next_command=shipping_remedy(user)
+            )
         return Failure(kind="data", message=user, component=component, detail=detail)
     condition = _CONDITION.search(text)
     if any(sign in text for sign in _INFRASTRUCTURE):
@@ -103,6 +109,11 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         return Failure(kind="data", message=_prefixed(text, _first_line(text)), component=component, detail=detail)
     # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
+
+
+def lacks_code(text: str) -> bool:
+    """Could a worker not load the code that it was sent? Whatever is raised while it is unpickled, and imports that fail: no batch is at fault."""
+    return _UNPICKLES.search(text) is not None or _LACKS.search(python_failure(text) or "") is not None
 
 
 def is_about_size(error: BaseException | None) -> bool:

@@ -107,6 +107,20 @@ class FrameJobs:
                 for counted in reusable.compiled.counted if reusable is not None else ():
                     collect_batches(counted.frame)
 
+    def run_over_nothing(self) -> None:
+        """See WaveJobs."""
+        self.warm_up()
+        if self._copies is not None:
+            return
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            compiled = self._compiler.compile(self._compiler.one_task, signer)
+            try:
+                for counted in compiled.counted:
+                    collect_batches(counted.frame)
+            finally:
+                compiled.let_go()
+
     def split(self, assignment: Assignment, run: Run) -> Work:
         """See WaveJobs."""
         parts: dict[str, Sequence[Mapping[str, Any]]] = {item.name: [] for item in self._topology.spouts}

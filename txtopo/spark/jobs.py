@@ -119,6 +119,9 @@ class WaveJobs(Protocol):
     def warm_up(self) -> None:
         """Run plans that are used again over nothing, so that the first batch waits for less; several threads at once call it."""
 
+    def run_over_nothing(self) -> None:
+        """Run every plan over nothing, those that each batch has anew too: whatever this raises, any batch would. Raises what bolts and jobs raise."""
+
     def split(self, assignment: Assignment, run: Run) -> Work:
         """The parts of a batch of this run, as its spouts split it. Raises CancelledError."""
 

@@ -115,7 +115,7 @@ class Compiler:
 
     def check(self, signer: Signer) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or BatchDataError."""
-        leaves = self._leaves(self._one_task, signer)
+        leaves = self._leaves(self.one_task, signer)
         try:
             streams = self._streams(leaves)
             for bolt in self._topology.frame_bolts:
@@ -130,7 +130,7 @@ class Compiler:
         `runs` are those that wait for it. Raises BatchDataError, CancelledError.
         """
         with own_jobs(self._spark) as own:
-            compiled = self.compile(self._one_task, signer, runs=runs)
+            compiled = self.compile(self.one_task, signer, runs=runs)
         compiled.let_go()  # before Spark looks: a plan that is run again and again keeps nothing between two runs
         needed = self._needed(compiled)
         if (
@@ -143,7 +143,7 @@ class Compiler:
 
     def reusable_wave(self, signer: Signer, runs: Sequence[Run] = ()) -> Reusable | None:
         """One plan for all waves of one task a spout, None where each needs its own. Raises NotCarriedError where there can be no waves."""
-        compiled = self.compile_wave(self._one_task, signer, runs=runs)
+        compiled = self.compile_wave(self.one_task, signer, runs=runs)
         compiled.let_go()
         if not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted):
             return None
@@ -240,7 +240,8 @@ class Compiler:
         return leaf_of(frame, emitter, self._schemas[spout])
 
     @property
-    def _one_task(self) -> dict[str, int]:
+    def one_task(self) -> dict[str, int]:
+        """Source tasks by spout of a batch of one part."""
         return dict.fromkeys(self._schemas, 1)
 
     def _bolts_on_frames(self) -> Iterator[BoltComponent]:

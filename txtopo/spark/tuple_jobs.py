@@ -74,6 +74,20 @@ class TupleJobs:
                 if one_task is not None:
                     collect_batches(one_task.messages)
 
+    def run_over_nothing(self) -> None:
+        """See WaveJobs."""
+        self.warm_up()
+        if self._copies is not None:
+            return
+        nothing, signer = self._ordered("start", None, Again()), self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            with TURNS.taken():
+                planned = self._compiler.plan([nothing], signer)
+            try:
+                collect_batches(planned.messages)
+            finally:
+                planned.let_go()
+
     def split(self, assignment: Assignment, run: Run) -> TupleWork:
         """See WaveJobs."""
         spouts = self._topology.spouts

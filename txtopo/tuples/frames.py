@@ -74,6 +74,7 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
     """
     trace = "".join(traceback.format_exception(error))
     where = user_frame(trace)
+    lacking = isinstance(error, ImportError) or type(error).__name__ == "UnpicklingError"
     if isinstance(error, BatchDataError):
         what, detail, position = str(error), error.detail or _cut(trace, DETAIL_CHARACTERS_MAX), error.position
         where = None if position is not None else where
@@ -84,12 +85,21 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
     message = f"{where}: {what}" if where else what
     return Failure(
-        kind="data",
+        kind="halt" if lacking else "data",
         message=one_line(f"{message}; on {on}" if on else message),
         component=component,
         position=position,
         detail=detail,
+        cause=cause_of(component, type(error).__name__, where),
+        next_command=shipping_remedy(message) if lacking else None,
     )
+
+
+def shipping_remedy(words: str) -> str:
+    """What to do about code that a worker could not load, as these words say: nobody's batch is at fault."""
+    if re.search(r"'(?:txtopo|pyarrow|numpy|pyspark)[.']", words):
+        return "point PYSPARK_PYTHON at a Python that has txtopo and all it needs installed"
+    return "name the file or zip of your modules with --py-files, or install it where the workers run, then start `txtopo run` again"
 
 
 def _said(error: BaseException) -> str:
