@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.kit.fix_spark import list_topology
 from txtopo.errors import ConfigurationError
+from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.session import SessionOptions, check_settings, full_master, settings, start_session
 from txtopo.spark.settings import RESULT_SETTINGS
 from txtopo.spark.shipping import PACKAGE
@@ -104,6 +106,29 @@ def test_a_session_with_another_such_setting_is_refused(spark_session: SparkSess
             check_settings(spark_session)
     finally:
         spark_session.conf.set(name, str(before))
+
+
+@pytest.mark.parametrize("kind", ["lacks a module", "is not there"])
+def test_workers_of_another_python_are_refused_at_the_start(
+    spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As in a script with a session of its own and no PYSPARK_PYTHON: the first bolt would be blamed, and each batch left out in its turn."""
+    python, hiding = tmp_path / "python", tmp_path / "hiding" / "pyarrow"
+    hiding.mkdir(parents=True)
+    (hiding / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\")")
+    if kind == "lacks a module":
+        python.write_text(f'#!/bin/sh\nPYTHONPATH="{hiding.parent}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+    context: Any = spark_session.sparkContext
+    monkeypatch.setattr(context, "pythonExec", str(python))
+    monkeypatch.setitem(context.environment, "PYTHONPATH", str(ROOT))
+
+    with pytest.raises(
+        ConfigurationError, match=r"the Python of Spark's workers .*set PYSPARK_PYTHON to one that has"
+    ) as caught:
+        SparkExecutor(list_topology(lambda frame: frame.repartition(2)), b"code", session=spark_session).start()
+
+    assert ("No module named 'pyarrow'" if kind == "lacks a module" else str(python)) in str(caught.value)
 
 
 def test_a_second_session_in_one_process_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:

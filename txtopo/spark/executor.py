@@ -22,6 +22,7 @@ from txtopo.spark.running import Running
 from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session, within
 from txtopo.spark.shipping import ship
 from txtopo.spark.waves import Say, Waves
+from txtopo.spark.workers import check_workers
 from txtopo.topology.components import Topology
 
 WARM_UP_JOBS_MAX = 8
@@ -87,6 +88,7 @@ class SparkExecutor:
         else:
             check_settings(self.spark)
         ship(self.spark, self._topology, self._py_files)
+        check_workers(self.spark)
         self._jobs = make_jobs(
             self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers
         )
