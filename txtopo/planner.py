@@ -14,7 +14,7 @@ from txtopo.core.plan import Metadata, Plan
 from txtopo.core.recuts import Recuts
 from txtopo.core.redo import choose_redo, plan_of
 from txtopo.core.values import Lead, LedgerBatch
-from txtopo.errors import BatchDataError, Halted, StoreUnavailable, invariant
+from txtopo.errors import BatchDataError, Halted, StoreUnavailable, broken, invariant
 from txtopo.faults import CrashPoint
 from txtopo.pieces import Pieces
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
@@ -219,7 +219,7 @@ class Planner:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise Halted("the planner was not opened")
+            broken("the planner was not opened")
 
     @property
     def wants_settled(self) -> bool:

@@ -11,12 +11,15 @@ from typing import get_args
 import click
 import pytest
 
+from tests.kit.halts import GAP, Halt, halts
 from txtopo import cli, errors
 from txtopo.audit import model, verdicts
 from txtopo.cli.verbs import VERBS
 from txtopo.core import limits
 from txtopo.core.values import FailureKind, RequestKind
 
+LITERAL_MIN = 12
+"""Characters besides gaps that a quotation must have to tell one halt from others."""
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 LINES = sorted(set(re.findall(r"^\$ (txtopo .*)$", PAGE, re.MULTILINE)) | set(re.findall(r"`(txtopo [^`]+)`", PAGE)))
@@ -125,6 +128,30 @@ def test_a_link_leads_to_a_heading(link: str) -> None:
 def test_numbers_are_those_of_the_code(words: str) -> None:
     """A bound that moved moves here too."""
     assert words in PAGE
+
+
+HALTS = halts()
+QUOTED = [
+    re.compile(r".*".join(re.escape(part) for part in parts), re.DOTALL)
+    for parts in (
+        [part.strip() for part in code.split(GAP) if part.strip()] for code in re.findall(r"`([^`\n]+)`", PAGE)
+    )
+    if sum(map(len, parts)) >= LITERAL_MIN
+]
+
+
+def test_halts_are_found_in_the_code() -> None:
+    """The test below is not one of nothing, and sees sentences that are put together."""
+    sentences = {halt.sentence for halt in HALTS}
+
+    assert len(sentences) > 45
+    assert "batch … of …: its plan could not be mirrored … times, and Postgres answers: …" in sentences
+
+
+@pytest.mark.parametrize("halt", HALTS, ids=lambda halt: halt.where)
+def test_every_halt_is_on_the_page(halt: Halt) -> None:
+    """Promise: whoever reads a halt finds its words here, with the cause and what to do. A new halt needs its row."""
+    assert any(quoted.search(halt.sentence) for quoted in QUOTED), f"docs/operating.md has no words of: {halt.sentence}"
 
 
 SAYINGS = [
