@@ -72,12 +72,15 @@ from txtopo.core.values import (
     Unknown,
 )
 from txtopo.errors import (
+    ConfigurationError,
     ExecutorLost,
     Fenced,
     Halted,
     LeadLost,
+    Patience,
     PostgresUnavailable,
     StoreUnavailable,
+    TxtopoError,
     ZooKeeperUnavailable,
 )
 from txtopo.faults import CrashPoint
@@ -239,6 +242,8 @@ class Runner:
                 event = HaltRequired(
                     reason=error.reason, txid=error.txid, next_command=error.next_command, planning=lane is Lane.PLAN
                 )
+            except ConfigurationError as error:  # a right that was taken away in mid-run
+                event = HaltRequired(reason=str(error))
             except BaseException as error:  # whatever it is, the main loop raises it
                 event = error
             if event is not None:
@@ -279,9 +284,8 @@ class Runner:
                 for attempt, plan in begun
             ]
         except StoreUnavailable as error:
-            is_postgres = isinstance(error, PostgresUnavailable)
-            patience = error.patience if isinstance(error, PostgresUnavailable) else "store"
-            store: Store = "postgres" if is_postgres else "zookeeper"
+            patience: Patience = getattr(error, "patience", "store")
+            store = _store_of(error)
             for attempt, _ in action.attempts:
                 self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error), patience=patience))
             return None
@@ -453,12 +457,15 @@ class Runner:
                 world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
             kind = "stopped" if end.kind == "executor_lost" else end.kind
             world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid, end.next_command)
-        except (StoreUnavailable, Fenced) as error:
+        except TxtopoError as error:
             world.say(f"the end of the run could not be noted: {error}")
 
 
 def _cut_failed(error: OSError | StoreUnavailable) -> CutFailed:
-    store: Store = "source"
+    return CutFailed(plans=(), store=_store_of(error), message=str(error))
+
+
+def _store_of(error: OSError | StoreUnavailable) -> Store:
     if isinstance(error, StoreUnavailable):
-        store = "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
-    return CutFailed(plans=(), store=store, message=str(error))
+        return "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
+    return "source"

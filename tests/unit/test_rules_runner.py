@@ -18,7 +18,7 @@ from txtopo.core.events import End
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
 from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, Request, TransactionAttempt, Unknown
-from txtopo.errors import BatchDataError
+from txtopo.errors import BatchDataError, ConfigurationError
 from txtopo.lanes import Lane, Work
 from txtopo.planner import Planner
 from txtopo.ports import Assignment, Executor, MirrorEntry, Tell, tell_nobody
@@ -378,3 +378,23 @@ def test_a_driver_that_was_paused_does_not_hold_it_against_its_executor(
     driver.watch = act
 
     assert driver.run().kind == "stopped"
+
+
+@pytest.mark.parametrize("taken", ["heartbeat", "begin_attempts", "mirror", "resolve"])
+def test_a_right_that_is_taken_away_in_mid_run_halts(folder: Path, monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
+    """W2: no batch is at fault, and something was started: exit 1, not 2. Where the end cannot be noted either, the driver says so."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise ConfigurationError("permission denied for table topology (SQLSTATE 42501); grant the role what it needs")
+
+    stores = SimulatedStores()
+    monkeypatch.setattr(MemoryLedger, taken, refused)
+    monkeypatch.setattr(MemoryLedger, "note_end", refused)
+    if taken == "resolve":
+        stores.postgres.fail_next_commit("aborted")
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores)
+
+    end = driver.run()
+
+    assert (end.kind, "permission denied for table topology" in end.reason) == ("halted", True)
+    assert any("the end of the run could not be noted: permission denied" in line for line in driver.said)
