@@ -256,6 +256,27 @@ def test_a_refused_commit_is_done_again_with_the_same_results(run: TopologyHarne
     assert run.values("gcommit", txid=1) == [(6,)]
 
 
+@pytest.mark.parametrize(("kind", "attempt"), [("data", 1), ("infrastructure", 0)])
+def test_a_batch_whose_commit_fails_commits_after_its_retry_and_before_the_next(
+    run: TopologyHarness, kind: str, attempt: int
+) -> None:
+    """TT-05: the commit of 1 fails while 2 is processed: nothing of 1 is committed, and 2 waits. Rows that do not fit mean a new attempt, a store that is away means the same."""
+    run.fail_commit(1, kind=kind)
+    run.release_processing(2, 1)
+    if kind == "data":
+        assert (run.values("gcommit"), run.batches, run.held_processing) == ([], [], {1: 1})
+        run.release_processing(1)
+    assert (run.values("gcommit"), run.held_commits) == ([(6,)], [1])
+
+    run.release_commit(1)
+
+    assert [(batch.txid, batch.attempt) for batch in run.batches] == [(1, attempt), (2, 0)]
+    assert run.values("gcommit", txid=1) == [(6,)]
+    assert run.held_commits == [2]
+    with pytest.raises(KeyError, match="the commit of batch 2 has happened"):
+        run.fail_commit(2)
+
+
 class OpaqueWords(OpaquePartitionedTransactionalSpout, Partitions):
     """Partitions that are cut anew for each attempt."""
 

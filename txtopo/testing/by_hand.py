@@ -30,12 +30,17 @@ class Idle(BaseException):
 class HandLanes:
     """All lanes in one thread. Events that end a held phase wait until they are let through."""
 
-    def __init__(self, clock: SimulatedClock, idle_after: Callable[[], float], works_max: int) -> None:
-        """`idle_after` tells how long without work something may still happen by itself; after `works_max` pieces of work there is no end to it."""
+    def __init__(
+        self, clock: SimulatedClock, idle_after: Callable[[], float], works_max: int, in_turn: Callable[[], int | None]
+    ) -> None:
+        """`in_turn` is the txid whose commit a piece of work for a commit is, None where it only looks up what became of one. `idle_after` tells how long without work something may still happen by itself; after `works_max` pieces of work there is no end to it."""
         self.clock = clock
         self.works = 0
         """Pieces of work done since the test last looked."""
         self._works_max = works_max
+        self._in_turn = in_turn
+        self.refused: dict[int, Failure] = {}
+        """By txid, commits that will fail once, without any of it."""
         self.inbox = _HandInbox(self, idle_after)
         self._waiting: deque[tuple[Lane, Work]] = deque()
 
@@ -56,7 +61,11 @@ class HandLanes:
                 f"no end after {self._works_max} pieces of work: hold the phases of an endless input (by_hand=True), or allow more (works_max=)"
             )
         lane, work = self._waiting.popleft()
-        work()
+        txid = self._in_turn() if lane is Lane.COMMIT and self.refused else None
+        if txid is not None and txid in self.refused:
+            self.inbox.put(CommitEnded(outcome=Aborted(txid=txid, failure=self.refused.pop(txid))))
+        else:
+            work()
         return lane
 
 

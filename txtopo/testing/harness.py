@@ -110,7 +110,7 @@ class TopologyHarness:
         workers = max(2, rules.get("spout_pending_max", 2)) if by_hand else 2
         self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **rules})
         self._once = once
-        self._lanes = HandLanes(self.stores.clock, self._idle_after, works_max)
+        self._lanes = HandLanes(self.stores.clock, self._idle_after, works_max, self._in_turn)
         self._lanes.inbox.holds = by_hand
         self._state: State | None = None
         self._runner: Runner | None = None
@@ -163,9 +163,18 @@ class TopologyHarness:
             self._lanes.inbox.release_commit(txid)
             self.run()
 
-    def fail_commit(self) -> None:
-        """The next COMMIT is refused by the database: the batch is committed again later, from the same results."""
-        self.stores.postgres.fail_next_commit("aborted")
+    def fail_commit(self, txid: int | None = None, message: str = "failed by the test", kind: str = "data") -> None:
+        """Let the commit of this batch fail when its turn comes, without any of it: `data` as where its rows do not fit the table, so that a new attempt is
+        made, `infrastructure` as where the database is away, so that the same results are committed later.
+
+        Without `txid`: the next COMMIT is refused by the database. Raises KeyError for a batch that is committed, held or not: its rows are in the tables.
+        """
+        if txid is None:
+            self.stores.postgres.fail_next_commit("aborted")
+            return
+        if txid in self.held_commits or any(batch.txid == txid for batch in self.batches):
+            raise KeyError(f"the commit of batch {txid} has happened: let it fail before the batch has its turn")
+        self._lanes.refused[txid] = Failure(kind=kind, message=message)  # type: ignore[arg-type]
 
     @property
     def held_processing(self) -> Mapping[int, int]:
@@ -292,6 +301,10 @@ class TopologyHarness:
             one_by_one=self._watched.one_by_one,
         )
         return Runner(world), state
+
+    def _in_turn(self) -> int | None:
+        state = self._state
+        return None if state is None or state.unresolved else state.last_txid + 1
 
     def _keep(self, state: State) -> None:
         self._state = state
