@@ -141,7 +141,14 @@ def drive(
     with StopSignals() as signals:
         driver = Driver(topology, application, settings, digest, reporter, signals, cut, is_wanted)
         if make_executor is spark_executor:
-            reporter.note(f"starting Spark ({settings.master or 'on this machine'})")
+            from txtopo.spark.session import running_session
+
+            own = running_session() is not None
+            reporter.note(
+                "using the application's own Spark session"
+                if own
+                else f"starting Spark ({settings.master or 'on this machine'})"
+            )
         executor = make_executor(topology, digest, settings)
         if hasattr(executor, "say"):
             executor.say = reporter.say

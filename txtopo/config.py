@@ -109,7 +109,7 @@ class Settings:
     checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
     """Seconds by which ZooKeeper's counter may lag the ledger."""
     log_folder: Path | None = field(default=None, metadata=_key("folder"))
-    """Where logs are written; None: nowhere."""
+    """Where Spark's log is written; None: the folder `logs` of `$TXTOPO_HOME`, by default ~/.local/state/txtopo/logs."""
     quiet: bool = field(default=False, metadata=_key("flag"))
     """Say nothing but results and errors."""
     verbose: int = field(default=0, metadata=_key("number", 0, 3))
@@ -416,7 +416,8 @@ def _flatten(
 def _outside(path: Path, name: str, value: object) -> str:
     if name in _NAMES and not isinstance(value, dict):
         return f"{path}: {name} stands outside a table: put it below [default]"
-    return f"{path}: unknown table [{name}]" + _did_you_mean(name, ("default", "target"))
+    known = "there are [default] and [target.NAME], which --target NAME chooses; one topology's own settings stand in its builder, config={…}"
+    return f"{path}: unknown table [{name}]" + (_did_you_mean(name, ("default", "target")) or f"; {known}")
 
 
 def _unknown(name: str, where: str) -> str:

@@ -235,6 +235,14 @@ def test_all_unknown_keys_are_listed_at_once_with_suggestions(tmp_path: Path) ->
     assert "zookeper" in said
 
 
+def test_a_table_of_another_name_is_told_which_there_are(tmp_path: Path) -> None:
+    """`[semi]` for the topology of that name is what people try first."""
+    said = refusal(tmp_path, "[semi]\non_poison = 'quarantine_batch'")
+
+    assert "unknown table [semi]; there are [default] and [target.NAME], which --target NAME chooses" in said
+    assert "one topology's own settings stand in its builder, config={…}" in said
+
+
 def test_a_setting_outside_a_table_is_told_where_it_belongs(tmp_path: Path) -> None:
     """Promise: an error says what to do."""
     assert "workers stands outside a table: put it below [default]" in refusal(tmp_path, "workers = 2")

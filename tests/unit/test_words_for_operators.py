@@ -9,7 +9,7 @@ import pytest
 
 from txtopo.audit.audit_text import SHOWN_MAX, audit_text
 from txtopo.audit.verdicts import Auditor, AuditReport, Finding, Verdict
-from txtopo.tuples.frames import failure_of
+from txtopo.tuples.frames import failure_of, user_frame
 
 
 def finding(message: str, *txids: int, verdict: Verdict = Verdict.UNVERIFIED) -> Finding:
@@ -72,6 +72,19 @@ def test_other_verdicts_and_messages_stay_apart_and_what_is_not_listed_is_counte
         "UNVERIFIED  batch 2: same words  [source.content]",
     ]
     assert (len(lines), lines[-1]) == (SHOWN_MAX + 1, "and 3 more (--json lists all)")
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("/tmp/spark-0f1e-22/userFiles-0a1b2c3d-ff00/helper.py", "helper.py:7"),
+        ("/tmp/spark-0f1e-22/userFiles-0a1b2c3d-ff00/lib.zip/own/parts.py", "lib.zip/own/parts.py:7"),
+        ("/home/ann/app.py", "/home/ann/app.py:7"),
+    ],
+)
+def test_a_module_that_was_shipped_has_the_name_under_which_it_was_shipped(file: str, named: str) -> None:
+    """Spark's folder of this run is gone when somebody reads the error."""
+    assert user_frame(f'Traceback:\n  File "{file}", line 7, in clean\nValueError: no') == named
 
 
 def test_an_error_without_words_is_told_by_its_name_alone() -> None:

@@ -19,6 +19,8 @@ VALUE_CHARACTERS_MAX = 80
 ROW_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 20_000
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_SHIPPED = re.compile(r"^.*/userFiles-[0-9a-f-]+/")
+"""Where Spark puts what `--py-files` ships: a folder of this run, which nobody can open later. What is left is the name under which it was shipped."""
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -26,7 +28,7 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdl
 def user_frame(trace: str) -> str | None:
     """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or txtopo's."""
     own = [(file, line) for file, line in _FRAME.findall(trace) if is_own(file)]
-    return f"{own[-1][0]}:{own[-1][1]}" if own else None
+    return f"{_SHIPPED.sub('', own[-1][0])}:{own[-1][1]}" if own else None
 
 
 def is_own(file: str) -> bool:
