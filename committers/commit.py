@@ -29,24 +29,12 @@ from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.tuples.graph import handed_over
 
 
-def commit_batch(
-    ledger: Ledger,
-    lead: Lead,
-    plan: Plan,
-    processed: Processed,
-    committers: Sequence[CommitterComponent],
-    *,
-    topology: Topology | None = None,
-) -> CommitOutcome:
+def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, topology: Topology) -> CommitOutcome:
     """One try at making a batch visible. A redo of what is redone already is quarantined instead, which is a commit too.
-
-    `topology` tells what is downstream of committers; without it there are committers alone.
 
     Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind. Unknown: call
     `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger and plan disagree.
     """
-
-    whole = whole_of(lead, committers, topology)
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
         redone = _read_redone(session, plan)
@@ -55,8 +43,8 @@ def commit_batch(
             _log_redo(session, plan, redone, {"state": "quarantined", "reason": reason})
             session.finish_quarantined(reason)
             return ()
-        turn = Turn(whole, processed.attempt, processed.results, session.keep_alive)
-        counts = tuple(apply_all(session, turn, whole, plan.txid))
+        turn = Turn(topology, processed.attempt, processed.results, session.keep_alive)
+        counts = tuple(apply_all(session, turn, topology, plan.txid))
         known = {edge.edge for edge in processed.edges}
         session.append_edges((*processed.edges, *(edge for edge in turn.edges if edge.edge not in known)))
         session.append_rejected(processed.rejected_rows)
@@ -68,7 +56,7 @@ def commit_batch(
         return counts
 
     def check() -> None:
-        _check_processed(lead, plan, processed, handed_over(whole))
+        _check_processed(lead, plan, processed, handed_over(topology))
 
     return _in_turn(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
 
@@ -135,11 +123,6 @@ def _in_turn(
             return Unknown(txid=txid, message=str(error))
         failure = Failure(kind="infrastructure", message=str(error))
         return Aborted(txid=txid, failure=failure, patience=error.patience)
-
-
-def whole_of(lead: Lead, committers: Sequence[CommitterComponent], topology: Topology | None) -> Topology:
-    """The topology, or where it is not given one of these committers alone."""
-    return topology or Topology(name=lead.topology, spouts=(), bolts=(), committers=tuple(committers))
 
 
 def failure_of(error: BatchDataError) -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from txtopo.committers.commit import apply_all, check_turn, failure_of, lock_fence, whole_of
+from txtopo.committers.commit import apply_all, check_turn, failure_of, lock_fence
 from txtopo.committers.turn import Turn
 from txtopo.core.plan import Plan
 from txtopo.core.values import CommitterResult, Failure, Lead, Processed
@@ -15,33 +15,29 @@ from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Topology
 
 
-def prove_commit(
-    ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, committers: tuple[CommitterComponent, ...],
-    *, topology: Topology | None = None,
-) -> Failure | None:  # fmt: skip
+def prove_commit(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, topology: Topology) -> Failure | None:
     """Apply every committer to no rows, then counting ones to what the last batch brought; nothing stays. What failed; None: all passed.
 
     Of kind infrastructure: nothing is known. A custom committer that does nothing without rows is not proven by this. Raises as `commit_batch`.
     """
-    whole = whole_of(lead, committers, topology)
     # What a redo takes back first is its own.
     entry = LedgerEntry(plan=replace(plan, redo_of=None), attempt=processed.attempt)
 
     def over_nothing(session: LedgerSession) -> None:
         empty = [_emptied(result) for result in processed.results]
-        turn = Turn(whole, processed.attempt, empty, session.keep_alive)
-        for _ in apply_all(session, turn, whole, plan.txid):
+        turn = Turn(topology, processed.attempt, empty, session.keep_alive)
+        for _ in apply_all(session, turn, topology, plan.txid):
             pass
 
     def over_the_last(session: LedgerSession) -> None:
-        for committer in whole.committers:
+        for committer in topology.committers:
             last = None if isinstance(committer.bolt, BatchCommitter) else session.last_contributed(committer)
             if last is not None:
                 session.apply(committer, last)
 
     try:
         for write in (over_nothing, over_the_last):
-            _rolled_back(ledger, lead, entry, write, whole.committers)
+            _rolled_back(ledger, lead, entry, write, topology.committers)
     except BatchDataError as error:
         return failure_of(error)
     except NoBatchAtFault as error:

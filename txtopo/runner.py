@@ -313,8 +313,7 @@ class Runner:
         """W4: of a commit, or of the processing."""
         world = self._world
         if action.processed is not None:
-            lead, whole = world.lead, world.topology
-            failure = prove_commit(world.ledger, lead, action.plan, action.processed, whole.committers, topology=whole)
+            failure = prove_commit(world.ledger, world.lead, action.plan, action.processed, world.topology)
         else:
             failure = world.executor.try_over_nothing()
             self._check_executor()
@@ -364,10 +363,7 @@ class Runner:
 
     def _commit(self, action: Commit) -> Event:
         world = self._world
-        committers = world.topology.committers
-        outcome = commit_batch(
-            world.ledger, world.lead, action.plan, action.processed, committers, topology=world.topology
-        )
+        outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology)
         self._tell_spouts(action.plan, outcome, "applied")
         return CommitEnded(outcome=outcome)
 

@@ -228,9 +228,7 @@ def test_a_change_of_the_table_is_told_from_a_batch_that_does_not_fit(database: 
     plan = world.driver.ready(2)
 
     outcome = world.driver.commit(plan)
-    proof = prove_commit(
-        world.ledger, world.driver.lead, plan, world.driver.processed(2), tuple(world.driver.committers)
-    )
+    proof = prove_commit(world.ledger, world.driver.lead, plan, world.driver.processed(2), world.driver.topology)
     world.ledger.close()
     world.beside.close()
 

@@ -131,7 +131,7 @@ class Leader:
         self._ledger.begin_attempts(self._lead, [AttemptStart(attempt=attempt)])
         (outcome,) = self._executor.process([Assignment(attempt=attempt, metadata={self._spout.name: metadata})])
         assert isinstance(outcome, Processed), outcome
-        committed = commit_batch(self._ledger, self._lead, plan, outcome, self._topology.committers)
+        committed = commit_batch(self._ledger, self._lead, plan, outcome, self._topology)
         assert isinstance(committed, Committed), committed
 
     def _quarantine(self, plan: Plan, reason: str, order: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo import CountCommitter, NewIds, TopologyBuilder
+from txtopo import ClassTopology, CountCommitter, NewIds, TopologyBuilder
 from txtopo.bolts import (
     ArrowBolt,
     BasicBolt,
@@ -267,6 +267,65 @@ def test_new_ids_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (1, None, "a", 1), (1, None, "b", 1), (1, None, None, 1), (2, None, "c", 1),
     ]  # fmt: skip
     assert edges(harness, 2)["new -> counts"] == (1, 1)
+
+
+class Misconfigured(Batch):
+    """Fails whatever comes, also nothing."""
+
+    def finish_batch(self) -> None:
+        raise ValueError("no lookup table")
+
+
+@pytest.mark.parametrize(("bolt", "state"), [(Basic, "quarantined"), (Misconfigured, None)])
+def test_a_batch_is_left_out_over_a_bolt_there_only_where_it_is_at_fault(
+    monkeypatch: pytest.MonkeyPatch, bolt: type[Any], state: str | None
+) -> None:
+    """What is downstream of committers is tried over no rows first: a bolt that fails on those, too, halts the topology."""
+    monkeypatch.setattr(sys.modules[__name__], "WORDS", [["bad"], ["c"]])
+
+    def build(builder: TopologyBuilder) -> None:
+        builder.set_committer_bolt("first", Passing()).shuffle_grouping("words")
+        builder.set_bolt("bolt", bolt()).shuffle_grouping("first")
+        builder.set_committer_bolt("counts", CountCommitter("by_word", ["word"])).shuffle_grouping("bolt")
+
+    if state is None:
+        with pytest.raises(Halted, match="no lookup table"):
+            ran(build, on_poison="quarantine_batch")
+    else:
+        harness = ran(build, on_poison="quarantine_batch")
+        assert [batch.state for batch in harness.batches] == [state, "applied"]
+
+
+HEARD: list[tuple[int, Any]] = []
+
+
+class Sink(BasicBolt):
+    """Works for its effect alone; nothing reads it."""
+
+    def prepare(self, config: Any, context: Any) -> None:
+        self.txid = context.attempt.txid
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        HEARD.append((self.txid, tup["n"]))
+
+
+def test_bolts_that_nothing_reads_run_too_and_classes_may_declare_them() -> None:
+    """In the order of txids, also on a level of their own behind all committers; in a topology that is a class as in one that is built."""
+    HEARD.clear()
+
+    class Heard(ClassTopology):
+        words = Words.spec()
+        first = Passing.spec(inputs=[words])
+        bolt = Basic.spec(inputs=[first], par=2)
+        second = Passing.spec(inputs=[bolt])
+        sink = Sink.spec(inputs=[second["odd"]])
+
+    topology = Heard.build()
+    with TopologyHarness(topology, capture=False) as harness:
+        harness.run()
+
+    assert HEARD == [(1, 1), (1, 3), (2, 1)]
+    assert dict(topology.phases) == {"first": 0, "bolt": 1, "second": 1, "sink": 2}
 
 
 class Many(Passing):

@@ -77,7 +77,7 @@ class Leader:
         self.ledger.begin_attempts(self.leadership.lead, [AttemptStart(attempt=attempt)])
         (outcome,) = self.executor.process([Assignment(attempt=attempt, metadata=self.planner.metadata(plan))])
         assert isinstance(outcome, Processed), outcome
-        commit_batch(self.ledger, self.leadership.lead, plan, outcome, self.topology.committers)
+        commit_batch(self.ledger, self.leadership.lead, plan, outcome, self.topology)
 
     def die(self) -> None:
         self.ledger.close()

@@ -33,7 +33,7 @@ def test_results_of_another_batch_are_not_committed_as_this_one() -> None:
     driver.ready(2)
 
     with pytest.raises(Halted, match="not of batch 1"):
-        commit_batch(driver.ledger, driver.lead, plan, driver.processed(2), driver.committers)
+        commit_batch(driver.ledger, driver.lead, plan, driver.processed(2), driver.topology)
 
     assert store.topologies[TOPOLOGY].fence.last_txid == 0
 

@@ -206,16 +206,20 @@ class Driver:
         }
         return Processed(attempt=TransactionAttempt(txid, values.pop("attempt", 0)), **values)
 
-    def commit(self, plan: Plan, rows: Sequence[Row] = ROWS, **other: Any) -> CommitOutcome:
-        """One try at the commit."""
-        topology = Topology(
+    @property
+    def topology(self) -> Topology:
+        """What is committed."""
+        return Topology(
             name=self.lead.topology,
             spouts=tuple(self.spouts),
             bolts=tuple(self.bolts),
             committers=tuple(self.committers),
         )
+
+    def commit(self, plan: Plan, rows: Sequence[Row] = ROWS, **other: Any) -> CommitOutcome:
+        """One try at the commit."""
         processed = self.processed(plan.txid, rows, **other)
-        return commit_batch(self.ledger, self.lead, plan, processed, self.committers, topology=topology)
+        return commit_batch(self.ledger, self.lead, plan, processed, self.topology)
 
     def quarantine(self, plan: Plan, reason: str = "poison", attempt: int = 0, **other: Any) -> CommitOutcome:
         """One try at the quarantine."""

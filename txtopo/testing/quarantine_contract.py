@@ -146,7 +146,7 @@ class QuarantineContract:
         plan = driver.ready(2)
         failed = driver.commit(plan, [("AA", "JFK", 2**63 - 1, 1), *ROWS[1:]])
 
-        proof = prove_commit(driver.ledger, driver.lead, plan, driver.processed(2), tuple(driver.committers))
+        proof = prove_commit(driver.ledger, driver.lead, plan, driver.processed(2), driver.topology)
 
         assert isinstance(failed, Aborted) and failed.failure.kind == "data"
         assert proof is None

@@ -159,15 +159,13 @@ class Wiring:
                         f"tasks of {reader.name!r} in the processing phase, and these run in the commit phase only; use another grouping"
                     )
 
-    def _way_from_committer(self, name: str) -> list[str]:
-        """Names from the nearest committer upstream to this component."""
-        way = [name]
-        while way[0] not in self._committers:
-            phases, inputs = self._phases, (self._bolts[way[0]]).inputs
-            way.insert(
-                0, max((one.source for one in inputs), key=lambda one: phases.get(one, 0) + (one in self._committers))
-            )
-        return way
+    def _way_from_committer(self, bolt: str) -> list[str]:
+        """Names from a committer upstream to this bolt of the commit phase."""
+        sources = [item.source for item in self._bolts[bolt].inputs]
+        for source in sources:
+            if source in self._committers:
+                return [source, bolt]
+        return [*self._way_from_committer(next(one for one in sources if self._phases.get(one))), bolt]
 
     def _streams(self, source: str) -> Mapping[str, Stream]:
         """Declared streams of a component; those of spouts and DataFrame bolts are known by name only."""
