@@ -127,3 +127,21 @@ def test_a_dataframe_bolt_among_tuples_may_make_columns_that_it_does_not_declare
     (outcome,) = started(builder.build()).process([assignment(1, *PARTS)])
 
     assert totals(outcome) == {"k0": 56, "k1": 56, "k2": 48}
+
+
+def test_a_dataframe_bolt_among_tuples_may_keep_no_row_at_all(started: Callable[[Topology], SparkExecutor]) -> None:
+    """What is before it is left out of Spark's plan, and read and counted all the same: a spout, and tuple bolts."""
+    builder = TopologyBuilder("nothing")
+    builder.set_spout("source", ListSpout())
+    builder.set_bolt("bad", lambda frame: frame.where("false"), inputs="source", fields=FIELDS)
+    builder.set_bolt("names", Passing()).shuffle_grouping("source")
+    builder.set_bolt("none", lambda frame: frame.limit(0), inputs="names", fields="name string")
+    builder.set_bolt("large", Passing()).shuffle_grouping("bad").shuffle_grouping("none")
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping(
+        "large", ["name"]
+    )
+
+    (outcome,) = started(builder.build()).process([assignment(1, *PARTS)])
+
+    assert totals(outcome) == {}
+    assert isinstance(outcome, Processed) and outcome.read == 160

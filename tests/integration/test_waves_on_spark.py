@@ -678,9 +678,9 @@ def test_the_bad_row_of_a_dataframe_spout_is_named_by_its_values(started: Callab
 def test_a_dataframe_spout_whose_partitions_are_not_all_read_is_no_success(
     started: Callable[..., SparkExecutor],
 ) -> None:
-    executor = started(table_topology(lambda d: d.limit(0)), proven=False)
+    executor = started(table_topology(lambda d: d.limit(1)), proven=False)
 
-    (failed,) = executor.process([table(1, ("a", 1))])
+    (failed,) = executor.process([table(1, ("a", 1), ("b", 2), ("c", 3))])
 
     assert isinstance(failed, Failed) and "gave no report" in failed.failure.message
 

@@ -21,7 +21,18 @@ from txtopo.spark.carrying import NotCarriedError
 from txtopo.spark.copies import Copies
 from txtopo.spark.emitting import emitter_order
 from txtopo.spark.failures import building_error, is_about_size
-from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
+from txtopo.spark.jobs import (
+    JobContext,
+    JobError,
+    Run,
+    RunReports,
+    Work,
+    check,
+    collect_batches,
+    marked,
+    over_nothing,
+    read_through,
+)
 from txtopo.spark.plan import Compiled, Compiler, Reusable
 from txtopo.spark.planned import settled
 from txtopo.spark.searching import BadRows, Only
@@ -164,6 +175,7 @@ class FrameJobs:
                 compiled = self._plan(runs, works, together, None if small else order, signer)
                 stack.callback(compiled.let_go)
                 by_committer = self._collected(runs, compiled, number)
+                self._read(runs, compiled.unread())
         return [list(found) for found in zip(*by_committer, strict=True)]
 
     def emitted(self, run: Run, work: Work, spout: str, ranges: Ranges) -> pa.Table:
@@ -278,6 +290,15 @@ class FrameJobs:
 
     def _collected(self, runs: Sequence[Run], compiled: Compiled, number: int) -> list[list[CommitterResult]]:
         return [self._collect(runs, counted, number) for counted in compiled.counted]
+
+    def _read(self, runs: Sequence[Run], leaves: Sequence[DataFrame]) -> None:
+        """Have spouts read what no committer's plan reads."""
+        for leaf in leaves:
+            check(runs)
+            try:
+                read_through(leaf)
+            except Exception as error:
+                raise JobError(self._bolt_names) from error
 
     def _collect(self, runs: Sequence[Run], counted: Counted, number: int) -> list[CommitterResult]:
         check(runs)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from txtopo.errors import BatchDataError
+from txtopo.errors import BatchDataError, broken
 
 _NUMBERS = itertools.count(1)
 _NAME = re.compile(r"\btxtopo_leaf_\d+\b")
@@ -41,3 +41,16 @@ def check_leaves(component: str, made: DataFrame, own: frozenset[str]) -> None:
             "reads tuples of another plan: a view or a DataFrame that an earlier call made, or another batch's",
             component=component,
         )
+
+
+def unread(leaves: Iterable[DataFrame], frames: Iterable[DataFrame]) -> list[DataFrame]:
+    """Leaves that Spark leaves out of the plans of all these DataFrames, since no row of theirs can matter: behind a filter that is never true, say."""
+    texts = [str(frame._jdf.queryExecution().optimizedPlan().toString()) for frame in frames]
+    read = {name for text in texts for name in _NAME.findall(text)}
+    return [leaf for leaf in leaves if _name_of(leaf) not in read]
+
+
+def _name_of(leaf: DataFrame) -> str:
+    # The analysed plan tells it from the top down.
+    found = _NAME.search(leaf._jdf.queryExecution().analyzed().toString())
+    return found[0] if found is not None else broken("a leaf without a name")

@@ -26,7 +26,7 @@ from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
 from txtopo.spark.jobs import Run, check
 from txtopo.spark.kept_settings import settings_kept
-from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
+from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in, unread
 from txtopo.spark.own_jobs import own_jobs
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.planned import columns_read, is_reusable
@@ -45,6 +45,10 @@ class Compiled:
     counted: tuple[Counted, ...]
     leaves: tuple[DataFrame, ...]
     """What the bolts stand on."""
+
+    def unread(self) -> list[DataFrame]:
+        """Leaves that no committer's plan reads: their records are part of the batch all the same, to be counted and looked at by a job of their own."""
+        return unread(self.leaves, [counted.frame for counted in self.counted])
 
     def let_go(self) -> None:
         """Unpersist what bolts persisted, once all jobs have ended."""

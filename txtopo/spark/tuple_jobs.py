@@ -17,7 +17,18 @@ from txtopo.spark import jobs
 from txtopo.spark.copies import Copies
 from txtopo.spark.failures import building_error
 from txtopo.spark.frame_jobs import TOGETHER_BYTES_MAX
-from txtopo.spark.jobs import JobContext, JobError, Run, RunReports, Work, check, collect_batches, marked, over_nothing
+from txtopo.spark.jobs import (
+    JobContext,
+    JobError,
+    Run,
+    RunReports,
+    Work,
+    check,
+    collect_batches,
+    marked,
+    over_nothing,
+    read_through,
+)
 from txtopo.spark.shipping import package_version
 from txtopo.spark.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuple_order import Ordered, TupleOrder
@@ -129,6 +140,8 @@ class TupleJobs:
                 stack.callback(planned.let_go)
                 specs = {graph: tuple(found) for graph, found in planned.specs.items()}
                 batches = self._collected(runs, planned.messages)
+                for frame in planned.unread:
+                    self._read(runs, frame)
             for other in orders_in(batches) - {number}:
                 signatures.mixed(number, other)
         messages: defaultdict[int, list[Message]] = defaultdict(list)
@@ -169,6 +182,13 @@ class TupleJobs:
 
     def _copied(self, runs: Sequence[Run]) -> OneTask | None:
         return self._compiler.one_task(self._context.signer())
+
+    def _read(self, runs: Sequence[Run], frame: DataFrame) -> None:
+        check(runs)
+        try:
+            read_through(frame)
+        except Exception as error:
+            raise JobError(self._names) from error
 
     def _collected(self, runs: Sequence[Run], plan: DataFrame) -> list[pa.RecordBatch]:
         check(runs)

@@ -18,6 +18,7 @@ from txtopo.errors import invariant
 from txtopo.spark.aggregate import column_called, spark_schema
 from txtopo.spark.jobs import JobContext
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
+from txtopo.spark.leaves import unread as unread_leaves
 from txtopo.spark.persisted import let_go, let_go_on_error
 from txtopo.spark.plan import call_bolt, call_spout, compare_fields
 from txtopo.spark.planned import settled
@@ -44,6 +45,8 @@ class Planned:
     """By graph: its runs, with the number of its source tasks."""
     given: Sequence[DataFrame] = ()
     """What DataFrame bolts stand on."""
+    unread: Sequence[DataFrame] = ()
+    """Those of them that no plan reads, since no row of theirs can matter: their tasks have to run all the same."""
 
     def let_go(self) -> None:
         """Unpersist what DataFrame bolts persisted, once the job has ended."""
@@ -83,7 +86,8 @@ class TupleCompiler:
             return Planned(messages=self._in_one_task(wiring), specs={MAIN: specs})
         with let_go_on_error(planning.given):
             messages = planning.messages(MAIN)
-        return Planned(messages=messages, specs=planning.specs, given=planning.given)
+            unread = unread_leaves(planning.given, planning.read)
+        return Planned(messages=messages, specs=planning.specs, given=planning.given, unread=unread)
 
     def wiring(self, graph: str, order: str | None, signer: Signer, failures_max: int = 1) -> Wiring:
         """What the tasks of a graph's plan have in common."""
@@ -158,6 +162,8 @@ class _Planning:
         self.specs: dict[str, Sequence[RunSpec]] = {}
         self.given: list[DataFrame] = []
         """To DataFrame bolts."""
+        self.read: list[DataFrame] = []
+        """Of DataFrames, what the graphs read."""
 
     def ordered(self, graph: str, frames: Mapping[str, int]) -> tuple[list[RunSpec], TupleOrder]:
         """The runs of one graph, where its DataFrames have so many partitions."""
@@ -192,7 +198,8 @@ class _Planning:
     def _settled(self, node: Node) -> tuple[DataFrame, int]:
         """The fields of a DataFrame that it emits, settled for this graph: in another one it is read again."""
         names = _emitted_fields(node).names
-        return settled(self.frame(node.name).select(*map(column_called, names)))
+        self.read.append(self.frame(node.name).select(*map(column_called, names)))
+        return settled(self.read[-1])
 
     def frame(self, name: str) -> DataFrame:
         """The DataFrame of a DataFrame bolt, or of a spout that gives one."""

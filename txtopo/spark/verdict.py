@@ -94,20 +94,32 @@ def _other_code(reports: Sequence[Report], code_hash: bytes, version: str) -> Fa
 
 
 def _missing(topology: Topology, parts: Mapping[str, int], reports: PartReports) -> Failure | None:
-    given = {item.name for item in topology.spouts if item.spout.emits_frame}
     for spout, count in parts.items():
-        why = "a bolt that does not read all its input (limit, a constant filter) does this"
-        if spout in given:
-            why += ", and one that reads several partitions in one task (coalesce; repartition does not)"
         for index in range(count):
             if (spout, index) not in reports:
-                # Without a verdict on whose fault it is: a bolt that stops reading does this each time, and must not be retried for ever.
-                return Failure(
-                    kind="suspect",
-                    component=spout,
-                    message=f"spout {spout}: part {index + 1} of {count} gave no report; {why}",
-                )
+                return unread_part(topology, spout, index, count)
     return None
+
+
+def unread_part(topology: Topology, spout: str, index: int, count: int) -> Failure:
+    """A part of which no task came to the end, although all jobs succeeded; names the step to change.
+
+    Without a verdict on whose fault it is: a bolt that stops reading does this each time, and must not be retried for ever.
+    """
+    known, bolts = {spout}, []
+    for bolt in topology.frame_bolts:
+        if known.intersection(item.source for item in bolt.inputs):
+            known.add(bolt.name)
+            bolts.append(bolt.name)
+    who = " or ".join(bolts) or "a step behind it"
+    why = f"{who} does not read all of it, as limit() does; what is not read cannot be counted, so take that out"
+    if any(item.name == spout and item.spout.emits_frame for item in topology.spouts):
+        why += "; coalesce() reads several partitions in one task, repartition() does not"
+    return Failure(
+        kind="suspect",
+        component=spout,
+        message=f"spout {spout}: part {index + 1} of {count} gave no report: {why}",
+    )
 
 
 def _unknown(parts: Mapping[str, int], reports: PartReports) -> Failure | None:
