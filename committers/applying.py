@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
+from txtopo.committers.column_types import postgres_type
 from txtopo.committers.counting import CountCommitter
 from txtopo.committers.transactions import Held, joined
 from txtopo.core.fields import Fields, FieldType
@@ -22,31 +23,12 @@ from txtopo.topology.components import CommitterComponent
 ROWS_PER_STATEMENT = 10_000
 """Rows of one apply statement; more come in several."""
 
-_POSTGRES_TYPES = {
-    "string": "text",
-    "boolean": "boolean",
-    "tinyint": "smallint",
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "date": "date",
-    "timestamp": "timestamp with time zone",
-    "timestamp_ntz": "timestamp without time zone",
-    "binary": "bytea",
-}
 _PREPARER = PGDialect_psycopg2().identifier_preparer  # type: ignore[no-untyped-call]
 
 
 def quoted(name: str) -> str:
     """An identifier in quotes, ready for psycopg2 (a percent sign doubled)."""
     return str(_PREPARER.quote_identifier(name))
-
-
-def postgres_type(field_type: FieldType) -> str:
-    """Postgres' name of a key's type, as `format_type` spells it."""
-    if field_type.kind == "decimal":
-        return f"numeric({field_type.precision},{field_type.scale})"
-    return _POSTGRES_TYPES[field_type.kind]
 
 
 @dataclass(frozen=True, slots=True)

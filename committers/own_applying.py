@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from txtopo.committers.applying import ROWS_PER_STATEMENT, Column, array_literal, hash_of, postgres_type
+from txtopo.committers.applying import ROWS_PER_STATEMENT, Column, array_literal, hash_of
+from txtopo.committers.column_types import postgres_type
 from txtopo.committers.statements import statement
 from txtopo.committers.transactions import Held, joined, settings
 from txtopo.core.fields import Fields, FieldType

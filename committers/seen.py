@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.committers.applying import postgres_type, quoted
+from txtopo.committers.applying import quoted
+from txtopo.committers.column_types import postgres_type
 from txtopo.core.fields import FLOAT_KINDS, Fields, parse_fields
 from txtopo.errors import TopologyError
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from txtopo.committers.applying import postgres_type
+from txtopo.committers.column_types import postgres_type
 from txtopo.core.fields import parse_fields
 
 Way = Literal["direct", "same", "fewer", "any"]
