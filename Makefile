@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test check bench bench-words simulate clean
+.PHONY: setup demo test attack check bench bench-words simulate clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,10 @@ demo: setup
 # In the order of the folders: the long files come first, and the short unit tests fill up the end.
 test: setup
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# Attacks that take long or want the machine for themselves: clocks that jump, full disks, standbys, deadlocks. Those that mount something need root.
+attack: setup
+	@$(BIN)/python -m pytest -m attack
 
 # What a batch costs beside bare PySpark, as ratios of one run.
 bench: setup

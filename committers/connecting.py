@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from txtopo.committers.outcomes import translating
-from txtopo.errors import ConfigurationError
+from txtopo.errors import ConfigurationError, PostgresUnavailable
 
 SERVER_VERSION_MIN = 150_000
 """Postgres 15: the first with UNIQUE NULLS NOT DISTINCT."""
@@ -108,9 +108,16 @@ def _refuse_autocommit(connection: sqlalchemy.Connection) -> None:
 
 
 def check_server(engine: Engine) -> None:
-    """Refuse a server on which an acknowledged COMMIT may be lost or text may be garbled (P8, P14). Raises ConfigurationError with the remedy."""
+    """Refuse a server on which an acknowledged COMMIT may be lost or text may be garbled (P8, P14). Raises ConfigurationError with the remedy.
+
+    Raises PostgresUnavailable for a standby, which may be promoted any time (P7).
+    """
     with translating("checking the server"), engine.connect() as connection:
         check_version_and_encoding(connection)
+        if connection.exec_driver_sql("select pg_is_in_recovery()").scalar_one():
+            raise PostgresUnavailable(
+                "this server is a standby, which only reads; name the primary, or all servers and target_session_attrs=read-write in the DSN"
+            )
         for name in ("fsync", "full_page_writes"):
             if connection.exec_driver_sql(f"show {name}").scalar_one() != "on":
                 raise ConfigurationError(

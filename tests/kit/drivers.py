@@ -112,16 +112,7 @@ class World:
         **settings: str,
     ) -> DriverProcess:
         """Start a driver on the folder."""
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("TXTOPO_", "DRIVER_"))},
-            "TXTOPO_DSN": self.dsn,
-            "TXTOPO_ZK": self.zookeeper,
-            "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
-            "DRIVER_ONCE": "1" if once else "0",
-            "TXTOPO_TESTING": "1",
-            "TXTOPO_FAILPOINTS": failpoints,
-            **settings,
-        }
+        environment = {**self.environment(once=once), "TXTOPO_FAILPOINTS": failpoints, **settings}
         log = self.logs / f"driver_{len(self.started)}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -135,6 +126,17 @@ class World:
         driver = DriverProcess(process, log)
         self.started.append(driver)
         return driver
+
+    def environment(self, *, once: bool) -> dict[str, str]:
+        """Of a driver process."""
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("TXTOPO_", "DRIVER_"))},
+            "TXTOPO_DSN": self.dsn,
+            "TXTOPO_ZK": self.zookeeper,
+            "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
+            "DRIVER_ONCE": "1" if once else "0",
+            "TXTOPO_TESTING": "1",
+        }
 
     def close(self) -> None:
         """Kill what still runs."""
@@ -156,6 +158,15 @@ class World:
         try:
             with engine.connect() as connection:
                 return [tuple(row) for row in connection.execute(sa.text(sql))]
+        finally:
+            engine.dispose()
+
+    def execute(self, sql: str) -> None:
+        """A statement of the test's own, committed."""
+        engine = make_engine(self.dsn, "test")
+        try:
+            with engine.begin() as connection:
+                connection.execute(sa.text(sql))
         finally:
             engine.dispose()
 

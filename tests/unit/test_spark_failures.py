@@ -45,7 +45,8 @@ def test_a_crashed_worker_is_a_suspect() -> None:
     """A bolt that ends its process ends without a verdict."""
     text = "Python worker exited unexpectedly (crashed)"
 
-    assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "suspect"
+    failure = classify(RuntimeError(text), component="tidy", cancelled=False)
+    assert (failure.kind, failure.component) == ("suspect", "tidy"), "whose Python it ran is where to look"
 
 
 def test_results_that_are_too_large_name_their_size() -> None:

@@ -88,7 +88,8 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if any(sign in text for sign in _CANCELLED):
         return Failure(kind="infrastructure", message="the Spark job was cancelled by somebody else", detail=detail)
     if any(sign in text for sign in _CRASHED):
-        return Failure(kind="suspect", message="a Python worker or executor died while it ran the batch", detail=detail)
+        words = "a Python worker or executor died while it ran the batch"
+        return Failure(kind="suspect", message=words, component=component, detail=detail)
     user = python_failure(text)
     if user is not None:
         if _MEMORY.search(user):
