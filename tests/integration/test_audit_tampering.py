@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.kit.fix_postgres import fresh_database
 from tests.kit.planting import BATCHES, Planted, fill
+from txtopo.audit.as_json import audit_json
+from txtopo.audit.audit_text import audit_text
 from txtopo.audit.verdicts import Verdict
 from txtopo.local.postgres import LocalPostgres
 
@@ -41,6 +44,15 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [f"update txtopo.ledger set committed_at = committed_at {A_DAY}, planned_at = planned_at {A_DAY}", f"update txtopo.plan set created_at = created_at {A_DAY}",
          f"update txtopo.attempt set started_at = started_at {A_DAY}, ended_at = ended_at {A_DAY}"],
     ),
+    "time without an end": ("ledger.seal", [f"update txtopo.ledger set committed_at = 'infinity' where txid = {BATCHES}"]),
+    "time before all others": ("ledger.seal", ["update txtopo.attempt set started_at = '-infinity' where (txid, attempt) = (2, 0)"]),
+    "no time": ("ledger.order", ["update txtopo.ledger set planned_at = null where txid = 3"]),
+    "numbers that are none": (
+        "contributions.rows",
+        ["alter table order_totals_contribution alter rows type numeric", "update order_totals_contribution set rows = 'NaN' where txid = 5"],
+    ),
+    "spans that are none": ("ledger.seal", ["""update txtopo.attempt set spans = '{"processing": "long"}' where (txid, attempt) = (2, 1)"""]),
+    "attempts that are none": ("ledger.seal", ["""update txtopo.ledger set sealed_attempts = '{"a": 1}' where txid = 3"""]),
     "time of planning": (
         "ledger.seal",
         [f"update txtopo.ledger set planned_at = planned_at {A_DAY} where txid = 1", f"update txtopo.plan set created_at = created_at {A_DAY} where txid = 1"],
@@ -98,6 +110,8 @@ def test_what_was_changed_without_sealing_anew_is_found(planted: Planted, name: 
 
     assert report.verdict is Verdict.MISMATCH
     assert check in {one.check for one in report.findings}, [one.message for one in report.findings]
+    assert json.loads(audit_json(report))["verdict"] == "MISMATCH"
+    assert audit_text(report).startswith("orders  MISMATCH")
 
 
 def test_nothing_planted_is_nothing_found(planted: Planted) -> None:

@@ -121,7 +121,7 @@ class Seals:
     def _check_ties(self, row: Any, around: Around) -> bool:
         """What the seal counts on: attempts, a description and an action that are there. Is all of it?"""
         txids = [row.txid] if row.txid else []
-        sealed = {attempt for attempt, _ in row.sealed_attempts or ()}
+        sealed = set(_sealed(row))
         there = {one.attempt for one in around.attempts}
         gone = sorted(sealed - there)
         whole = self.findings.equal(
@@ -148,7 +148,7 @@ class Seals:
         return whole
 
     def _seal_2(self, row: Any, around: Around, before: Any | None) -> bytes:
-        sealed = dict(row.sealed_attempts or ())
+        sealed = _sealed(row)
         attempts = [_attempt(one, sealed[one.attempt]) for one in sorted(around.attempts, key=lambda one: one.attempt) if one.attempt in sealed]  # fmt: skip
         return _digest([
             2, *_identity(row), micros(row.planned_at), micros(row.committed_at), _counts(around), _edges(around),
@@ -204,6 +204,16 @@ def _edges(around: Around) -> list[Any] | None:
 def _dead_letters(around: Around) -> list[Any]:
     ordered = sorted(around.dead_letters, key=lambda one: (one.spout.encode(), one.position.encode()))
     return [[one.spout, one.position, one.component, one.reason, one.raw_digest] for one in ordered]
+
+
+def _sealed(row: Any) -> dict[int, str]:
+    """Attempt -> its state when the row was sealed; without what is no such pair."""
+    pairs = row.sealed_attempts if isinstance(row.sealed_attempts, list) else ()
+    return {
+        pair[0]: pair[1]
+        for pair in pairs
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) and isinstance(pair[1], str)
+    }
 
 
 def _attempt(one: Any, state: str) -> list[Any]:

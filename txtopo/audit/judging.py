@@ -57,5 +57,11 @@ def _phases(row: Any, attempts: Any) -> tuple[dict[str, float], float | None]:
     began_at = min(one.started_at for one in attempts)
     wall = (row.committed_at - began_at).total_seconds()
     before = (applied.started_at - began_at).total_seconds()
-    spans = {name: float(seconds) for name, seconds in (applied.spans or {}).items()}
+    spans = _spans(applied.spans)
     return {"earlier attempts": before, **spans, "turn and commit": wall - before - sum(spans.values())}, wall
+
+
+def _spans(stored: Any) -> dict[str, float]:
+    """Seconds by phase; without what somebody made something else of, which shows in the seal."""
+    items = stored.items() if isinstance(stored, Mapping) else ()
+    return {name: float(seconds) for name, seconds in items if isinstance(seconds, int | float)}

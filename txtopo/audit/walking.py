@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection
@@ -151,7 +152,7 @@ class Walk:
                 check_contributions(self.findings, row, one, committer, own)
                 redone = self._redone.get((one.committer, row.redo_of)) if self.chains.is_applied(row.redo_of) else None
                 check_taken_back(self.findings, row, one, committer, own, redone)
-                weights[one.committer] = int(own.weight)
+                weights[one.committer] = _whole(own.weight)
         return weights
 
     def _check_strays(self, left: Mapping[str, InStep]) -> None:
@@ -173,3 +174,8 @@ class Walk:
                         txid=one.txid, attempt=one.attempt, kind=one.kind, component=one.component, position=one.position, message=one.message
                     )
                 )  # fmt: skip
+
+
+def _whole(weight: int | Decimal) -> int:
+    """A weight for the report. Where the column was made another one, which is a finding of its own, it may be no whole number, or none at all."""
+    return int(weight) if Decimal(weight).is_finite() else 0
