@@ -36,7 +36,7 @@ from txtopo.errors import (
 )
 from txtopo.lanes import ThreadLanes
 from txtopo.last_run import given_by_hand
-from txtopo.leading import Identity, Leadership, begin, is_opaque, take_lead
+from txtopo.leading import Identity, Leadership, begin, is_opaque, noting_halts, take_lead
 from txtopo.planner import Planner
 from txtopo.ports import Candidacy, CoordinatorSession, Executor, Ledger
 from txtopo.progress import Reporter
@@ -302,9 +302,11 @@ class Driver:
             since = datetime.now(UTC).isoformat(timespec="seconds")
             candidate = Candidate(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
             election = Election(session, self.topology.name, candidate)
-            election.enter()
-            self._stood = True
-            if not self._wait_for_turn(election.wait, election.leader):
+            with noting_halts(lambda halt: ledger.note_halt(halt)):
+                election.enter()
+                self._stood = True
+                is_my_turn = self._wait_for_turn(election.wait, election.leader)
+            if not is_my_turn:
                 waiting = "interrupted while waiting for the lead"
                 return End(
                     kind="stopped",

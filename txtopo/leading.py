@@ -78,7 +78,7 @@ def take_lead(
     """Claim the fence, write the epoch, compare the stores. Raises Fenced, Halted, LeadLost, StoreUnavailable; safe to run again after any crash."""
     faults.reach(CrashPoint.ELECTED)
     _stand_aside(identity, ledger)
-    with _noted(lambda halt: ledger.note_halt(halt)):
+    with noting_halts(lambda halt: ledger.note_halt(halt)):
         before = coordinator.read(plans_above=_NO_PLANS)
         candidacy.confirm()  # a candidate that was asleep must not raise the epoch
         claimed = ledger.claim_fence(  # R1
@@ -90,14 +90,14 @@ def take_lead(
         )  # fmt: skip
     faults.reach(CrashPoint.FENCE_CLAIMED)
     planned_txid = claimed.last_txid + len(claimed.plans)
-    with _noted(
+    with noting_halts(
         lambda halt: ledger.note_end(claimed.lead, "halted", halt.reason, halt.txid, planned_txid, halt.next_command)
     ):
         return _take_up(identity, before, claimed, coordinator, ledger, say)
 
 
 @contextmanager
-def _noted(note: Callable[[Halted], None]) -> Iterator[None]:
+def noting_halts(note: Callable[[Halted], None]) -> Iterator[None]:
     """A halt in here is in `status` with its reason, as far as Postgres can still be told."""
     try:
         yield

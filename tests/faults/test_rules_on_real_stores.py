@@ -160,6 +160,13 @@ def test_batches_that_postgres_lost_are_replayed_from_their_plans_or_the_start_i
     with zookeeper_client(world.zookeeper) as client:
         for name, data in removed.items():
             client.create(f"{PLANS}/{name}", data)
+        client.create("/orders/leader/junk")
+    refused = world.start()
+    assert refused.wait() == 1, refused.output()
+    ((state, reason),) = world.query("select state, reason from txtopo.topology")
+    assert (state, "/orders/leader/junk is not a candidate" in reason) == ("halted", True)  # before the lead, too
+    with zookeeper_client(world.zookeeper) as client:
+        client.delete("/orders/leader/junk")
     driver = world.start()
     assert driver.wait() == 0, driver.output()
     assert world.totals() == recount(world.folder)

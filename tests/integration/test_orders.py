@@ -786,6 +786,11 @@ def test_a_run_that_ends_without_an_answer_is_not_done(
     ("stored", "flags", "words"),
     [
         ("python job.py", [], "python job.py cannot be started from here\n  next: python job.py"),
+        (
+            "python a/job.py x  # in /srv/b",
+            [],
+            "python a/job.py x cannot be started from here\n  next: cd /srv/b && python a/job.py x",
+        ),
         ("gone.py:topology", [], "gone.py: no such file\n  next: txtopo run gone.py:topology"),
         ("python job.py", ["--app", "gone_too.py"], "gone_too.py: no such file\n  next: txtopo run gone_too.py"),
     ],

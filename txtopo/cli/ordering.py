@@ -196,6 +196,7 @@ class _Here:
         """Raises ConfigurationError before anything is ordered where the stores are not known, or the application is another topology."""
         from txtopo.application import load_application, needs_spark
         from txtopo.audit.model import how_to_run
+        from txtopo.core.values import IN_FOLDER
         from txtopo.errors import ConfigurationError
         from txtopo.last_run import with_last_run
         from txtopo.verifying import check_same_topology
@@ -205,7 +206,8 @@ class _Here:
         settings = with_last_run(reachable(load(context), zookeeper=True), status.settings)
         problem = None
         if application is None or application.startswith("python "):
-            problem = f"no leader is alive, and {application or 'no application'} cannot be started from here"
+            script = (application or "no application").partition(IN_FOLDER)[0]
+            problem = f"no leader is alive, and {script} cannot be started from here"
         else:
             try:
                 topology = load_application(application)
