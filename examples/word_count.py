@@ -5,42 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from txtopo import CountCommitter, TopologyBuilder, TransactionAttempt
 from txtopo.bolts import BasicBolt, BasicOutputCollector, BatchBolt, BatchOutputCollector, TopologyContext, Tuple
-from txtopo.spouts import TransactionalSpout
-
-
-class Texts(TransactionalSpout):
-    """One text file, one batch, in the order of their names. The metadata of a batch is its file's name, so that of the last one says what comes next."""
-
-    outputs = ["line string"]
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.planned = ""
-
-    def get_coordinator(self, config: Mapping[str, Any], context: Any) -> Any:
-        coordinator: Any = super().get_coordinator(config, context)
-        coordinator.planned = context.previous["file"] if context.previous else ""
-        return coordinator
-
-    def is_ready(self) -> bool:
-        return bool(self._behind(self.planned))
-
-    def initialize_transaction(self, txid: int, previous: Any) -> Any:
-        self.planned = self._behind(previous["file"] if previous else "")[0]
-        return {"file": self.planned}
-
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterator[tuple[str]]:
-        for line in (self.folder / metadata["file"]).read_text(encoding="utf-8").splitlines():
-            yield (line,)
-
-    def _behind(self, name: str) -> list[str]:
-        return sorted(path.name for path in self.folder.glob("*.txt") if path.name > name)
+from txtopo.spouts import TextSpout
 
 
 class Split(BasicBolt):
@@ -76,7 +47,8 @@ class Count(BatchBolt):
             self.collector.emit((word, n))
 
 
-texts = Texts(Path(os.environ.get("TEXTS_FOLDER", Path(__file__).parent / "texts")))
+# One text file, one batch, once it no longer changes. A file that comes late is input too, whatever its name.
+texts = TextSpout(Path(os.environ.get("TEXTS_FOLDER", Path(__file__).parent / "texts")) / "*.txt")
 builder = TopologyBuilder("word_count")
 builder.set_spout("texts", texts)
 builder.set_bolt("split", Split(), parallelism_hint=2).shuffle_grouping("texts")

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.files import rewrite_in_place
+from txtopo.audit.recount import recount
+from txtopo.audit.recount_rejects import KeptReject
 from txtopo.errors import BatchDataError
 from txtopo.spouts import csv_pieces, csv_windows, planned_file
 from txtopo.spouts.csv_dialect import LineCounter
@@ -174,6 +176,43 @@ def test_other_spellings_of_null_are_declared(tmp_path: Path) -> None:
 def test_numbers_in_other_notations_are_never_read_as_other_numbers(tmp_path: Path, field_type: str, text: str) -> None:
     """The parser behind this one takes them for 31, -1, 0.00: rows right, or refused with file and line."""
     assert str(fault(tmp_path, f"a\n1\n{text}\n".encode(), f"a {field_type}").position).endswith(":3")
+
+
+@pytest.mark.parametrize("field_type", ["float", "double"])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_number_that_becomes_infinite_is_no_number_and_infinity_is_one(
+    tmp_path: Path, field_type: str, quoted: bool
+) -> None:
+    """Elsewhere it would be read as infinity without a word, which bolts may not emit."""
+    texts = ["1e400", "-1e400", "1" * 400, "inf", "-INF", "Infinity", "nan", "1.5", " 2 "]
+    lines = [f'"{text}",x' if quoted else f"{text},x" for text in texts]
+    (tmp_path / "a.csv").write_text("\n".join(["v,w", *lines]) + "\n")
+    spout = FileSpout(tmp_path, f"v {field_type}, w string")
+    metadata, tally = plan(spout), Tally()
+    found = [
+        value
+        for part in spout.parts(metadata)
+        for batch in spout.emit_part(metadata, part, tally)
+        for value in batch.column(0).to_pylist()
+    ]
+
+    assert [str(value) for value in found] == ["inf", "-inf", "inf", "nan", "1.5", "2.0"]
+    assert [reject.line for reject in tally.rejects] == [2, 3, 4]
+    assert all(f"is no {field_type}" in reject.reason for reject in tally.rejects)
+    counted, _ = recount(metadata, [], lambda path: (KeptReject(line=one.line, reason=one.reason, raw=one.raw, raw_bytes=one.raw_bytes) for one in tally.rejects))  # fmt: skip
+    assert (counted.records, counted.judged.rejected, counted.judged.wrong.number) == (9, 3, 0)
+
+
+def test_a_float_of_32_bits_has_its_own_end(tmp_path: Path) -> None:
+    assert value(tmp_path, "3.4028235e38", "float") == pytest.approx(3.4028235e38)
+    assert "'3.5e38' is no float" in str(fault(tmp_path, b"v\n3.5e38\n", "v float"))
+    assert value(tmp_path, "3.5e38", "double") == 3.5e38
+
+
+def test_a_value_that_is_not_utf8_is_escaped_once(tmp_path: Path) -> None:
+    error = fault(tmp_path, "v\nMünchen\n".encode("latin-1"), "v string")
+
+    assert str(error).endswith(r"column 'v': 'M\xfcnchen' is not UTF-8")
 
 
 def test_the_value_that_is_no_number_is_named(tmp_path: Path) -> None:

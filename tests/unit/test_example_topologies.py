@@ -31,12 +31,12 @@ def test_word_count_counts_every_word_of_the_texts(monkeypatch: pytest.MonkeyPat
 
 
 def test_word_count_goes_on_with_texts_that_come_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The metadata of the last batch says what comes next, also for another driver."""
-    (tmp_path / "a.txt").write_text("one two\n")
+    """Also with one whose name stands before what was counted, and for another driver."""
+    (tmp_path / "b.txt").write_text("one two\n")
     stores = SimulatedStores()
     topology = example(monkeypatch, "word_count", TEXTS_FOLDER=tmp_path)
     SimulatedDriver(topology=topology, stores=stores).run()
-    (tmp_path / "b.txt").write_text("two\n")
+    (tmp_path / "a.txt").write_text("two\n")
 
     SimulatedDriver(topology=topology, stores=stores, seed=1).run()
 

@@ -71,3 +71,12 @@ def test_arrow_types_are_those_that_spark_uses() -> None:
         pa.float64(),
     ]
     assert types[8:] == [pa.decimal128(7, 3), pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.binary()]
+
+
+@pytest.mark.parametrize(
+    "ddl", ['"Origin State" string', "Origin State string", "n int, 'Origin State' string not null"]
+)
+def test_a_name_with_blanks_is_told_with_its_backticks(ddl: str) -> None:
+    with pytest.raises(TopologyError, match="a name with blanks stands in backticks: `Origin State`"):
+        parse_fields(ddl)
+    assert parse_fields("`Origin State` string").names == ("Origin State",)

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from tests.kit.files import rewrite_in_place
+from txtopo.audit.recount import recount
 from txtopo.errors import BatchDataError, InvariantBroken, TopologyError
 from txtopo.spouts import cutting, fingerprint
 from txtopo.spouts.files import FileSpout
 from txtopo.spouts.finding import find_files, means
-from txtopo.topology.components import SpoutContext, SpoutCoordinator
+from txtopo.topology.components import SpoutContext, SpoutCoordinator, Tally
 
 FIELDS = "carrier string, distance int"
 CONTENT = "carrier,distance\nUA,1\n"
@@ -409,11 +410,18 @@ def test_metadata_names_files_header_schema_and_fingerprints(tmp_path: Path) -> 
     [
         (b"carrier,dist\nUA,1\n", r"column 'distance' is missing; the header has 'carrier', 'dist'"),
         (b"carrier,distance,carrier\n", r"column 'carrier' stands 2 times"),
-        (b"\n\r\n", r"no header line"),
-        (b"\xef\xbb\xbf", r"no header line"),
         (b'"carrier,distance\n', r"not closed"),
         (b"carrier,distance,\xff\n", r"not UTF-8"),
         (b"\x1f\x8b\x08\x00", r"gzip"),
+        (b"\xfd7zXZ\x00\x00\x04", r"xz"),
+        (b"BZh91AY&SY\x00", r"bzip2"),
+        (b"PAR1\x15\x04\x15\x10", r"Parquet"),
+        ("carrier,distance\n".encode("utf-32"), r"UTF-32"),
+        (b'{"carrier": "UA", "distance": 1}\n', r"looks like JSON"),
+        (b'[{"carrier": "UA"}]\n', r"looks like JSON"),
+        (b"May 16 10:05:00 host kernel: up, and more\n", r"has the file no header line\?"),
+        (b"Carrier , distanCE\n", r"as they stand, with their blanks and capitals"),
+        (b"x" * 3000 + b",y\n", r"missing; the header has 'x{300,400}…;"),
         ("carrier,distance\nUA,1\n".encode("utf-16-le"), r"column 'carrier' is missing; the header has 'c\\x00a"),
         ("carrier,distance\n".encode("utf-16"), r"UTF-16"),
         (b"x" * 2_000_000, r"header record is longer"),
@@ -430,6 +438,27 @@ def test_a_file_without_a_fitting_header_cannot_be_a_batch(tmp_path: Path, conte
         assert error.value.component == "lines"
         assert error.value.position == f"{tmp_path / 'a.csv'}:1"
         assert not driver.coordinator.is_exhausted()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_a_file_without_anything_in_it_is_a_batch_without_records(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+
+    (batch,) = Driver(tmp_path).settled()
+
+    assert (batch["headers"], batch["files"][0]["header"]) == ([], None)
+    tally = Tally()
+    spout = FileSpout(tmp_path, FIELDS)
+    assert [list(spout.emit_part(batch, part, tally)) for part in spout.parts(batch)] == [[]]
+    assert tally.read == 0
+    assert recount(batch, [], lambda path: iter(()))[0].records == 0
+
+
+@pytest.mark.parametrize("names", ["PAR1,distance", "BZhou,distance", "ORC,distance"])
+def test_a_header_may_begin_with_the_letters_of_another_format(tmp_path: Path, names: str) -> None:
+    write(tmp_path / "a.csv", f"{names}\nUA,1\n")
+
+    assert len(Driver(tmp_path, fields="distance int").settled()) == 1
 
 
 def test_files_before_a_bad_one_are_a_batch_and_the_repaired_one_follows(tmp_path: Path) -> None:

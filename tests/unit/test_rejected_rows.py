@@ -61,9 +61,9 @@ def test_each_kind_of_malformed_record_is_a_rejected_row_and_reading_goes_on(tmp
         (5, "4 columns, the header has 3", b"3,x,y,z"),
         (6, "column 'a': 'z' is no int", b'z,,"a\r\nb"'),
         (8, "column 'a' is NULL, declared NOT NULL", b",,"),
-        (9, "column 'b': 'c\\\\x00d' holds the NUL character", b"4,,c\0d"),
-        (10, "column 'b': '\\\\xed\\\\xa0\\\\x80' is not UTF-8", b"5,,\xed\xa0\x80"),
-        (11, "column 'b': '\\\\xe9' is not UTF-8", b"6,,\xe9"),
+        (9, "column 'b': 'c\\x00d' holds the NUL character", b"4,,c\0d"),
+        (10, "column 'b': '\\xed\\xa0\\x80' is not UTF-8", b"5,,\xed\xa0\x80"),
+        (11, "column 'b': '\\xe9' is not UTF-8", b"6,,\xe9"),
         (12, "column 'a': '9999999999' is no int", b"9999999999,,"),
         (15, "a quoted value is not closed", b'8,,"open'),
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
@@ -30,6 +32,8 @@ _TIME = re.compile(
 _ODD = re.compile(rb"[^ -~]|[eE][+-]?[0-9]|[0-9.]{30}")
 _KINDS_WITH_ODD = frozenset({"decimal", "float", "double"})
 _KINDS_WITH_YEARS = frozenset({"date", "timestamp", "timestamp_ntz"})
+_SINGLE_MAX = 3.4028235677973362e38
+"""What is larger becomes infinite in 32 bits: halfway between the largest float and the next one there would be."""
 WIDE = Context(prec=120, Emax=10_000, Emin=-10_000)
 """Wide enough that no sum of 38-digit numbers is rounded."""
 
@@ -76,7 +80,7 @@ def _parser(kind: FieldType) -> Callable[[bytes], Any]:
         "binary": bytes,
         "boolean": _boolean,
         "date": _date,
-        "float": _float,
+        "float": lambda text: _float(text, _SINGLE_MAX),
         "double": _float,
         "timestamp": lambda text: _timestamp(text, zoned=True),
         "timestamp_ntz": lambda text: _timestamp(text, zoned=False),
@@ -121,11 +125,14 @@ def _decimal(text: bytes, precision: int, scale: int) -> Decimal:
     return fitting
 
 
-def _float(text: bytes) -> float:
+def _float(text: bytes, largest: float = math.inf) -> float:
     text = text.strip(_BLANKS)
     if _FLOAT.fullmatch(text) is None:
         raise ValueError("no number")
-    return float(text)
+    value = float(text)
+    if text.strip(b"+-")[:1] not in b"nNiI" and abs(value) > min(largest, sys.float_info.max):
+        raise ValueError("no number of this type: it becomes infinite")
+    return value
 
 
 def _date(text: bytes) -> date:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -156,6 +157,8 @@ def _field(tokens: list[tuple[str, str]], position: int, ddl: str) -> tuple[Fiel
     if position == len(tokens) or tokens[position][0] != "word":
         raise TopologyError(f"fields {ddl!r}: {name} has no type")
     type_name = tokens[position][1].lower()
+    if type_name not in _ALIASES and (spaced := _spaced_name(tokens, position - 1)) is not None:
+        raise TopologyError(f"fields {ddl!r}: a name with blanks stands in backticks: `{spaced}`")
     if type_name not in _ALIASES:
         raise TopologyError(
             f"fields {ddl!r}: {name} has unknown type {tokens[position][1]!r}; known: {', '.join(sorted(set(_ALIASES.values())))}"
@@ -166,6 +169,15 @@ def _field(tokens: list[tuple[str, str]], position: int, ddl: str) -> tuple[Fiel
     words = [token[1].lower() for token in tokens[position : position + 2]]
     nullable = words != ["not", "null"]
     return Field(name, field_type, nullable), position + (0 if nullable else 2)
+
+
+def _spaced_name(tokens: list[tuple[str, str]], position: int) -> str | None:
+    """The words up to a type, where there are several before one: `Origin State string`; quotes are no part of it."""
+    words = [value for kind, value in itertools.takewhile(lambda token: token[0] != "sign", tokens[position:])]
+    types = [at for at, word in enumerate(words) if at > 1 and word.lower() in _ALIASES]
+    if any(kind == "quoted" for kind, _ in tokens[position : position + len(words)]) or not types:
+        return None
+    return " ".join(words[: types[0]]).strip("\"'")
 
 
 def _arguments(tokens: list[tuple[str, str]], position: int, ddl: str) -> tuple[list[int], int]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from txtopo.spouts.files import FileSpout
     from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
     from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
+    from txtopo.spouts.texts import TextSpout
     from txtopo.spouts.transactional import EmitterContext, TransactionalSpout
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "ReliableSpout": "txtopo.spouts.acked",
     "RichSpout": "txtopo.spouts.acked",
     "SpoutOutputCollector": "txtopo.spouts.acked",
+    "TextSpout": "txtopo.spouts.texts",
     "TransactionalSpout": "txtopo.spouts.transactional",
     "UnreliableSpout": "txtopo.spouts.acked",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "ReliableSpout",
     "RichSpout",
     "SpoutOutputCollector",
+    "TextSpout",
     "TransactionalSpout",
     "UnreliableSpout",
 ]

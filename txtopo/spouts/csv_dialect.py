@@ -16,6 +16,8 @@ from functools import lru_cache
 
 HEADER_BYTES_MAX = 1024 * 1024
 """A header record longer than this is refused: it is no header."""
+HEADER_CHARS_MAX = 400
+"""Characters of a header that an error message shows."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -91,17 +93,42 @@ class LineCounter:
         self._after_return = data.endswith(b"\r")
 
 
+_MAGICS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip (or a spreadsheet)"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"BZh", "bzip2"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PAR1", "Parquet"),
+    (b"ORC", "ORC"),
+    (b"Obj\x01", "Avro"),
+    (b"%PDF-", "PDF"),
+    (b"SQLite format 3\x00", "a SQLite database"),
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+"""What a file begins with that is no text in UTF-8. The longer one of two first."""
+_MAY_BE_TEXT = ("ORC", "bzip2", "Parquet")
+"""Letters that a header could begin with: it is none only where bytes follow that no text has."""
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+
+def check_encoding(data: bytes) -> None:
+    """Raise ValueError where these first bytes of a file say that it is no text in UTF-8, naming what it is."""
+    for magic, what in _MAGICS:
+        if data.startswith(magic) and (what not in _MAY_BE_TEXT or _NO_TEXT.search(data[:1024])):
+            raise ValueError(
+                f"it is {what}, not UTF-8 text; convert it, and deliver it under a new name (docs/files.md)"
+            )
+
+
 def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
     """The header record in the first bytes of a file, a byte order mark left out; None where there is none. Raises ValueError saying what is wrong."""
-    for magic, what in (
-        (b"\x1f\x8b", "gzip"),
-        (b"PK\x03\x04", "zip"),
-        (b"\x28\xb5\x2f\xfd", "zstd"),
-        (b"\xff\xfe", "UTF-16"),
-        (b"\xfe\xff", "UTF-16"),
-    ):
-        if data.startswith(magic):
-            raise ValueError(f"it is {what}, not UTF-8 text")
+    check_encoding(data)
     skipped = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
     first = first_record(data[skipped:], delimiter, final=final)
     if first is None:
@@ -115,10 +142,26 @@ def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
     try:
         text = data[skipped + first.start : skipped + first.end].decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"its header is not UTF-8: {error}") from error
+        raise ValueError(
+            f"its header is not UTF-8 ({error}): convert the file, and deliver it under a new name (docs/files.md)"
+        ) from error
     csv.field_size_limit(max(csv.field_size_limit(), HEADER_BYTES_MAX))
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     return Header(tuple(names), skipped + first.end)
+
+
+def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...]) -> str:
+    """What a file may be whose header does not fit, for the end of a message; empty where its header has some of the needed columns."""
+    if start.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] in (b"{", b"["):
+        return "; it looks like JSON: only CSV with a header line is read (docs/files.md)"
+    if b"\0" in start[:1024]:
+        return "; it holds NUL characters, so it may be UTF-16 or no text at all (docs/files.md)"
+    if found and not set(found) & set(needed):
+        near = {name.strip().lower() for name in found} & {name.strip().lower() for name in needed}
+        if near:
+            return "; names are compared as they stand, with their blanks and capitals"
+        return "; it has none of the declared columns: has the file no header line? (docs/files.md)"
+    return ""
 
 
 def column_indexes(header: tuple[str, ...], needed: tuple[str, ...]) -> list[int]:
@@ -127,7 +170,9 @@ def column_indexes(header: tuple[str, ...], needed: tuple[str, ...]) -> list[int
     for name in needed:
         count = header.count(name)
         if count == 0:
-            raise ValueError(f"column {name!r} is missing; the header has {', '.join(map(repr, header))[:2000]}")
+            shown = ", ".join(map(repr, header))
+            shown = shown if len(shown) <= HEADER_CHARS_MAX else shown[:HEADER_CHARS_MAX] + "…"
+            raise ValueError(f"column {name!r} is missing; the header has {shown}")
         if count > 1:
             raise ValueError(f"column {name!r} stands {count} times in the header")
         indexes.append(header.index(name))

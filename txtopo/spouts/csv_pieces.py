@@ -53,6 +53,7 @@ class Piece:
             may_hold_nul=file["nul"],
             may_hold_hexadecimal=file["hexadecimal"],
             null_values=tuple(metadata["format"]["null_values"]),
+            tells_infinite=False,
         )
         self._start = start if start == file["data"] else self._behind_line(start - 1, file["size"])
         self._end = end if end == file["size"] else self._behind_line(end - 1, file["size"])
@@ -87,7 +88,7 @@ class Piece:
 
     def sifted(self) -> Iterator[Sifted]:
         """The piece window by window; raises BatchDataError naming a record that is too long."""
-        sifter = Sifter(self._decoder)
+        sifter = Sifter(self._decoder.telling_infinite())
         try:
             for window in windows(
                 self._read, self._start, self._end, self._decoder.delimiter, len(self._decoder.header)

@@ -56,8 +56,8 @@ def emit_pieces(
     """
     planned = parse_fields(metadata["schema"])
     chosen = _chosen(planned, declared)
-    keeper = _Keeper(tally, fail=fail)
-    for file, start, end in _files(metadata, pieces):
+    keeper = Keeper(tally, fail=fail)
+    for file, start, end in files_of(metadata, pieces):
         with verified(file) as descriptor:
             if file["header"] is None:
                 continue
@@ -78,7 +78,7 @@ def locate_record(metadata: Metadata, pieces: Sequence[Sequence[int]], number: i
     """Where the `number`-th (from 0) record stands that `emit_pieces` emits of these pieces; None where there are fewer."""
     planned = parse_fields(metadata["schema"])
     left = number
-    for file, start, end in _files(metadata, pieces):
+    for file, start, end in files_of(metadata, pieces):
         with verified(file) as descriptor:
             if file["header"] is None:
                 continue
@@ -90,12 +90,13 @@ def locate_record(metadata: Metadata, pieces: Sequence[Sequence[int]], number: i
     return None
 
 
-def _files(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[Mapping[str, Any], int, int]]:
+def files_of(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[Mapping[str, Any], int, int]]:
+    """File, start and end of each piece."""
     for index, start, end in pieces:
         yield metadata["files"][index], start, end
 
 
-class _Keeper:
+class Keeper:
     """Counts what a part emits and keeps what it rejects, within bounds."""
 
     def __init__(self, tally: Tally, *, fail: bool) -> None:

@@ -6,6 +6,7 @@ that matches everything that the parser accepts, and the parser itself, by halvi
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import pyarrow as pa
@@ -14,9 +15,9 @@ import pyarrow.compute as pc
 from txtopo.core.fields import Field, FieldType
 from txtopo.spouts.arrow_types import arrow_type
 from txtopo.spouts.csv_values import BOOLEANS, BadValueError, Decoder
-from txtopo.spouts.rejecting import shown_raw
 
 VALUE_CHARS_MAX = 100
+_ESCAPED = re.compile(r"\\udc([89a-f][0-9a-f])")
 _YEAR_LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _DATE = (
     "(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
@@ -181,10 +182,17 @@ def _parses(lone: Decoder, texts: list[bytes]) -> bool:
 
 
 def _reason(field: Field, type_name: str, text: bytes) -> str:
-    shown = repr(shown_raw(text, VALUE_CHARS_MAX))
+    shown = _quoted(text)
     if field.type.kind != "string":
         return f"column {field.name!r}: {shown} is no {type_name}"
     return f"column {field.name!r}: {shown} {'holds the NUL character' if is_utf8(text) else 'is not UTF-8'}"
+
+
+def _quoted(text: bytes) -> str:
+    """The value as a literal, what is not UTF-8 as `\\xfc`: escaped once."""
+    whole = text[: 4 * VALUE_CHARS_MAX].decode("utf-8", "surrogateescape")
+    shown = repr(whole if len(whole) <= VALUE_CHARS_MAX else whole[:VALUE_CHARS_MAX] + "…")
+    return _ESCAPED.sub(r"\\x\1", shown)
 
 
 def is_utf8(data: bytes) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from txtopo.core.fields import INTEGER_KINDS, Field, Fields
+from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.spouts.csv_dialect import column_indexes
 
@@ -48,36 +48,40 @@ class Decoder:
         may_hold_nul: bool,
         may_hold_hexadecimal: bool = False,
         null_values: tuple[str, ...] = ("",),
+        tells_infinite: bool = True,
     ) -> None:
+        """With `tells_infinite` a float that is written as infinite is told from one that becomes it; without it neither is accepted, which is faster."""
         self.header = header
         self.fields = fields
         self.delimiter = delimiter
         self.null_values = null_values
         self._may_hold_nul = may_hold_nul
         self._may_hold_hexadecimal = may_hold_hexadecimal
+        self._tells_infinite = tells_infinite
         self._indexes = column_indexes(header, fields.names)
         self._schema = arrow_schema(fields)
 
     def of(self, fields: Fields) -> Decoder:
         """The same for other fields of these files."""
+        return self._like(self.header, fields, tells_infinite=self._tells_infinite)
+
+    def lone(self, field: Field) -> Decoder:
+        """The same for one column that stands alone, to try values by themselves."""
+        return self._like((field.name,), Fields((field,)), tells_infinite=self._tells_infinite)
+
+    def telling_infinite(self) -> Decoder:
+        """The same, but infinite floats are accepted where they are written so."""
+        return self._like(self.header, self.fields, tells_infinite=True)
+
+    def _like(self, header: tuple[str, ...], fields: Fields, *, tells_infinite: bool) -> Decoder:
         return Decoder(
-            self.header,
+            header,
             fields,
             self.delimiter,
             may_hold_nul=self._may_hold_nul,
             may_hold_hexadecimal=self._may_hold_hexadecimal,
             null_values=self.null_values,
-        )
-
-    def lone(self, field: Field) -> Decoder:
-        """The same for one column that stands alone, to try values by themselves."""
-        return Decoder(
-            (field.name,),
-            Fields((field,)),
-            self.delimiter,
-            may_hold_nul=self._may_hold_nul,
-            may_hold_hexadecimal=self._may_hold_hexadecimal,
-            null_values=self.null_values,
+            tells_infinite=tells_infinite,
         )
 
     def stream(
@@ -136,7 +140,9 @@ class Decoder:
 
     def is_read_as_text(self, field: Field) -> bool:
         """Texts are converted afterwards where the CSV parser itself would read other values than stand there."""
-        return field.type.kind in ("timestamp", "decimal") or self._is_checked_integer(field)
+        kind = field.type.kind
+        is_told = self._tells_infinite and kind in FLOAT_KINDS
+        return kind in ("timestamp", "decimal") or is_told or self._is_checked_integer(field)
 
     def _is_checked_integer(self, field: Field) -> bool:
         return self._may_hold_hexadecimal and field.type.kind in INTEGER_KINDS
@@ -150,6 +156,8 @@ class Decoder:
             return _within(column, _FIRST_DAY, _LAST_DAY, field)
         if field.type.kind == "decimal":
             return _decimals(column, field)
+        if field.type.kind in FLOAT_KINDS:
+            return _floats(column, field)
         if self._is_checked_integer(field):
             # The parser reads 0x1F as 31, and 0xFFFFFFFF as -1.
             return pc.cast(_matching(column, _INTEGER, field), arrow_type(field.type))
@@ -171,6 +179,18 @@ def _within(values: pa.Array, first: int, last: int, field: Field) -> pa.Array:
     bounds = pc.min_max(values)
     if bounds["min"].is_valid and (bounds["min"].value < first or bounds["max"].value > last):
         raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")
+    return values
+
+
+def _floats(column: pa.Array, field: Field) -> pa.Array:
+    """Floats, or their texts: one with digits that becomes infinite, as 1e400, is no number of this type."""
+    texts = pc.utf8_trim(column, " \t") if pa.types.is_string(column.type) else None
+    values = column if texts is None else pc.cast(texts, arrow_type(field.type))
+    infinite = pc.is_inf(values)
+    if pc.any(infinite).as_py() and (
+        texts is None or pc.any(pc.and_(infinite, pc.match_substring_regex(texts, "[0-9]"))).as_py()
+    ):
+        raise BadValueError(f"column {field.name!r} holds a number that does not fit {field.type}")
     return values
 
 

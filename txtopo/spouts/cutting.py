@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from txtopo.core.fields import Fields
 from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.csv_dialect import HEADER_BYTES_MAX, Header, column_indexes, read_header
+from txtopo.spouts.csv_dialect import HEADER_BYTES_MAX, Header
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_at, read_content
 from txtopo.spouts.watching import FileWatch, SettledFile
 from txtopo.topology.components import SpoutContext
@@ -25,11 +26,14 @@ class _Source(Protocol):
     fields: Fields
     files_per_batch: int
     bytes_per_batch: int
-    part_bytes: int
-    delimiter: str
-    null_values: tuple[str, ...]
     settled_s: float
     may_be_empty: bool
+
+    def layout(self) -> Mapping[str, Any]:
+        """How the files are to be read, for the plan."""
+
+    def header_of(self, start: bytes, *, final: bool) -> Header | None:
+        """The header in the first bytes of a file, its end where the records begin; None: the file has no records. Raises ValueError."""
 
 
 class _StillChangingError(Exception):
@@ -107,13 +111,7 @@ class FileCoordinator:
         return self._metadata(headers, files)
 
     def _metadata(self, headers: list[list[str]], files: list[dict[str, Any]]) -> Metadata:
-        layout = {
-            "kind": "csv",
-            "delimiter": self._source.delimiter,
-            "null_values": list(self._source.null_values),
-            "part_bytes": self._source.part_bytes,
-        }
-        return {"format": layout, "schema": self._source.fields.ddl, "headers": headers, "files": files}
+        return {"format": self._source.layout(), "schema": self._source.fields.ddl, "headers": headers, "files": files}
 
     def _next_files(self) -> list[SettledFile]:
         """Settled files up to the limits; a file larger than a batch is a batch of its own."""
@@ -169,17 +167,13 @@ class FileCoordinator:
         }
         return described, header
 
-    def _header(self, file: SettledFile, start: bytes) -> Header:
+    def _header(self, file: SettledFile, start: bytes) -> Header | None:
         try:
-            header = read_header(start, self._source.delimiter, final=len(start) == file.stat.size)
-            if header is None:
-                raise ValueError("it has no header line")
-            column_indexes(header.names, self._source.fields.names)
+            return self._source.header_of(start, final=len(start) == file.stat.size)
         except ValueError as error:
             raise BatchDataError(
                 f"{file.path}: {error}", component=self._context.spout, position=f"{file.path}:1"
             ) from error
-        return header
 
     def _check_path(self, path: str) -> None:
         problem = None

@@ -11,6 +11,7 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.errors import TopologyError
+from txtopo.spouts.csv_dialect import Header, column_indexes, read_header, why_no_header
 from txtopo.spouts.cutting import FileCoordinator
 from txtopo.topology.components import Input, Position, Spout, SpoutContext, SpoutCoordinator, Tally
 
@@ -80,6 +81,27 @@ class FileSpout(Spout):
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         return FileCoordinator(self, context)
+
+    def layout(self) -> Mapping[str, Any]:
+        """How the files are to be read, for the plan."""
+        return {
+            "kind": "csv",
+            "delimiter": self.delimiter,
+            "null_values": list(self.null_values),
+            "part_bytes": self.part_bytes,
+        }
+
+    def header_of(self, start: bytes, *, final: bool) -> Header | None:
+        """The header in the first bytes of a file; None where nothing stands in it. Raises ValueError where the declared columns are not in it."""
+        header = None
+        try:
+            header = read_header(start, self.delimiter, final=final)
+            if header is not None:
+                column_indexes(header.names, self.fields.names)
+        except ValueError as error:
+            found = header.names if header is not None else ()
+            raise ValueError(f"{error}{why_no_header(start, found, self.fields.names)}") from error
+        return header
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
         from txtopo.spouts.csv_reading import split_batch
