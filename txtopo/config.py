@@ -88,7 +88,7 @@ class Settings:
         default=limits.QUARANTINED_IN_ROW_MAX,
         metadata=_key("number", 1, 10_000, also=("topology.quarantined.in.row.max",)),
     )
-    """The batch that would be the so manieth in a row to be left out for one cause halts instead; 1: none is left out but by an order."""
+    """The batch that would be this number in a row to be left out for one cause halts instead; 1: none is left out but by an order."""
     dead_letter_max: int = field(default=limits.DEAD_LETTER_MAX, metadata=_key("number", 1, 10_000))
     """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison = "dead_letter_rows"`."""
     ackers: int = field(default=limits.ACKERS, metadata=_key("number", 0, 1_024, also=("topology.acker.executors",)))

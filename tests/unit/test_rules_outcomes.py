@@ -8,6 +8,7 @@ import psycopg2
 import pytest
 
 from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply, translate_commit, translate_own
+from txtopo.committers.verdicts import Owner, verdict_on
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, NoBatchAtFault, PostgresUnavailable
 
 
@@ -149,3 +150,23 @@ def test_no_password_comes_out_in_an_error() -> None:
 
     assert "hunter2" not in line
     assert "app" in line and "\n" not in line
+
+
+MEANINGS = """
+00001 bug data data | 02000 bug data data | 24000 bug data data | 26000 once once data | 08006 store broken broken | 08P01 bug data data
+38000 halt data data | P0001 halt data data | 0A000 once once data | 25001 bug data data | 25006 halt halt data | 25P03 store store data
+57P05 store store data | 0L000 halt halt halt | 28000 halt halt halt | 3D000 halt halt halt | 3F000 halt halt halt | 21000 halt data data
+22003 halt data data | 23505 halt data data | 40001 store store store | 40P01 store store store | 40002 halt data data | 42703 halt halt data
+42P01 halt halt halt | 42501 halt halt halt | 44000 halt data data | 53100 store store store | 54000 halt data data | 54001 halt data data
+55P03 lock lock lock | 55000 halt halt data | 57014 store time data | 57P01 store broken broken | 57P04 halt halt halt | 58030 store store store
+58P01 halt halt halt | 72000 halt data data | HV000 halt data data | F0000 store store data | XX000 store store data | XX001 halt halt halt
+ZZ999 halt data data
+"""
+
+
+@pytest.mark.parametrize("row", [row.split() for line in MEANINGS.split("\n") for row in line.split(" | ") if row])
+def test_each_class_of_errors_has_one_meaning_by_owner(row: list[str]) -> None:
+    """W1 to W3, for txtopo's own statements, those on a user's table, and a custom committer's."""
+    code, *meanings = row
+
+    assert [verdict_on(code, owner).value for owner in Owner] == meanings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -398,3 +399,55 @@ def test_a_right_that_is_taken_away_in_mid_run_halts(folder: Path, monkeypatch: 
 
     assert (end.kind, "permission denied for table topology" in end.reason) == ("halted", True)
     assert any("the end of the run could not be noted: permission denied" in line for line in driver.said)
+
+
+def test_a_fault_that_hits_every_batch_leaves_out_two_and_halts_also_behind_a_new_leader(folder: Path) -> None:
+    """W7, over all of it: what was left out, and why, is found in the store by whoever leads next."""
+    stores = SimulatedStores()
+
+    def fail(wave: Sequence[Assignment]) -> Sequence[Outcome]:
+        return [
+            Failed(
+                attempt=one.attempt, failure=Failure(kind="data", message=f"app.py:7: ValueError: {one.attempt}", component="b")
+            )
+            for one in wave
+        ]  # fmt: skip
+
+    def lead(**rules: Any) -> End:
+        settings = Rules(workers=3, attempts_max=1, on_poison="quarantine_batch", **rules)
+        topology = orders_topology(folder)
+        return SimulatedDriver(topology=topology, stores=stores, rules=settings, make_executor=making(fail)).run()
+
+    ends = [lead(), lead()]
+    ledger = stores.postgres.topologies["orders"].ledger
+    states = [row.state for txid, row in sorted(ledger.items()) if txid]
+    last = lead(quarantined_in_row_max=99)
+
+    assert [(end.kind, end.txid) for end in ends] == [("halted", 3)] * 2
+    assert all(
+        "number 3 in a row behind 1, 2" in end.reason and "ValueError in b at app.py:7" in end.reason for end in ends
+    )
+    assert states == ["quarantined", "quarantined"]
+    assert last.kind == "finished"
+
+
+def test_what_fails_over_no_rows_leaves_no_batch_out(folder: Path) -> None:
+    """W4, over all of it."""
+    stores = SimulatedStores()
+
+    class Broken(InProcessExecutor):
+        def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
+            failure = Failure(kind="data", message="ModuleNotFoundError: No module named 'helper'")
+            outcomes = [Failed(attempt=one.attempt, failure=failure) for one in wave]
+            for outcome in outcomes:
+                tell(outcome)
+            return outcomes
+
+        def try_over_nothing(self) -> Failure | None:
+            return Failure(kind="data", message="ModuleNotFoundError: No module named 'helper'")
+
+    rules = Rules(workers=3, attempts_max=1, on_poison="quarantine_batch")
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores, rules=rules, make_executor=Broken).run()
+
+    assert (end.kind, end.txid, "no batch is at fault" in end.reason) == ("halted", 1, True)
+    assert list(stores.postgres.topologies["orders"].ledger) == [0]

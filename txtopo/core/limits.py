@@ -55,7 +55,7 @@ TIMEOUT_TRIES_MAX = 3
 """Times that a statement which applies a batch may take longer than the server allows; then it is the batch's own failure."""
 
 QUARANTINED_IN_ROW_MAX = 3
-"""The batch that would be the so manieth in a row to be left out by `on_poison` for one cause halts the topology instead (`topology.quarantined.in.row.max`)."""
+"""The batch that would be this number in a row to be left out by `on_poison` for one cause halts the topology instead (`topology.quarantined.in.row.max`)."""
 
 RECENT_TXIDS = 20
 """Of so many batches with records `on_poison` may leave out half, whatever the causes; one more halts."""
