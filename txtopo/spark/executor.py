@@ -16,12 +16,12 @@ from txtopo.errors import ConfigurationError, broken, invariant
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.failures import JVM_GONE, classify, is_jvm_gone
 from txtopo.spark.frame_jobs import FrameJobs
-from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, WaveJobs
+from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, Say, WaveJobs
 from txtopo.spark.reports import Reports, ReportsParam
 from txtopo.spark.running import Running
 from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session, within
 from txtopo.spark.shipping import ship
-from txtopo.spark.waves import Say, Waves
+from txtopo.spark.waves import Waves
 from txtopo.spark.workers import check_workers
 from txtopo.topology.components import Topology
 
@@ -90,7 +90,7 @@ class SparkExecutor:
         ship(self.spark, self._topology, self._py_files)
         check_workers(self.spark)
         self._jobs = make_jobs(
-            self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers
+            self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers, say=self.say
         )
         self._jobs.start()
         self._waves = Waves(self._jobs, self._running, self._reports, self._failure, self.say)
@@ -190,6 +190,7 @@ def make_jobs(
     judge: Judge,
     *,
     ackers: int = limits.ACKERS,
+    say: Say | None = None,
 ) -> WaveJobs:
     """The jobs that this topology needs, not started."""
     context = JobContext(
@@ -200,6 +201,7 @@ def make_jobs(
         accumulator=spark.sparkContext.accumulator(reports, ReportsParam()),
         judge=judge,
         ackers=ackers,
+        say=say,
     )
     if topology.has_tuples:
         from txtopo.spark.tuple_jobs import TupleJobs

@@ -93,7 +93,9 @@ class FrameJobs:
             raise
         except Exception as error:
             raise building_error(error, self._bolt_names or "topology") from error
-        self._bad_rows = BadRows(self._topology, self, self._context.reports, self._context.judge, columns)
+        self._bad_rows = BadRows(
+            self._topology, self, self._context.reports, self._context.judge, columns, say=self._context.say
+        )
         self.settle_waves()
 
     def settle_waves(self) -> None:

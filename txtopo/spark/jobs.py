@@ -26,6 +26,8 @@ ORDER_BYTES_MAX = 512 * 1024
 """A longer order travels inside the plan, since local properties are sent again with every task."""
 _DESCRIPTION = "spark.job.description"
 
+Say = Callable[[str], None]
+
 
 @dataclass(slots=True)
 class Waited:
@@ -100,6 +102,8 @@ class JobContext:
     judge: Judge
     ackers: int = limits.ACKERS
     """Acker tasks where the topology acks by tuple."""
+    say: Say | None = None
+    """Tells the operator what takes long."""
 
     def signer(self, runs: Sequence[Run] = ()) -> Signer:
         """For a new copy of a plan: made for these runs alone, or for all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from txtopo.core.values import Failure
 from txtopo.spark.bisecting import Ranges, first_bad
-from txtopo.spark.jobs import JobError, Judge, Run, Work
+from txtopo.spark.jobs import JobError, Judge, Run, Say, Work
 from txtopo.spark.reports import Reports
 from txtopo.spark.verdict import PartReports, emitter_failure
 from txtopo.topology.components import Position, SpoutComponent, Topology
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 NUMBER_MAX = 2**62
 """More than any part has tuples: a range from here on emits nothing, and has the part read to its end."""
+TOLD_EVERY_S = 5.0
+"""Seconds between two lines about a search that goes on."""
 REMEMBERED_MAX = 256
 """Batches whose bad row is remembered for their next attempt."""
 
@@ -63,19 +66,27 @@ class BadRows:
     """Finds the bad row of a batch that failed, and remembers it, so that the next attempt needs one run to make sure. Thread-safe."""
 
     def __init__(
-        self, topology: Topology, jobs: Pieces, reports: Reports, judge: Judge, columns: Mapping[str, list[str]]
+        self,
+        topology: Topology,
+        jobs: Pieces,
+        reports: Reports,
+        judge: Judge,
+        columns: Mapping[str, list[str]],
+        *,
+        say: Say | None = None,
     ) -> None:
-        """`columns` are those to show, by spout."""
+        """`columns` are those to show, by spout. `say` tells the operator that a search goes on."""
         self._topology = topology
         self._jobs = jobs
         self._reports = reports
         self._judge = judge
         self._columns = columns
+        self._say = say
         self._remembered: OrderedDict[int, tuple[bytes, BadRow]] = OrderedDict()
 
     def explain(self, run: Run, work: Work, failure: Failure) -> Failure:
         """The failure with the row that causes it, or with why none is named. One that came of a cancellation while it searched is an outcome too."""
-        search = _Search(self._jobs, self._reports, self._judge, run, work)
+        search = _Search(self._jobs, self._reports, self._judge, run, work, self._say)
         try:
             row, why = self._find(search, work)
             if row is None:
@@ -131,13 +142,17 @@ class BadRows:
 class _Search:
     """The runs of one search, each under a name of its own: what they report is no part of the attempt's verdict."""
 
-    def __init__(self, jobs: Pieces, reports: Reports, judge: Judge, run: Run, work: Work) -> None:
+    def __init__(
+        self, jobs: Pieces, reports: Reports, judge: Judge, run: Run, work: Work, say: Say | None = None
+    ) -> None:
         self._jobs = jobs
         self._reports = reports
         self._judge = judge
         self._run = run
         self._work = work
         self._numbers = count(1)
+        self._say = say
+        self._began = self._told = time.monotonic()
         self.last: Failure | None = None
         """Of the last run that failed."""
 
@@ -147,7 +162,9 @@ class _Search:
 
     def run(self, only: Mapping[str, Ranges]) -> tuple[bool, PartReports]:
         """The same, with what was reported. Raises _GivenUpError where it fails for another reason: a worker died, it was cancelled."""
-        name = f"{self._run.name}/{next(self._numbers)}"
+        number = next(self._numbers)
+        self._tell(number)
+        name = f"{self._run.name}/{number}"
         self._reports.open(name)
         error: Exception | None = None
         try:
@@ -163,6 +180,16 @@ class _Search:
             raise _GivenUpError(failure.message if failure is not None else "")
         self.last = failure
         return True, reports
+
+    def _tell(self, number: int) -> None:
+        """Now and then that it goes on: it may take many times as long as a good attempt."""
+        now = time.monotonic()
+        if self._say is not None and now - self._told >= TOLD_EVERY_S:
+            self._told = now
+            self._say(
+                f"batch {self._run.attempt.txid} attempt {self._run.attempt.attempt} failed; still looking for the row that does it: "
+                f"run {number} over parts of the batch, {now - self._began:.0f} s so far"
+            )
 
 
 def _find_in(item: SpoutComponent, search: _Search, work: Work) -> tuple[BadRow | None, str]:

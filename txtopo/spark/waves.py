@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from txtopo.core.limits import FIRST_WAVE_TXIDS_MAX
 from txtopo.core.values import Failed, Failure, Outcome, Processed
 from txtopo.ports import Assignment, Tell, tell_nobody
-from txtopo.spark.jobs import Judge, Run, WaveJobs, Work
+from txtopo.spark.jobs import Judge, Run, Say, WaveJobs, Work
 from txtopo.spark.reports import Reports
 from txtopo.spark.running import Running
 
-Say = Callable[[str], None]
 """Tells the operator one line."""
 _Pair = tuple[Run, Assignment]
 
