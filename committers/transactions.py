@@ -48,6 +48,11 @@ class Database:
             connection = (engine or self.pooled).connect()
         try:
             yield connection
+        except PostgresUnavailable as error:
+            if error.patience == "once":
+                with _quietly():
+                    connection.invalidate()  # the next try has a fresh one
+            raise
         finally:
             if self._closed:
                 connection.invalidate()  # a connection handed back after close would outlive its driver

@@ -203,6 +203,23 @@ def test_the_servers_details_stay_with_the_attempt(world: World) -> None:
     assert (outcome.failure.detail, outcome.failure.cause) == ("the details", "23514 in by_route")
 
 
+def test_what_passes_on_a_fresh_connection_gets_one(world: World) -> None:
+    """W5: a prepared statement that a pooler has lost, a cached plan: the next try is not made on the connection that has it."""
+
+    def server() -> list[Any]:
+        with world.ledger.session(world.driver.lead) as session:
+            session.lock_fence()
+            return world.query("select pid from pg_stat_activity where application_name = 'txtopo/flights/1'")
+
+    servers = [server()]
+    for code in ("40001", "26000"):
+        world.plant("target", code)
+        told(world.commit)
+        servers.append(server())
+
+    assert servers[0] == servers[1] != servers[2]
+
+
 ON_ROWS = "for each row execute function public.refuse()"
 CHANGES = {
     "column dropped": ("drop column distance", "halt", "other columns: distance numeric is missing"),
