@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.spark.failures import classify, is_about_size
+from txtopo.spark.failures import building_error, classify, is_about_size
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -113,6 +113,15 @@ def test_code_that_a_worker_does_not_have_is_no_batchs_fault(words: str) -> None
 
     assert (failure.kind, failure.component) == ("halt", "tidy")
     assert failure.message == f"/home/ann/app.py:7: {words}"
+    assert failure.next_command is not None and "--py-files" in failure.next_command
+
+
+def test_code_that_is_missing_in_a_job_of_a_bolts_own_is_no_batchs_fault_either() -> None:
+    error = building_error(RuntimeError(PYTHON.replace("ValueError: Connection refused", "ModuleNotFoundError: No module named 'helper'")), "tidy")  # fmt: skip
+
+    failure = classify(error, component="others", cancelled=False)
+
+    assert (failure.kind, failure.component) == ("halt", "tidy")
     assert failure.next_command is not None and "--py-files" in failure.next_command
 
 

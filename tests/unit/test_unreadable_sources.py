@@ -131,6 +131,27 @@ def run(topology: Topology, stores: SimulatedStores) -> tuple[End, list[str]]:
     return driver.run(), driver.said
 
 
+def test_a_run_over_nothing_halts_until_a_file_was_there_once(tmp_path: Path) -> None:
+    """A cron job with a typo is never green; one whose files are counted and moved away is."""
+    folder, stores = tmp_path / "in", SimulatedStores()
+    folder.mkdir()
+    topology = orders_topology(folder)
+    for _ in range(2):
+        end, _ = run(topology, stores)
+        assert (end.kind, end.txid) == ("halted", 1)
+        assert f"orders has no input: no file matches '{folder}'" in end.reason and end.next_command is not None
+
+    (path,) = write_orders(folder, 1, rows=2)
+    assert run(topology, stores)[0].kind == "finished"
+    path.unlink()
+    end, said = run(topology, stores)
+    assert end.kind == "finished"
+    assert any("all that did are counted" in line for line in said)
+    folder.rmdir()
+    end, _ = run(topology, stores)
+    assert end.kind == "halted" and "No such file or directory" in end.reason
+
+
 @pytest.mark.parametrize("times", [1, 10_000], ids=["once", "for ever"])
 @pytest.mark.parametrize("name", ["ENOENT", "EACCES", "EIO", "EINVAL"])
 def test_an_error_at_any_access_of_a_run_is_waited_out_or_told_and_never_endless(

@@ -70,6 +70,13 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if cancelled:
         return Failure(kind="infrastructure", message="cancelled")
     if isinstance(error, BatchDataError):
+        if (
+            error.position is None and _LACKS.search(str(error)) is not None
+        ):  # of a job that a bolt ran while it was called
+            return Failure(
+                kind="halt", message=str(error), component=error.component, detail=error.detail,
+                next_command=shipping_remedy(str(error)),
+            )  # fmt: skip
         return Failure(
             kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
         )

@@ -66,10 +66,10 @@ def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]]
     """What the rest of a pattern means in a folder. `glob` does the same, but leaves out in silence what cannot be read."""
     head, *rest = parts
     if head == "**":
-        status = os.stat(folder)  # noqa: PTH116
-        if (status.st_dev, status.st_ino) in above:
-            return  # a link to a folder above it: all of it was found there
-        above |= {(status.st_dev, status.st_ino)}
+        here = {(status.st_dev, status.st_ino) for _, status in _stat(folder)}
+        if not here or here & above:
+            return  # gone since it was listed, or a link to a folder above it: all of it was found there
+        above |= here
         if rest:
             yield from _expand(folder, rest)
     if not glob.has_magic(head):
