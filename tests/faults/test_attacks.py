@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -105,11 +106,11 @@ def test_an_output_that_takes_nothing_more_ends_no_run(world: World) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 200 kB. Needs root."""
+    """A file system of 4 MB. Needs root."""
     folder = tmp_path / "small"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if done.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
@@ -125,13 +126,9 @@ def test_a_full_disk_below_sparks_folders_is_waited_out(world: World, small_disk
         module=SPARK, once=False, SPARK_LOCAL_DIRS=str(small_disk / "local"), TXTOPO_LOG_FOLDER=str(small_disk / "logs")
     )
     wait_until(lambda: world.last_txid() == 6, "the first batches", 240)
-    with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
-        except OSError:
-            pass
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
 
     write_orders(world.folder, 4, rows=2000, first=7)
     wait_until(lambda: world.last_txid() == 10 or "No space left" in driver.output(), "either way", 120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -95,6 +96,18 @@ def test_a_file_that_cannot_be_planned_halts_after_the_batches_before_it(folder:
 
     assert end.kind == "halted"
     assert "order_0003.csv" in end.reason and "pieces" in end.reason
+    assert stores.postgres.topologies["orders"].fence.last_txid == 2
+
+
+def test_a_file_whose_name_is_not_utf_8_halts_with_its_bytes_and_what_to_do(folder: Path) -> None:
+    """Neither store can keep such a name, and a file must not be left out in silence: the files before it are committed, then it is named."""
+    (folder / "order_0003.csv").rename(folder / os.fsdecode(b"order_0003\xff.csv"))
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder), stores=stores).run()
+
+    assert end.kind == "halted"
+    assert r"order_0003\xff.csv' is not UTF-8: rename the file" in end.reason
     assert stores.postgres.topologies["orders"].fence.last_txid == 2
 
 
