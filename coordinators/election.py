@@ -28,6 +28,8 @@ class Election:
         self._identity = identity
         self._data = encode_identity(identity)
         self._entered = False
+        self._path: str | None = None
+        """My node, once it was confirmed."""
 
     def enter(self) -> None:
         """Join the queue; may be called again after ZooKeeperUnavailable, and joins once all the same."""
@@ -89,7 +91,7 @@ class Election:
         """Write to my own node with its version, then see that I stand first. Raises LeadLost: my session ended while I did not look (Z1)."""
         queue = self._queue()
         name = queue[self._require_own(queue)]
-        path = f"{self._paths.leader}/{name}"
+        self._path = path = f"{self._paths.leader}/{name}"
         found = self._session.get(path)
         if found is None:
             raise self._gone()
@@ -102,8 +104,12 @@ class Election:
             raise LeadLost("another driver stands before this one in the queue")
 
     def check_place(self) -> None:
-        """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on borrowed time."""
-        if self._own(self._queue()) is None:
+        """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on borrowed time.
+
+        Only its own node is looked at: what strangers put into the queue is the matter of those who come.
+        """
+        invariant(self._path is not None, "check_place comes after confirm")
+        if self._session.get(str(self._path)) is None:
             raise LeadLost(f"its node in the queue {self._paths.leader} was removed, though its session lives")
 
     def _queue(self) -> list[str]:

@@ -162,6 +162,22 @@ class ElectionContract:
         with pytest.raises(LeadLost):
             candidate.wait(0)
 
+    def test_a_leader_whose_node_is_removed_has_no_place_and_junk_beside_it_is_no_matter(
+        self, world: CoordinatorWorld
+    ) -> None:
+        """`check_place`: somebody removed it while the session lives. Raises LeadLost."""
+        session, other = world.open(), world.open()
+        candidate = candidate_on(session, "one")
+        candidate.confirm()
+        (name,) = session.children(PATHS.leader)
+        other.create(f"{PATHS.leader}/junk", b"")
+
+        candidate.check_place()
+        other.multi([DeleteNode(f"{PATHS.leader}/{name}")])
+
+        with pytest.raises(LeadLost, match="was removed, though its session lives"):
+            candidate.check_place()
+
     def test_second_candidate_cannot_confirm(self, world: CoordinatorWorld) -> None:
         """Being second is no lead."""
         candidate_on(world.open(), "one")
