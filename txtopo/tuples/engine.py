@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from txtopo.errors import BatchDataError
 from txtopo.topology.components import Tally
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples import acking
 from txtopo.tuples.frames import spout_failure_of
-from txtopo.tuples.graph import ROOT_PARTS_MAX, TaskGraph, root_id, source_id
+from txtopo.tuples.graph import ROOT_PARTS_MAX, Node, TaskGraph, root_id, source_id
 from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, Reporter, RunSpec, TaskReport
 from txtopo.tuples.roots import Ints, Roots
@@ -59,7 +61,7 @@ class Engine:
         if not setting.prepared(router):
             batches = iter(())
         try:
-            for batch in batches:
+            for batch in map(partial(_by_name, node), batches):
                 numbers = np.arange(number, number + batch.num_rows, dtype=np.int64)
                 number += batch.num_rows
                 if len(excluded):
@@ -146,6 +148,19 @@ class Engine:
         return frozenset(tasks).union(
             *[[source_id(node, index) for index in range(run.sources[node.name])] for node in graph.sources]
         )
+
+
+def _by_name(node: Node, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with its columns in the order of the declared fields: readers take values by their place. Raises BatchDataError for other columns."""
+    names = list(node.outputs[0].fields.names) if node.outputs and not node.streams else batch.schema.names
+    if batch.schema.names == names:
+        return batch
+    if sorted(batch.schema.names) != sorted(names):
+        raise BatchDataError(
+            f"{node.name} emits columns {', '.join(batch.schema.names)}; it declares {', '.join(names)}",
+            component=node.name,
+        )
+    return batch.select(names)
 
 
 def _sent(messages: Iterator[Message], watch: Watch | None) -> Iterator[Message]:
