@@ -10,11 +10,14 @@ from txtopo import CountCommitter, FileSpout, Topology, TopologyBuilder
 
 
 def orders_topology(
-    folder: Path, *, name: str = "orders", files_per_batch: int = 1, settled_s: float = 0.05
+    folder: Path, *, name: str = "orders", files_per_batch: int = 1, settled_s: float = 0.05, may_be_empty: bool = False
 ) -> Topology:
     """Counts orders by shop and article, straight from the files."""
     builder = TopologyBuilder(name)
-    builder.set_spout("files", FileSpout(str(folder), FIELDS, files_per_batch=files_per_batch, settled_s=settled_s))
+    spout = FileSpout(
+        str(folder), FIELDS, files_per_batch=files_per_batch, settled_s=settled_s, may_be_empty=may_be_empty
+    )
+    builder.set_spout("files", spout)
     builder.set_committer_bolt(
         "totals", CountCommitter(table="order_totals", keys=["shop", "article"], count="rows", sums=["pieces", "price"])
     ).shuffle_grouping("files")
