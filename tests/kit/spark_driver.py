@@ -1,6 +1,6 @@
 """A driver process for fault tests with everything real: both stores and Spark. `python -m tests.kit.spark_driver FOLDER`.
 
-`DRIVER_SILENT_S` is how long its executor may be silent, and how long Spark gets to stop.
+`DRIVER_SILENT_S` is how long its executor may be silent; Spark then gets a second to stop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txtopo.spark import session
 def main() -> int:
     """Run the orders topology on Spark to the end of its input."""
     if silent_s := os.environ.get("DRIVER_SILENT_S"):
-        limits.EXECUTOR_SILENT_MAX_S = session.STOP_S = float(silent_s)
+        limits.EXECUTOR_SILENT_MAX_S, session.STOP_S = float(silent_s), 1.0
     once = os.environ.get("DRIVER_ONCE", "1") == "1"
     settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
     try:
