@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tests.kit.tuple_runs import Keeping, RowsSpout, graph_of, run_spec, run_tuples
+from tests.kit.tuple_runs import Keeping, RowsSpout, run_tuples
 from txtopo import TopologyBuilder
 from txtopo.committers.canonical import tuples_of
 from txtopo.committers.memory_transaction import MemoryTransaction
@@ -20,10 +19,6 @@ from txtopo.topology.bloom import BloomFilter, DropRepeated
 from txtopo.topology.components import Topology
 from txtopo.topology.streams import Origin, Tuple
 from txtopo.topology.tuple_bolts import FailedException
-from txtopo.tuples.engine import Engine
-from txtopo.tuples.message import TaskReport
-from txtopo.tuples.results import merge
-from txtopo.tuples.verdict import judge
 
 FIELDS = parse_fields("word string, n bigint")
 
@@ -94,25 +89,6 @@ def test_result_rows_take_values_by_name() -> None:
     )
 
     assert ran.rows("keep") == [("u1", 7), ("u2", 8)]
-
-
-@pytest.mark.parametrize(
-    ("names", "failed"), [(["day", "id"], None), (["day", "ids"], "words emits columns day, ids; it declares id, day")]
-)
-def test_columns_of_a_spout_go_by_name(names: list[str], failed: str | None) -> None:
-    """A spout that emits record batches with its columns in another order than it declares: each value stays in its field."""
-    graph = graph_of(_built(Keeping(), "id string, day string"))
-    batch = pa.RecordBatch.from_arrays([pa.array(["monday"]), pa.array(["u1"])], names=names)
-    run, reports = run_spec({"words": 1}), list[TaskReport]()
-
-    messages = list(Engine(graph).run_local([run], lambda *_: iter([batch]), reports.append))
-
-    failure = judge(graph, run, reports)
-    if failed is None:
-        assert failure is None
-        assert merge(graph, run, messages)[0][0].rows.to_pylist() == [{"id": "u1", "day": "monday"}]
-    else:
-        assert failure is not None and failed in failure.message
 
 
 class Counted(Keeping):

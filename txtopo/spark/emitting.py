@@ -16,6 +16,8 @@ from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
 from txtopo.spark.signatures import Signer
 from txtopo.topology.components import Spout, Tally
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.tuples.columns import Columns
 from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.tracing import restrict
 
@@ -83,7 +85,9 @@ class Emitter:
             if given is not None:
                 batches = _read(given, tally)
             else:
-                batches = self.spout.emit_part(found["metadata"], found["parts"][part], tally)
+                declared = Columns(self.name, DEFAULT_STREAM, self.spout.fields)
+                # Spark takes columns by their place, and looks for no NULL in a field that is `not null`.
+                batches = map(declared.fitted, self.spout.emit_part(found["metadata"], found["parts"][part], tally))
             for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
                 if batch.num_rows:
                     shown = batch if needed is None else blank(batch, needed, self.spout.fields)

@@ -17,6 +17,8 @@ from txtopo.spark.signatures import Signer
 from txtopo.spark.tuple_order import Ordered, SourceTask, TupleOrder, parse_order
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Spout, Tally
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.tuples.columns import Columns
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.message import Kind, TaskReport, TupleFailure
@@ -192,7 +194,8 @@ class LeafTask:
         excluded = run.spec.excluded.get(task.name, {}).get(task.index, frozenset())
         emitted = 0
         try:
-            for batch in without(emit(self.spout, run, task, tally), excluded):
+            declared = Columns(task.name, DEFAULT_STREAM, self.spout.fields)
+            for batch in without(map(declared.fitted, emit(self.spout, run, task, tally)), excluded):
                 emitted += batch.num_rows
                 yield batch
         except CAUGHT as error:  # a failure is reported, never a failed task, which Spark would try four times

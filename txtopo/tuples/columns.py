@@ -120,15 +120,16 @@ class Columns:
         raise self._error(f"emitted {len(values)} values ({shown}); it declares {self.width} fields ({names})")
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A record batch that a bolt emitted, its columns in the declared types. Raises BatchDataError."""
+        """A record batch that a bolt or a spout emitted, its columns in the declared order, by name, and types. Raises BatchDataError."""
         if not isinstance(batch, pa.RecordBatch):
             raise self._error(f"emitted {shown_value(batch)} ({type(batch).__name__}), a RecordBatch is wanted")
-        if batch.schema.names != self.schema.names:
+        if sorted(batch.schema.names) != sorted(self.schema.names):
             raise self._error(
                 f"emitted columns {', '.join(batch.schema.names)}; it declares {', '.join(self.schema.names)}"
             )
         arrays = []
-        for field, declared, column in zip(self._fields, self.schema, batch.columns, strict=True):
+        for field, declared in zip(self._fields, self.schema, strict=True):
+            column = batch.column(field.name)
             try:
                 array = column if column.type == declared.type else cast_column(column, declared.type)
             except Exception as error:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import groupby
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from txtopo.errors import BatchDataError
 from txtopo.topology.components import Tally
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples import acking
+from txtopo.tuples.columns import Columns
 from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.graph import ROOT_PARTS_MAX, Node, TaskGraph, root_id, source_id
 from txtopo.tuples.groupings import RowFailed
@@ -61,7 +60,7 @@ class Engine:
         if not setting.prepared(router):
             batches = iter(())
         try:
-            for batch in map(partial(_by_name, node), batches):
+            for batch in _fitted(node, batches):
                 numbers = np.arange(number, number + batch.num_rows, dtype=np.int64)
                 number += batch.num_rows
                 if len(excluded):
@@ -150,17 +149,11 @@ class Engine:
         )
 
 
-def _by_name(node: Node, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with its columns in the order of the declared fields: readers take values by their place. Raises BatchDataError for other columns."""
-    names = list(node.outputs[0].fields.names) if node.outputs and not node.streams else batch.schema.names
-    if batch.schema.names == names:
-        return batch
-    if sorted(batch.schema.names) != sorted(names):
-        raise BatchDataError(
-            f"{node.name} emits columns {', '.join(batch.schema.names)}; it declares {', '.join(names)}",
-            component=node.name,
-        )
-    return batch.select(names)
+def _fitted(node: Node, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of a source as it declares them: readers take values by their place."""
+    if not node.outputs or node.streams:
+        return batches
+    return map(Columns(node.name, DEFAULT_STREAM, node.outputs[0].fields).fitted, batches)
 
 
 def _sent(messages: Iterator[Message], watch: Watch | None) -> Iterator[Message]:
