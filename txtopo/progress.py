@@ -111,4 +111,4 @@ def progress_line(topology: str, state: State, rate: float) -> str:
     line = f"{topology}: done up to {state.last_txid} of {state.next_txid - 1} planned, {processing} processing, {waiting} waiting for their turn, {rate:.1f} batches/s"
     if state.quarantined:
         line += f", {state.quarantined} quarantined"
-    return line + (f"; waits for {state.locked}" if state.locked else f"; {state.trouble}" if state.trouble else "")
+    return line + (f"; {'waits for ' if state.locked else ''}{state.trouble}" if state.trouble else "")

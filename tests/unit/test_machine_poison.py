@@ -15,6 +15,7 @@ from txtopo.core.events import (
     CommitEnded,
     CommitQuarantine,
     End,
+    HaltRequired,
     MirrorFailed,
     PostgresAnswered,
     Process,
@@ -126,6 +127,23 @@ class TestProof:
         hand.proven(2, Failure(kind="data", message="x"))
 
         assert (after, hand.of(Prove), hand.state.batches[3].phase) == ([2], [], Phase.PROVING)
+
+    def test_a_halt_above_all_that_is_planned_breaks_no_rule_and_waits_for_nothing(self) -> None:
+        """Where planning halts far above, the batches that are there are processed, proven and committed, and then it is at its end."""
+        hand = ready(4, workers=2, wave_bytes_max=1000, attempts_max=1, on_poison="quarantine_batch")
+        hand.tell(HaltRequired(reason="no column", txid=9, planning=True))
+
+        hand.fail(1, 0, "data")
+        proving = [one.plan.txid for one in hand.of(Prove)]
+        hand.proven(1)
+        hand.mirrored(1)
+        hand.committed(1)
+        for txid in (2, 3, 4):
+            applied(hand, txid)
+        hand.tell(Checkpointed(last_txid=4, keep_from=1))
+
+        assert proving == [1]
+        assert [(end.kind, end.txid) for end in hand.of(End)] == [("halted", 9)]
 
     def test_a_failed_commit_is_proven_by_a_commit(self) -> None:
         hand = ready(1, attempts_max=1, on_poison="quarantine_batch")

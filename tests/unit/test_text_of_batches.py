@@ -112,9 +112,9 @@ def detail(**changed: Any) -> BatchDetail:
     """A batch that failed once, was committed with rejected rows, and of which somebody ordered a retry."""
     attempt: dict[str, Any] = {
         "attempt": 0, "epoch": 3, "state": "failed", "alone": False, "kind": "data", "component": "clean", "position": "/in/a.csv:17",
-        "message": "no hour", "detail": None, "host": "box", "started_at": NOON, "ended_at": NOON, "spans": {},
+        "message": "no hour", "cause": "ValueError in clean at f.py:9", "detail": None, "host": "box", "started_at": NOON, "ended_at": NOON, "spans": {},
     }  # fmt: skip
-    won = {**attempt, "attempt": 1, "state": "applied", "kind": None, "component": None, "position": None, "message": None, "spans": {"processing": 0.75}}  # fmt: skip
+    won = {**attempt, "attempt": 1, "state": "applied", "kind": None, "component": None, "position": None, "message": None, "cause": None, "spans": {"processing": 0.75}}  # fmt: skip
     values: dict[str, Any] = {
         "topology": "flights", "txid": 7, "state": "committed", "application": "f.py:t", "digest": "ab" * 32, "planned_at": NOON,
         "plan_problem": None, "metadata": {},
@@ -160,6 +160,7 @@ attempt  state          started                   took  phases             epoch
       1  applied        2026-11-21T12:00:00.001Z  0 ms  processing 750 ms      3  box
 
 attempt 0 failed in clean at /in/a.csv:17: no hour
+  cause: ValueError in clean at f.py:9
 
 order 4: retry of batches 7, 8 at 2026-11-21T12:00:00.001Z by ann on desk: fixed
   done at 2026-11-21T12:01:30.001Z: batch 7 is committed
@@ -189,7 +190,9 @@ def hostile() -> BatchDetail:
         rejected_rows=(
             RejectedRecord(spout="files", path=EVIL, line=3, reason=EVIL, raw=EVIL + "\x00\r\u200b\x9b", raw_bytes=9),
         ),
-        attempts=(replace(attempt, message=EVIL, position=EVIL, host=EVIL, detail="Traceback:\n\x1b]0;title\x07"),),
+        attempts=(
+            replace(attempt, message=EVIL, position=EVIL, host=EVIL, cause=EVIL, detail="Traceback:\n\x1b]0;title\x07"),
+        ),
         orders=(replace(order, reason=EVIL, answer=EVIL, actor=EVIL),),
         actions=(replace(action, reason=EVIL, before={"why": EVIL}),),
         plan_problem=EVIL,

@@ -200,7 +200,10 @@ def _attempt_cells(row: AttemptRow) -> list[str]:
 def _failure(row: AttemptRow) -> list[str]:
     place = place_of(row.component, row.position, row.message)
     detail = [f"    {line}" for line in clean(row.detail, lines=True).splitlines()] if row.detail else []
-    return [f"attempt {row.attempt} failed{clean(place)}: {clean(row.message or '')}", *detail]
+    cause = (
+        [f"  cause: {clean(row.cause)}"] if row.cause else []
+    )  # what is counted in a row before no more batches are left out
+    return [f"attempt {row.attempt} failed{clean(place)}: {clean(row.message or '')}", *cause, *detail]
 
 
 def _batch_committers(batch: BatchDetail) -> list[str]:

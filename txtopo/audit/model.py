@@ -227,7 +227,7 @@ class AttemptRow:
     """begun, applied, failed or cancelled."""
     alone: bool
     kind: str | None
-    """Of a failure: data, infrastructure or suspect."""
+    """Of a failure: data, infrastructure, suspect or halt."""
     component: str | None
     position: str | None
     message: str | None
@@ -239,6 +239,8 @@ class AttemptRow:
     """Seconds by phase."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """What it was to read, by spout and in short; empty where an earlier release began it."""
+    cause: str | None = None
+    """Of a failure, without values: failures of the same cause are counted in a row (W7). None where an earlier release ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

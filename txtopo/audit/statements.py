@@ -102,7 +102,7 @@ select spout, path, encode(fingerprint, 'hex') as fingerprint from txtopo.source
 """
 
 ATTEMPTS = """
-select attempt, epoch, state, alone, kind, component, position, message, detail, host, started_at, ended_at, spans, inputs
+select attempt, epoch, state, alone, kind, cause, component, position, message, detail, host, started_at, ended_at, spans, inputs
   from txtopo.attempt where (topology, txid) = (:topology, :txid) order by attempt limit 10000
 """
 

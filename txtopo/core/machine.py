@@ -68,6 +68,7 @@ from txtopo.core.values import (
 from txtopo.errors import Patience, invariant
 
 Step = tuple[State, list[Action]]
+_SUSPENDED = "ZooKeeper does not answer; nothing new is planned"
 
 
 def step(state: State, event: Event, moment: Moment) -> Step:
@@ -179,8 +180,7 @@ def _source_away(state: State, message: str, moment: Moment) -> State:
 
 
 def _source_back(state: State) -> State:
-    problem = None if (state.problem or "").startswith("source: ") else state.problem
-    return replace(state, source_away_since=None, problem=problem)
+    return replace(_without(state, "source: ", "zookeeper: "), source_away_since=None)
 
 
 def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] | None = None) -> State:
@@ -203,6 +203,7 @@ def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
     batch = _current(state, attempt)
     if batch is None:
         return state, []  # a stale attempt: its batch has moved on
+    state = _without(state, "zookeeper: ")  # which had to be written before it began
     match event.outcome:
         case Processed() as processed:
             done = replace(batch, phase=Phase.PROCESSED, processed=processed, suspect=False, runs_alone=0, unread=0)
@@ -271,7 +272,7 @@ def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> 
     # The id may already be remembered somewhere, so the next try takes a new one: ids never go back.
     again = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, other_failures=failures)
     if event.store == "postgres":
-        tries = tried(state.begin_tries, event.patience, state.answered)
+        tries = tried(state.begin_tries, event.patience, state.answered, event.message)
         state = replace(state, begin_tries=tries)
         if is_enough(tries, event.patience):
             words = (
@@ -317,7 +318,8 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
         case Aborted(failure=failure, patience=patience) if failure.kind == "infrastructure":
             return _commit_again(replace(state, unresolved=False), failure.message, patience, moment)
         case Aborted(failure=failure):
-            state = replace(state, committing=False, unresolved=False)
+            tries = replace(state.commit_tries, words=None)  # it is processed again, and nothing waits to be committed
+            state = replace(state, committing=False, unresolved=False, commit_tries=tries, locked=None)
             return _failed(state, batch, failure, moment, "commit")
         case _:
             assert_never(outcome)
@@ -338,7 +340,6 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},
         committing=False,
         unresolved=False,
-        commit_problem=None,
         locked=None,
         commit_failures=0,
         commit_tries=Tries(),
@@ -358,7 +359,7 @@ def _logged(log: tuple[tuple[float, int], ...], txid: int, now: float) -> tuple[
 
 def _commit_again(state: State, message: str, patience: Patience, moment: Moment) -> Step:
     """W5: a commit that fails through trouble of the store is tried again, not for ever."""
-    tries = tried(state.commit_tries, patience, state.answered)
+    tries = tried(state.commit_tries, patience, state.answered, message)
     state = replace(_commit_later(state, message, moment), commit_tries=tries)
     batch = state.lowest
     if batch is None or not is_enough(tries, patience):
@@ -368,7 +369,7 @@ def _commit_again(state: State, message: str, patience: Patience, moment: Moment
         # There is nothing to try again, or it is not known yet what happened: the next leader looks.
         reason = f"batch {batch.plan.txid} of {state.topology}: {words}"
         return _ended(state, End(kind="halted", reason=reason, txid=batch.plan.txid))
-    state = replace(state, commit_tries=Tries())
+    state = replace(state, commit_tries=Tries(), locked=None)
     kind: FailureKind = "data" if patience == "time" else "halt"
     cause = cause_of(None, "statement timeout", None) if patience == "time" else None
     return _failed(state, batch, Failure(kind=kind, message=words, cause=cause), moment, "commit")
@@ -385,14 +386,15 @@ def _commit_later(state: State, message: str, moment: Moment) -> State:
     return replace(
         state,
         committing=False,
-        commit_problem=message,
+        commit_tries=replace(state.commit_tries, words=message),
         commit_failures=failures,
         commit_not_before=moment.now + backoff_s(failures, moment.chance),
     )
 
 
 def _mirror_failed(state: State, event: MirrorFailed, moment: Moment) -> Step:
-    failures, tries = state.mirror_failures + 1, tried(state.mirror_tries, event.patience, state.answered)
+    failures = state.mirror_failures + 1
+    tries = tried(state.mirror_tries, event.patience, state.answered, event.message)
     state = _store_away(state, "postgres", event.message, moment)
     state = replace(
         state,
@@ -443,9 +445,16 @@ def _postgres_back(state: State) -> State:
 
 def _zookeeper_seen(state: State, suspended: bool, moment: Moment) -> State:
     if not suspended:
-        return state if state.suspended_since is None else replace(state, suspended_since=None, problem=None)
+        if state.suspended_since is None:
+            return state
+        return replace(_without(state, _SUSPENDED, "zookeeper: "), suspended_since=None)
     since = moment.now if state.suspended_since is None else state.suspended_since
-    return replace(state, suspended_since=since, problem="ZooKeeper does not answer; nothing new is planned")
+    return replace(state, suspended_since=since, problem=_SUSPENDED)
+
+
+def _without(state: State, *beginnings: str) -> State:
+    """What began so is over; what else is waited for stays."""
+    return replace(state, problem=None) if (state.problem or "").startswith(beginnings) else state
 
 
 # ------------------------------------------------------------------------------------------------------------------------------------ ending

@@ -23,13 +23,16 @@ class Tries:
     counts: Mapping[Patience, int] = field(default_factory=dict)
     heard: int = -1
     """How many heartbeats Postgres had answered at the last one that was counted."""
+    words: str | None = None
+    """What the last one said: it is waited for until one goes through, whatever else does."""
 
 
-def tried(tries: Tries, patience: Patience, answered: int) -> Tries:
-    """One more failed. Trouble of a store counts once between two heartbeats that Postgres answered: where it is away (R16), nothing counts."""
+def tried(tries: Tries, patience: Patience, answered: int, words: str) -> Tries:
+    """One more failed, with these words. Trouble of a store counts once between two heartbeats that Postgres answered: where it is away (R16), nothing counts."""
     if patience == "lock" or (patience == "store" and tries.heard == answered):
-        return tries
-    return replace(tries, counts={**tries.counts, patience: tries.counts.get(patience, 0) + 1}, heard=answered)
+        return replace(tries, words=words)
+    counts = {**tries.counts, patience: tries.counts.get(patience, 0) + 1}
+    return replace(tries, counts=counts, heard=answered, words=words)
 
 
 def is_enough(tries: Tries, patience: Patience) -> bool:

@@ -160,10 +160,9 @@ def _mirror_lowest(state: State) -> Step:
 
 def _prove(state: State, now: float) -> Step:
     """W4: one proof at a time, lowest txid first; none above a halt, which decides nothing about what comes after it."""
-    upto = state.next_txid if state.halting is None else state.halting.txid
     waiting = (
         batch
-        for txid in range(state.last_txid + 1, upto)
+        for txid in range(state.last_txid + 1, state.halts_at)
         if (batch := state.batches[txid]).phase is Phase.PROVING and now >= batch.not_before
     )
     chosen = None if state.proving else next(waiting, None)
@@ -218,10 +217,9 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
         return [first]
     if _is_being_proven(state):
         return [] if _may_be_held(first) else [first]
-    upto = state.next_txid if state.halting is None else state.halting.txid
     ready = [
         batch
-        for txid in range(first_txid, upto)
+        for txid in range(first_txid, state.halts_at)
         if (batch := state.batches[txid]).phase is Phase.PLANNED
         and now >= batch.not_before
         and (batch.once if first.once else batch.may_share)
@@ -291,8 +289,7 @@ def _next_to_process(state: State, now: float, *, holding: bool) -> int | None:
         state.batches[a.txid].suspect for a in busy if a.txid in state.batches
     ):
         return None
-    upto = state.next_txid if state.halting is None else state.halting.txid
-    for txid in range(state.last_txid + 1, upto):
+    for txid in range(state.last_txid + 1, state.halts_at):
         batch = state.batches[txid]
         if batch.phase is not Phase.PLANNED:
             continue
@@ -383,7 +380,7 @@ def _end(state: State, now: float) -> Step:
     if state.committing or state.mirroring or state.unresolved or state.checkpointing:
         return state, []
     end: End | None = None
-    if state.halting is not None and state.last_txid + 1 >= state.halting.txid:
+    if state.halting is not None and state.last_txid + 1 >= state.halts_at:
         halting = state.halting
         end = End(kind="halted", reason=halting.reason, txid=halting.txid, next_command=halting.next_command)
     elif state.stopping is not None and _is_quiet(state):

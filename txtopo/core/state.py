@@ -251,10 +251,8 @@ class State:
     """(second, highest txid committed by then), for K of R8; about one entry a second, of the last minute."""
     suspended_since: float | None = None
     postgres_away_since: float | None = None
-    commit_problem: str | None = None
-    """Why the commit of last_txid + 1 is to be tried again; stands until it succeeds, whatever else goes well."""
     locked: str | None = None
-    """The lock that it waited for when somebody looked last, and who holds it."""
+    """The lock that the commit of last_txid + 1 waited for when somebody looked last, and who holds it."""
     problem: str | None = None
     """What the topology waits for, in words; shown by `status`."""
     orders: Mapping[int, Order] = field(default_factory=dict)
@@ -265,13 +263,25 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What the topology waits for, in words, the most telling first; None: for nothing out of the ordinary."""
-        return self.locked or self.problem or self.commit_problem
+        """What the topology waits for, in words, the most telling first; None: for nothing out of the ordinary.
+
+        A heartbeat that goes through says nothing about a commit or a mirror that does not: their words stay until it does.
+        """
+        commit = self.commit_tries.words
+        problem = None if self.locked is not None and self.problem == commit else self.problem
+        begin = None if self.running else self.begin_tries.words
+        told = (self.locked or commit, self.mirror_tries.words, begin, problem)
+        return "; ".join(dict.fromkeys(words for words in told if words is not None)) or None
 
     @property
     def next_txid(self) -> int:
         """The first txid that is not planned yet."""
         return self.last_txid + len(self.batches) + 1
+
+    @property
+    def halts_at(self) -> int:
+        """The first txid that nothing is begun for: not planned yet, or a halt stands there. A halt above all that is planned has nothing more to wait for."""
+        return self.next_txid if self.halting is None else min(self.halting.txid, self.next_txid)
 
     @property
     def no_more_input(self) -> bool:
