@@ -156,6 +156,21 @@ def test_a_wave_that_fails_is_a_failure_of_none_of_its_attempts(proven: Kit, fai
     assert proven.waves.one_by_one is None
 
 
+def test_a_wave_that_fails_though_its_batches_succeed_alone_is_told_once(proven: Kit) -> None:
+    """Each such wave costs every batch a second run, and no batch tells of it."""
+    strange = Failure(kind="suspect", message="a task of batches 1 to 3 ran with the order of batch 7")
+    proven.jobs.raises = lambda txids: strange if len(txids) > 1 else None
+
+    outcomes = [*proven.process(1, 2, 3), *proven.process(4, 5)]
+
+    assert kinds(outcomes) == ["ok"] * 5
+    assert len(proven.told) == 1
+    assert "batches 1 to 3" in proven.told[0] and strange.message in proven.told[0]
+    proven.jobs.raises = lambda txids: AWAY if 6 in txids else None
+    proven.process(6, 7)
+    assert len(proven.told) == 1, "a batch that fails alone as well is told of itself"
+
+
 def test_what_ran_alone_is_told_before_the_next_of_its_wave_begins(proven: Kit) -> None:
     """Sixty batches that run one by one take long: the lowest commits meanwhile."""
     told: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ NOTHING = "nothing"
 INSIDE = "inside"
 """Order of jobs whose order stands in their plan, where it is too large for a local property."""
 REMEMBERED_MAX = 1024
-"""Orders whose words are remembered, the latest ones."""
+"""Orders that have ended whose words are remembered, the latest ones."""
 _ORDERS = itertools.count(1)
 _COPIES = itertools.count(1)
 WHY = "threads are not pinned, or a job was started in a thread of its own"
@@ -111,7 +111,9 @@ class Signatures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._orders: OrderedDict[int, _Order] = OrderedDict()
+        self._orders: dict[int, _Order] = {}
+        self._ended: deque[int] = deque()
+        """Those of them that have ended, the earliest first."""
         self._held: dict[int, _Holding] = {}
         self._open: set[str] = set()
         self._suspected: dict[str, str] = {}
@@ -123,14 +125,14 @@ class Signatures:
         number = next(_ORDERS)
         with self._lock:
             self._orders[number] = _Order(words, tuple(runs))
-            while len(self._orders) > REMEMBERED_MAX:
-                self._orders.popitem(last=False)
         try:
             yield number
         finally:
             with self._lock:
-                if number in self._orders:
-                    self._orders[number].ended = True
+                self._orders[number].ended = True
+                self._ended.append(number)
+                if len(self._ended) > REMEMBERED_MAX:
+                    del self._orders[self._ended.popleft()]
 
     @contextlib.contextmanager
     def held(self, copy: int, order: int, leaves: Collection[str] = ()) -> Iterator[None]:

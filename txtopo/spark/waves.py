@@ -18,7 +18,6 @@ from txtopo.spark.jobs import Judge, Run, Say, WaveJobs, Work
 from txtopo.spark.reports import Reports
 from txtopo.spark.running import Running
 
-"""Tells the operator one line."""
 _Pair = tuple[Run, Assignment]
 
 
@@ -33,6 +32,8 @@ class Waves:
         self._say = say or logging.getLogger(__name__).warning
         self._proven = False
         self._differs: str | None = None
+        self._told: set[str] = set()
+        """Kinds of failures of waves that the operator was told of."""
         self._lock = threading.Lock()
 
     @property
@@ -73,6 +74,8 @@ class Waves:
         alone = self._each_alone(pairs, tell)
         if not proven:
             self._prove(found, alone)
+        if isinstance(found, Failure) and all(isinstance(outcome, Processed) for outcome in alone):
+            self._tell_once(pairs, found)
         return alone
 
     def _each_alone(self, pairs: Sequence[_Pair], tell: Tell) -> list[Outcome]:
@@ -159,6 +162,17 @@ class Waves:
                 self._refuse(f"batch {by_itself.attempt.txid} has other {difference} in a first wave than alone")
                 return
         self._proven = True
+
+    def _tell_once(self, pairs: Sequence[_Pair], failure: Failure) -> None:
+        """Of a wave that failed and whose attempts did not nobody else tells: unless a store was away, it may happen again and again."""
+        with self._lock:
+            if self._differs is not None or failure.kind in {"infrastructure", *self._told}:
+                return
+            self._told.add(failure.kind)
+        first, last = pairs[0][0].attempt.txid, pairs[-1][0].attempt.txid
+        self._say(
+            f"batches {first} to {last} failed in one job, and each succeeded alone, which is what counts; this is told once: {failure.message}"
+        )
 
     def _refuse(self, why: str) -> None:
         with self._lock:
