@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txtopo.committers.canonical import Gathered, in_order
 from txtopo.committers.own_code import bolt_of
+from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.fields import Fields
 from txtopo.core.values import CommitterResult, EdgeCount, Failed, Failure, Outcome, Processed, TransactionAttempt
@@ -74,6 +75,11 @@ class Emitted:
             yield stream, gathered.fields, gathered.table()
 
 
+def _wants_acks(topology: Topology) -> bool:
+    """Must a RichBolt ack what it gets, though no acker hears it? Not where the topology says that it has none."""
+    return topology.acking == "batch" or Settings().with_topology(topology.config).ackers > 0
+
+
 class Turn:
     """What is downstream of the committers of one batch.
 
@@ -118,7 +124,13 @@ class Turn:
         """
         if phase == PROCESSING:
             return
-        graph = build_graph(self._topology, sinks_of(self._topology, phase), ackers=0, phase=phase)
+        graph = build_graph(
+            self._topology,
+            sinks_of(self._topology, phase),
+            ackers=0,
+            phase=phase,
+            wants_acks=_wants_acks(self._topology),
+        )
         before = self._watch.tuples
 
         def run(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:

@@ -138,6 +138,41 @@ def kept(harness: TopologyHarness, txid: int) -> list[Any]:
     return [tuple(one.parameters) for one in harness.stores.postgres.executed if one.txid == txid]
 
 
+class Holds(Rich):
+    """Neither acks nor fails."""
+
+    def execute(self, tup: Tuple) -> None:
+        self.collector.emit(tup.values, anchors=[tup])
+
+
+@pytest.mark.parametrize("acking", ["batch", "tuple"])
+def test_a_tuple_that_is_held_there_fails_its_batch_whatever_the_acking(acking: str) -> None:
+    """No acker hears of the commit phase: the bolt is asked all the same, or what it held would be lost without a word."""
+
+    def build(builder: TopologyBuilder) -> None:
+        builder.set_committer_bolt("told", Passing()).global_grouping("words")
+        builder.set_bolt("held", Holds()).shuffle_grouping("told")
+        builder.set_committer_bolt("kept", Keep()).global_grouping("held")
+
+    with pytest.raises(Halted, match="failed in held: Holds neither acked nor failed the tuple"):
+        ran(build, acking=acking)
+
+
+def test_where_the_topology_has_no_ackers_nobody_asks_there_either() -> None:
+    """`topology.acker.executors` 0 is Storm's word for it."""
+    builder = TopologyBuilder("downstream", acking="tuple", config={"topology.acker.executors": 0})
+    builder.set_spout("words", Words())
+    builder.set_committer_bolt("told", Passing()).global_grouping("words")
+    builder.set_bolt("held", Holds()).shuffle_grouping("told")
+    builder.set_committer_bolt("counts", CountCommitter("by_word", ["word"], count="n")).fields_grouping(
+        "held", ["word"]
+    )
+
+    with TopologyHarness(builder.build()) as harness:
+        harness.run()
+        assert harness.table("by_word")[("a",)] == (3,)
+
+
 @pytest.mark.parametrize("acking", ["batch", "tuple", "off"])
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("bolt", [Basic, Rich, Batch, Arrow])

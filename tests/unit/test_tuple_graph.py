@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from tests.kit.tuple_runs import Keeping, RowsSpout, run_tuples
 from txtopo.errors import BatchDataError
+from txtopo.spark.tuple_graphs import MAIN, Graphs
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 from txtopo.topology.tuple_bolts import BasicBolt
@@ -119,3 +120,19 @@ def test_a_part_beyond_the_last_number_is_refused() -> None:
     assert root_place(build_graph(jumping(), ["keep"], ackers=0), root_id(node, 16_383, 5)) == ("words", 16_383, 5)
     with pytest.raises(BatchDataError, match="more than 16384 parts"):
         root_id(node, 16_384, 0)
+
+
+@pytest.mark.parametrize(("acking", "ackers", "asked"), [("batch", 0, True), ("tuple", 1, True), ("tuple", 0, False)])
+def test_a_bolt_before_a_dataframe_bolt_is_asked_what_it_acked_as_any_other(
+    acking: Literal["batch", "tuple"], ackers: int, asked: bool
+) -> None:
+    """The graph that ends in a DataFrame has no ackers of its own: what a RichBolt holds there would be lost without a word."""
+    builder = TopologyBuilder("mixed", acking=acking)
+    builder.set_spout("words", RowsSpout("word string"))
+    builder.set_bolt("first", Passing()).shuffle_grouping("words")
+    builder.set_bolt("frame", lambda first: first, inputs="first", fields="word string")
+    builder.set_bolt("second", Passing()).shuffle_grouping("frame")
+    builder.set_committer_bolt("keep", Keeping()).shuffle_grouping("second")
+    graphs = Graphs(builder.build(), ackers)
+
+    assert {name: graph.wants_acks for name, graph in graphs.by_name.items()} == {"frame": asked, MAIN: asked}

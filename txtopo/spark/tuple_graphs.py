@@ -29,7 +29,7 @@ class Graphs:
         )  # fmt: skip
         self._on_leaves = _on_leaves(topology)
         self.by_name: dict[str, TaskGraph] = {
-            bolt.name: build_graph(bare, [bolt.name], ackers=0)
+            bolt.name: build_graph(bare, [bolt.name], ackers=0, wants_acks=topology.acking == "batch" or ackers > 0)
             for bolt in topology.frame_bolts
             if bolt.name not in self._on_leaves
         }

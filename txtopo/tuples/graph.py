@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -84,6 +84,8 @@ class TaskGraph:
     edges: tuple[Edge, ...]
     levels: int
     """Levels 1 .. levels hold tasks."""
+    wants_acks: bool = True
+    """Must every tuple that a RichBolt gets be acked or failed, where acking is not off?"""
 
     @cached_property
     def owner(self) -> Mapping[int, Node]:
@@ -146,14 +148,18 @@ def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
     return next(node.name for node in graph.nodes.values() if node.ordinal == ordinal), part, number
 
 
-def build_graph(topology: Topology, sinks: Sequence[str], *, ackers: int, phase: int = PROCESSING) -> TaskGraph:
+def build_graph(
+    topology: Topology, sinks: Sequence[str], *, ackers: int, phase: int = PROCESSING, wants_acks: bool | None = None
+) -> TaskGraph:
     """The graph of the components that `sinks` need in one phase (see `phases_of`). A sink is a committer or bolt; a DataFrame bolt gets receiver tasks.
 
     `ackers` is the number of acker tasks; 0 where no tuple is tracked. A component of a later phase gets receiver tasks for what it reads of this
     one: its other inputs are not there yet. Sources of the commit phase are committers, and components of earlier phases. Task ids are those of the
-    whole topology, whatever the sinks and the phase.
+    whole topology, whatever the sinks and the phase. `wants_acks` says whether a RichBolt is asked what it acked where the graph has no ackers of its
+    own, as before a DataFrame bolt and downstream of a committer; None: as the topology's acking and `ackers` say.
     """
-    return _Layout(topology, sinks, ackers, phase).graph()
+    asked = topology.acking == "batch" or ackers > 0 if wants_acks is None else wants_acks
+    return replace(_Layout(topology, sinks, ackers, phase).graph(), wants_acks=asked)
 
 
 def sinks_of(topology: Topology, phase: int = PROCESSING) -> list[str]:

@@ -64,7 +64,7 @@ class Setting:
     @property
     def wants_acks(self) -> bool:
         """Must every tuple that a RichBolt gets be acked or failed? Not where acking is off, as with `topology.acker.executors` 0."""
-        return self.counting and (self.graph.topology.acking == "batch" or self.graph.ackers is not None)
+        return self.counting and self.graph.wants_acks
 
     def context(self, config: Mapping[str, Any]) -> TopologyContext:
         """What `prepare` is told."""
