@@ -157,7 +157,12 @@ class Planner:
         plans = tuple(self._unrecorded)
         if plans:
             self._record(plans)
-        return Cutting(plans=plans, exhausted=self.once and not plans and self._sources.are_exhausted())
+        return Cutting(plans=plans, exhausted=self.once and not plans and self._is_at_end(last_txid))
+
+    def _is_at_end(self, last_txid: int) -> bool:
+        """Will no spout give anything more? Not while one that wants to hear how its batches ended has not heard it of all."""
+        unheard = self.wants_settled and any(plan.txid > last_txid for plan in self._chain)
+        return not unheard and self._sources.are_exhausted()
 
     def _planned_before(self, txid: int) -> Mapping[str, Metadata] | None:
         """What the discarded plan of this txid consisted of, by spout; None: neither it nor a later one was planned before."""
@@ -249,7 +254,10 @@ class Planner:
                 known = self._state_of(plan.txid) if state is None else state
                 self._sources.settled(plan.txid, self.metadata(plan), known)
             except BatchDataError as error:
-                raise Halted(f"batch {plan.txid} of {self.lead.topology} is committed, but {error.component} could not be told: {error}") from error  # fmt: skip
+                raise Halted(
+                    f"batch {plan.txid} of {self.lead.topology} is committed, but {error.component} could not be told: {error}",
+                    next_command="fix the spout, then start `txtopo run` again: it is told again",
+                ) from error
             del self._untold[0]
 
     def _state_of(self, txid: int) -> Settled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -62,9 +63,10 @@ class Sources:
         return any(item.spout.wants_settled for item in self.spouts)
 
     def open(self) -> None:
-        """Open each; those that are open already when one fails are closed by `close`."""
+        """Open each; those that are open already when one fails are closed by `close`. One that has trouble is opened when it is asked, as it is waited for then."""
         for item in self.spouts:
-            self._source(item.name)
+            with suppress(OSError):
+                self._source(item.name)
 
     def draw(
         self, txid: int, before: Mapping[str, Metadata], again: Mapping[str, Metadata] | None = None, *,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from txtopo import CountCommitter, Halted, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BasicOutputCollector, Stream, TopologyContext, Tuple
-from txtopo.errors import TopologyError
+from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts import (
     NOTHING,
     OpaquePartitionedTransactionalSpout,
@@ -162,6 +163,77 @@ def test_trouble_that_may_pass_is_told_again_and_a_mistake_halts_with_its_line()
         broken.run()
 
     assert [txid for txid, _, _ in Away.heard] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("troubles", "ends"), [(9, True), (10_000, False)])
+def test_a_run_does_not_end_before_its_spout_has_heard_of_every_batch(troubles: int, ends: bool) -> None:
+    """Offsets that a broker never got would look committed: the run waits for it, and then halts."""
+
+    class Away(Hearing):
+        heard: list[Any] = []
+        left = troubles
+
+        def settled(self, txid: int, metadata: Any, state: str) -> None:
+            if Away.left:
+                Away.left -= 1
+                raise OSError("broker away")
+            super().settled(txid, metadata, state)
+
+    with TopologyHarness(counted(Away())) as harness, nullcontext() if ends else pytest.raises(Halted) as halted:
+        harness.run()
+
+    assert [txid for txid, _, _ in Away.heard] == ([1, 2, 3] if ends else [])
+    assert halted is None or "waited for" in str(halted.value)
+    assert halted is None or "broker away" in str(halted.value)
+    assert len(harness.batches) == 3
+
+
+def test_a_settled_that_cannot_be_called_is_known_before_anything_is_committed() -> None:
+    class Short(Hearing):
+        def settled(self, txid: int) -> None:  # type: ignore[override]
+            pass
+
+    class Half:
+        def is_ready(self) -> bool:
+            return True
+
+        def initialize_transaction(self, txid: int, previous: Any) -> Any:
+            return {"n": txid}
+
+    class Deaf(Single):
+        def get_coordinator(self, config: Any, context: Any) -> Any:
+            return Half()
+
+    class Unheard(Single):
+        wants_settled = False
+
+    with pytest.raises(TopologyError, match=r"Short.settled must be a method settled\(self, txid, metadata, state\)"):
+        Short()
+    for spout, words in ((Deaf, "has no method settled"), (Unheard, "write wants_settled = True in Unheard")):
+        with TopologyHarness(counted(spout())) as harness, pytest.raises(BatchDataError, match=words):
+            harness.run()
+        assert harness.batches == []
+
+
+@pytest.mark.parametrize(("troubles", "ends"), [(5, True), (10_000, False)])
+def test_a_source_that_is_away_when_its_coordinator_half_is_made_is_waited_for(troubles: int, ends: bool) -> None:
+    """A broker that is connected to in `get_coordinator`: trouble there is trouble as any other."""
+
+    class Away(Single):
+        heard: list[Any] = []
+        left = troubles
+
+        def get_coordinator(self, config: Any, context: Any) -> Any:
+            if Away.left:
+                Away.left -= 1
+                raise ConnectionRefusedError("broker away")
+            return super().get_coordinator(config, context)
+
+    with TopologyHarness(counted(Away())) as harness, nullcontext() if ends else pytest.raises(Halted) as halted:
+        harness.run()
+
+    assert len(harness.batches) == (3 if ends else 0)
+    assert halted is None or "broker away" in str(halted.value)
 
 
 def test_a_spout_that_wants_to_hear_nothing_is_told_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,9 +59,41 @@ def must_have(spout: UserSpout, base: type, choices: Sequence[str]) -> None:
 
 
 def hears(spout: UserSpout) -> None:
-    """A spout with a method `settled` is told how its batches ended; one that gives a coordinator half of its own says `wants_settled = True`."""
-    if hasattr(spout, "settled"):
+    """A spout with a method `settled` is told how its batches ended; one that gives a coordinator half of its own says `wants_settled = True`.
+
+    Raises TopologyError where what is called `settled` cannot be called like it.
+    """
+    if getattr(spout, "settled", None) is not None:
+        problem = _settled_problem(spout)
+        if problem is not None:
+            raise TopologyError(problem)
         spout.wants_settled = True
+
+
+def check_hears(component: str, spout: UserSpout, coordinator: object) -> None:
+    """Raise BatchDataError where a coordinator half could not be told how a batch ended, or never would be: known before the first commit."""
+    has = getattr(coordinator, "settled", None) is not None
+    problem = _settled_problem(coordinator) if has else None
+    if spout.wants_settled and not has:
+        problem = f"{type(spout).__name__} wants to hear how its batches ended, and {type(coordinator).__name__}, which get_coordinator gave, has no method settled"
+    elif has and not spout.wants_settled:
+        problem = f"{type(coordinator).__name__}, which get_coordinator gave, has a method settled: write wants_settled = True in {type(spout).__name__}, or nobody calls it"
+    if problem is not None:
+        raise BatchDataError(problem, component=component)
+
+
+def _settled_problem(told: object) -> str | None:
+    settled: Any = getattr(told, "settled", None)
+    wanted = f"{type(told).__name__}.settled must be a method settled(self, txid, metadata, state)"
+    if not callable(settled):
+        return wanted
+    try:
+        inspect.signature(settled).bind(1, {}, "applied")
+    except TypeError as error:
+        return f"{wanted}: {error}"
+    except ValueError:
+        pass  # built in: nothing is known of its arguments
+    return None
 
 
 @contextmanager

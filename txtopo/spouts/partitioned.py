@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.adapting import UserSpout, hears, must_have, told_of
+from txtopo.spouts.adapting import UserSpout, check_hears, hears, must_have, told_of
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.spouts.transactional import attempt_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
@@ -134,6 +134,7 @@ class PartitionedTransactionalSpout(UserSpout):
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         with told_of(context.spout, "get_coordinator"):
             user = self.get_coordinator({**context.config, **self.config}, context)
+        check_hears(context.spout, self, user)
         return PartitionedCoordinating(user, context, empty_batches=self.empty_batches, opaque=self.kind == "opaque")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.adapting import UserSpout, hears, must_have, told_of
+from txtopo.spouts.adapting import UserSpout, check_hears, hears, must_have, told_of
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 
@@ -122,7 +122,9 @@ class TransactionalSpout(UserSpout):
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         shown = replace(context, previous=users_metadata(context.previous, context.spout))
         with told_of(context.spout, "get_coordinator"):
-            return _Coordinating(self.get_coordinator({**context.config, **self.config}, shown), context.spout)
+            user = self.get_coordinator({**context.config, **self.config}, shown)
+        check_hears(context.spout, self, user)
+        return _Coordinating(user, context.spout)
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
         return [{"task": index} for index in range(self.emitters)]
