@@ -278,7 +278,8 @@ def test_a_task_knows_what_it_reads_and_what_is_around_it(fed: bool) -> None:
     (second, *_) = [context for context in Looking.seen if context.component == "second"]
     assert dict(first.this_sources) == {("numbers", "default"): "shuffle"}
     assert dict(second.this_sources) == {("first", "default"): "fields", ("first", "more"): "all"}
-    assert set(second.component_ids) >= {"numbers", "first", "second", "counts", "more"}
+    assert second.component_ids == ("numbers", "first", "second", "counts", "more")
+    assert set(second.tasks) == {"first", "second", "counts", "more"}
     assert second.component_output_fields("numbers") == ("n",)
     assert second.component_output_fields("first", "more") == ("n", "word")
     assert (len(first.this_tasks), len(second.this_tasks), second.task_id in second.this_tasks) == (1, 2, True)

@@ -114,6 +114,7 @@ _MAGICS = (
 """What a file begins with that is no text in UTF-8. The longer one of two first."""
 _MAY_BE_TEXT = ("ORC", "bzip2", "Parquet")
 """Letters that a header could begin with: it is none only where bytes follow that no text has."""
+_OTHER_DELIMITERS = (";", "\t", "|", ",")
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
@@ -156,6 +157,10 @@ def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...])
         return "; it looks like JSON: only CSV with a header line is read (docs/files.md)"
     if b"\0" in start[:1024]:
         return "; it holds NUL characters, so it may be UTF-16 or no text at all (docs/files.md)"
+    if len(found) == 1:
+        for other in _OTHER_DELIMITERS:
+            if {name.strip(' "') for name in found[0].split(other)} & set(needed):
+                return f"; is {other!r} its delimiter? Say FileSpout(…, delimiter={other!r})"
     if found and not set(found) & set(needed):
         near = {name.strip().lower() for name in found} & {name.strip().lower() for name in needed}
         if near:

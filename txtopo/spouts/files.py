@@ -11,7 +11,7 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.errors import TopologyError
-from txtopo.spouts.csv_dialect import Header, column_indexes, read_header, why_no_header
+from txtopo.spouts.csv_dialect import Header, check_encoding, column_indexes, read_header, why_no_header
 from txtopo.spouts.cutting import FileCoordinator
 from txtopo.topology.components import Input, Position, Spout, SpoutContext, SpoutCoordinator, Tally
 
@@ -93,6 +93,7 @@ class FileSpout(Spout):
 
     def header_of(self, start: bytes, *, final: bool) -> Header | None:
         """The header in the first bytes of a file; None where nothing stands in it. Raises ValueError where the declared columns are not in it."""
+        check_encoding(start)  # what it is, is then all that there is to say
         header = None
         try:
             header = read_header(start, self.delimiter, final=final)

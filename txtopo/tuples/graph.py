@@ -283,6 +283,11 @@ class _Layout:
         return "bolt"
 
 
+def is_hidden(component: str) -> bool:
+    """Is it a component that a test added, which no other may see? No name of a user's begins like it."""
+    return component.startswith("$")
+
+
 def surroundings(topology: Topology, component: str) -> dict[str, Any]:
     """What a TopologyContext says of the components around this one."""
     readers = {item.name: item.inputs for item in (*topology.bolts, *topology.committers)}
@@ -293,7 +298,7 @@ def surroundings(topology: Topology, component: str) -> dict[str, Any]:
         else:
             streams |= {(item.name, name): fields_of(stream) for name, stream in item.outputs.items()}
     return {
-        "component_ids": (*(item.name for item in topology.spouts), *readers),
+        "component_ids": (*(item.name for item in topology.spouts), *(name for name in readers if not is_hidden(name))),
         "this_sources": {(one.source, one.stream): one.grouping for one in readers.get(component, ())},
         "output_fields": {place: fields.names for place, fields in streams.items()},
     }

@@ -16,7 +16,7 @@ from txtopo.topology.tuple_bolts import TopologyContext
 from txtopo.tuples import acking
 from txtopo.tuples.columns import Refused
 from txtopo.tuples.frames import failure_of, one_line, shown
-from txtopo.tuples.graph import Edge, Node, TaskGraph, surroundings, task_ids
+from txtopo.tuples.graph import Edge, Node, TaskGraph, is_hidden, surroundings, task_ids
 from txtopo.tuples.groupings import RowFailed
 from txtopo.tuples.message import Message, RunSpec, TupleFailure
 from txtopo.tuples.roots import COLUMN, Ints, Roots
@@ -74,7 +74,7 @@ class Setting:
             component=self.node.name,
             task_id=self.task,
             task_index=self.index,
-            tasks=task_ids(topology),
+            tasks={name: ids for name, ids in task_ids(topology).items() if not is_hidden(name)},
             attempt=self.run.attempt,
             config={**copy.deepcopy(dict(topology.config)), **copy.deepcopy(dict(config))},
             **surroundings(topology, self.node.name),
