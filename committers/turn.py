@@ -284,7 +284,7 @@ def _error(failure: Failure) -> BatchDataError:
 
 
 def fresh(component: CommitterComponent) -> CommitterComponent:
-    """The component with a copy of its bolt, where that is code of one's own: no attempt sees what another one has left in it."""
+    """The component with a copy of its bolt, where that is custom code: no attempt sees what another one has left in it."""
     if not isinstance(component.bolt, BatchCommitter):
         return component
     return replace(component, bolt=copy.deepcopy(component.bolt))
