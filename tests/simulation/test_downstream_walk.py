@@ -79,11 +79,15 @@ def topology(count: int, chance: random.Random) -> Topology:
     return builder.build()
 
 
+def _kept(stores: SimulatedStores) -> list[Any]:
+    return [next(iter(one.parameters)) for one in stores.postgres.executed]
+
+
 def check(stores: SimulatedStores, count: int, missing: Sequence[int] = ()) -> None:
     """Each number once, in both phases and with the statements of the committer upstream."""
     check_numbers(stores, count, missing)
     there = [n for n in range(count) if n not in missing]
-    assert sorted(one.parameters[0] for one in stores.postgres.executed) == there
+    assert sorted(_kept(stores)) == there
     buckets = {int(key[0]): int(values[0]) for key, values in stores.postgres.tables["public.buckets"].items()}
     assert buckets == {bucket: len([n for n in there if n % BUCKETS == bucket]) for bucket in range(BUCKETS)}
 
@@ -151,9 +155,33 @@ def test_a_batch_that_fails_in_its_turn_for_good_halts_and_goes_on_once_the_bolt
     assert end.kind == "halted"
     assert "2 attempts failed in bucketize" in end.reason and "ValueError: no bucket" in end.reason
     assert "tuple" in end.reason and "keep in this batch" in end.reason
-    assert 7 not in [one.parameters[0] for one in stores.postgres.executed]
+    assert 7 not in _kept(stores)
     failing(lambda n: False)
     assert SimulatedDriver(topology=made, stores=stores, seed=2, rules=rules).run().kind == "finished"
+    check(stores, 12)
+
+
+def test_a_bolt_that_ends_the_driver_in_its_turn_is_no_endless_loop(failing: Callable[[Any], None]) -> None:
+    """It runs in the driver, so it takes the driver with it: the next ones find the attempt without an end, and after three halt at its batch."""
+    stores, made, lives = SimulatedStores(), topology(12, random.Random(1)), 0
+
+    def end(n: int) -> bool:
+        if n == 7:
+            raise Killed
+        return False
+
+    failing(end)
+    while True:
+        lives += 1
+        try:
+            found = SimulatedDriver(topology=made, stores=stores, seed=lives).run()
+            break
+        except Killed:
+            assert lives < 10
+    assert found.kind == "halted" and "no verdict from 3 attempts that ran alone" in found.reason
+    failing(lambda n: False)
+    stores.postgres.ask(TOPOLOGY, "retry", (max(stores.postgres.topologies[TOPOLOGY].ledger) + 1,), "because")
+    assert SimulatedDriver(topology=made, stores=stores, seed=99).run().kind == "finished"
     check(stores, 12)
 
 

@@ -15,11 +15,13 @@ from txtopo.core.events import (
     HaltRequired,
     Mirror,
     Process,
+    Prove,
     RecordEnd,
+    RequestsSeen,
     ZooKeeperSeen,
 )
 from txtopo.core.state import Phase
-from txtopo.core.values import TransactionAttempt
+from txtopo.core.values import Request, TransactionAttempt
 from txtopo.errors import InvariantBroken
 
 
@@ -219,6 +221,35 @@ class TestProcessing:
         hand.fail(1, 3, "suspect")
 
         assert "no verdict from 3 attempts that ran alone" in hand.of(End)[0].reason
+
+    def test_a_batch_that_ended_its_driver_three_times_alone_halts_the_next_one(self) -> None:
+        """Processed or in its turn: whoever starts the driver again would do so for ever. Those beyond it only waited."""
+        hand = Hand(plans=chain(1, 3), suspects={1: 3, 2: 5, 3: 0}, next_attempts={1: 4, 2: 6}, workers=3)
+        hand.tick()
+
+        assert hand.of(Process) == []
+        assert (
+            "batch 1 of t: no verdict from 3 attempts that ran alone: each ended with its driver"
+            in hand.of(End)[0].reason
+        )
+
+        hand = Hand(plans=chain(1, 3), suspects={2: 5}, next_attempts={2: 6}, workers=3)
+        hand.tick()
+        hand.succeed(1)
+        assert started(hand) == ["2:6"] and hand.of(Process)[0].alone
+        hand.fail(2, 6, "suspect")
+        assert hand.state.halting is not None and hand.state.halting.txid == 2
+
+    def test_a_batch_that_ended_its_driver_is_left_out_or_tried_again_as_ordered(self) -> None:
+        hand = Hand(plans=chain(1, 3), suspects={1: 3}, next_attempts={1: 4}, on_poison="quarantine_batch")
+        hand.tick()
+        assert [action.plan.txid for action in hand.of(Prove)] == [1]
+
+        hand = Hand(plans=chain(1, 3), suspects={1: 3}, next_attempts={1: 4})
+        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(1,)),)))
+        assert started(hand) == ["1:4"]
+        hand.succeed(1, 4)
+        assert hand.state.batches[1].phase is Phase.PROCESSED
 
     def test_a_suspect_found_at_takeover_runs_alone(self) -> None:
         hand = Hand(plans=chain(1, 3), suspects={2: 0}, workers=3)

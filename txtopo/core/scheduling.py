@@ -22,7 +22,7 @@ from txtopo.core.events import (
     Resolve,
 )
 from txtopo.core.ordering import apply_skips, next_redo, wants_replan
-from txtopo.core.poison import leaves_out_too_many
+from txtopo.core.poison import leaves_out_too_many, used_up
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import broken
@@ -34,7 +34,7 @@ def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
-        _give_up, _replan, _skip, _leave_out, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
+        _give_up, _replan, _skip, _leave_out, _judge_deadly, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
     )  # fmt: skip
     for rule in rules:
         if state.ended is not None:
@@ -75,6 +75,19 @@ def _leave_out(state: State, now: float) -> Step:
     """A batch that `on_poison` leaves out may be one too many."""
     del now
     return leaves_out_too_many(state)
+
+
+def _judge_deadly(state: State, now: float) -> Step:
+    """A batch in its turn that ended driver after driver, alone, as often as a suspect may: what ends its driver, in the turn too, is no endless loop."""
+    del now
+    batch = state.batches.get(state.deadly_txid or 0)
+    if batch is None:
+        return state, []
+    state = replace(state, deadly_txid=None)
+    if batch.phase is not Phase.PLANNED or batch.runs_alone < limits.SUSPECT_RUNS_ALONE_MAX:
+        return state, []  # an operator has ordered otherwise
+    failure = Failure(kind="suspect", message="each ended with its driver: the process, its JVM, or its host")
+    return used_up(state, replace(batch, last_failure=failure), failure, "processing")
 
 
 def _cut_redo(state: State, now: float) -> Step:

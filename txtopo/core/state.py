@@ -207,6 +207,8 @@ class State:
     """The last cut gave nothing."""
     cut_upto: int | None = None
     """Opaque topologies: nothing beyond this txid is cut; None: no bound."""
+    deadly_txid: int | None = None
+    """Whose turn it was when driver after driver ended, as found at takeover; judged before it would run again."""
     owed: frozenset[int] = frozenset()
     """Opaque topologies: txids whose plans were discarded and that are to be cut again. A run with any of them has not finished."""
     source_away_since: float | None = None
@@ -335,7 +337,9 @@ def first_state(
     """
     attempts = next_attempts or {}
     planned = {plan.txid for plan in plans}
-    alone = suspects or {}
+    # Only the batch whose turn it was may be what ended the drivers: those beyond it were processed, and waited.
+    most, lowest = limits.SUSPECT_RUNS_ALONE_MAX, last_txid + 1
+    alone = {txid: min(runs, most - (txid > lowest)) for txid, runs in (suspects or {}).items()}
     batches = {
         plan.txid: Batch(
             plan=plan,
@@ -359,5 +363,5 @@ def first_state(
         rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
         commit_log=((now, last_txid),), moved_at=now, exhausted=not cut and not rules.opaque, cut_upto=cut_upto,
         next_attempts=unplanned, carried=carried if rules.opaque else {}, one_by_one=one_by_one, last_digest=last_digest, recent=tuple(recent)[1 - limits.RECENT_TXIDS :],
-        owed=owed, plans_input=cut,
+        owed=owed, plans_input=cut, deadly_txid=lowest if alone.get(lowest, 0) >= most else None,
     )  # fmt: skip
