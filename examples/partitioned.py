@@ -35,6 +35,8 @@ class Logs(PartitionedTransactionalSpout):
     def next_range(self, partition: int, last: Any) -> Any:
         start = last["end"] if last else 0
         with self._log(partition).open("rb") as file:
+            if file.seek(0, os.SEEK_END) < start:
+                raise ValueError(f"{file.name} is shorter than what was read of it: logs may grow, not be replaced")
             file.seek(start)
             lines = [line for _, line in zip(range(LINES_MAX), file, strict=False) if line.endswith(b"\n")]
         end = start + sum(map(len, lines))  # a line that is still being written waits for its end
@@ -46,7 +48,11 @@ class Logs(PartitionedTransactionalSpout):
         with self._log(partition).open("rb") as file:
             file.seek(metadata["start"])
             data = file.read(metadata["end"] - metadata["start"])
-        for line in data.decode("utf-8").splitlines():
+        if len(data) < metadata["end"] - metadata["start"] or not data.endswith(b"\n"):
+            raise ValueError(f"{file.name} is not what it was when the batch was planned")
+        for line in (
+            data.decode("utf-8").removesuffix("\n").split("\n")
+        ):  # splitlines would find more line ends than these
             yield f"service {partition}", line
 
     def _log(self, partition: int) -> Path:

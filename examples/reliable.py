@@ -1,8 +1,8 @@
 """A queue of messages in a folder, each acked once its batch is committed: txtopo run examples/reliable.py:topology
 
-The folder is the queue: a message is a file, to ack it is to remove it. What was planned and not yet acked when a driver dies is in the queue still,
-and comes again: the source is at-least-once. `Once` makes it exactly-once again, by remembering the id of every message in the database
-transaction that counts it.
+The folder is the queue: a message is a file, renamed to `*.msg` once it is written whole; to ack it is to remove it. What was planned and not yet
+acked when a driver dies is in the queue still, and comes again: the source is at-least-once. `Once` makes it exactly-once again, by remembering the
+id of every message in the database transaction that counts it.
 """
 
 from __future__ import annotations

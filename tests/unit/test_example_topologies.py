@@ -121,6 +121,20 @@ def test_partitioned_follows_logs_that_grow_and_logs_that_are_new(
         assert [batch.read for batch in harness.batches] == [2, 1001, 1]
 
 
+def test_partitioned_loses_no_log_that_is_replaced_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One that is shorter than what was read of it would give nothing for ever; and only a line feed ends a line."""
+    write_log(tmp_path, 0, "INFO one", "WARN form\x0cfeed \u2028 within")
+    with TopologyHarness(example(monkeypatch, "partitioned", LOGS_FOLDER=tmp_path), once=False) as harness:
+        harness.run()
+        assert _levels(harness) == {("service 0", "INFO"): 1, ("service 0", "WARN"): 1}
+        (tmp_path / "0.log").write_text("INFO two\n")
+
+        with pytest.raises(Halted, match=r"0\.log is shorter than what was read of it"):
+            harness.run()
+
+
 def test_partitioned_names_a_line_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The bolt raises, and the error says on which line of which log."""
     write_log(tmp_path, 0, "INFO started", "oops")
