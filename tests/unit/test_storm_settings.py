@@ -134,7 +134,8 @@ def test_a_topology_that_a_test_feeds_keeps_its_ticks() -> None:
 
 
 def test_what_counts_for_a_topology_means_nothing_in_a_component() -> None:
-    (found,) = ignored_settings(built(bolt_with(**{"topology.max.spout.pending": 3})))
+    own, found = ignored_settings(built(bolt_with(**{"topology.max.spout.pending": 3, "on_poison": "halt"})))
+    assert (own.of, own.name, own.why) == ("bolt", "on_poison", found.why)
 
     assert (found.of, found.name, found.why) == (
         "bolt", "topology.max.spout.pending", "it counts in the config of the topology alone",
@@ -148,7 +149,7 @@ def test_explain_says_what_means_nothing_and_why() -> None:
 
     text = as_text(document)
 
-    assert "Settings of Storm's that mean nothing here:" in text
+    assert "Settings that mean nothing where they stand:" in text
     assert "topology.workers (of the topology): Spark runs the tasks" in text
     assert "mean nothing" not in as_text(explained(built(), Settings(), Waves(True)))
 

@@ -124,7 +124,7 @@ def _ignored(found: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     return [
         "",
-        "Settings of Storm's that mean nothing here:",
+        "Settings that mean nothing where they stand:",
         *_indented(f"{one['name']} (of {one['of']}): {one['why']}" for one in found),
     ]
 

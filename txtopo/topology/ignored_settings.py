@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txtopo.config import storms_names
+from txtopo.config import is_setting
 from txtopo.core.storm_settings import Ignored, ignored_in
 from txtopo.topology.components import Topology
 
 
 def ignored_settings(topology: Topology) -> list[Ignored]:
     """Those of the topology first, then those of its components, each by name."""
-    names = storms_names()
-    found = ignored_in("the topology", topology.config, names, whole=True)
+    found = ignored_in("the topology", topology.config, (), whole=True)
     parts: list[tuple[str, object]] = [(item.name, item.spout) for item in topology.spouts]
     parts += [(item.name, item.bolt) for item in topology.tuple_bolts]
     parts += [(item.name, item.bolt) for item in topology.committers]
     for name, part in parts:
-        found += ignored_in(name, getattr(part, "config", {}), names, whole=False)
+        config = getattr(part, "config", {})
+        found += ignored_in(name, config, [key for key in config if is_setting(key)], whole=False)
     return found
 
 
