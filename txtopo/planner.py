@@ -242,10 +242,10 @@ class Planner:
     def _try_to_tell(self) -> None:
         try:
             self._tell()
-        except (OSError, StoreUnavailable) as error:
-            self.say(
-                f"a spout could not be told that batch {self._untold[0][0].txid} is committed: {error}; trying again"
-            )
+        except OSError as error:
+            self.say(f"{error}; trying again")
+        except StoreUnavailable as error:
+            self.say(f"{_not_told(self._untold[0][0])}: {error}; trying again")
 
     def _tell(self) -> None:
         while self._untold:
@@ -253,6 +253,8 @@ class Planner:
             try:
                 known = self._state_of(plan.txid) if state is None else state
                 self._sources.settled(plan.txid, self.metadata(plan), known)
+            except OSError as error:
+                raise OSError(f"{_not_told(plan)}: {error}") from error
             except BatchDataError as error:
                 raise Halted(
                     f"batch {plan.txid} of {self.lead.topology} is committed, but {error.component} could not be told: {error}",
@@ -336,3 +338,7 @@ class Planner:
 
 
 _TRY_AGAIN = "fix the input, the spout or the declared fields, then start `txtopo run` again"
+
+
+def _not_told(plan: Plan) -> str:
+    return f"a spout could not be told that batch {plan.txid} is committed"
