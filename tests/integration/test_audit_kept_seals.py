@@ -69,6 +69,34 @@ def test_who_seals_anew_is_found_by_a_seal_kept_outside(
     assert [(one["check"], one["txids"]) for one in findings(report)] == [("kept.seals", [named[kind]])]
 
 
+def test_a_topology_that_is_gone_is_wrong_by_a_kept_seal(
+    orders: Audited, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: without a kept seal an unknown name is a matter of usage, 2; with one it is 1, with the batch that there was."""
+    seal = kept_seals(orders, tmp_path)
+    orders.plant("delete from txtopo.ledger", "delete from txtopo.fence")
+
+    usage, _ = orders.audit()
+    codes = []
+    for kept in seal.values():
+        codes.append(main(("audit", "orders", "--json", "--expect", kept)))
+        said = capsys.readouterr()
+        assert f"no topology 'orders' on this database, but a kept seal is of batch {BATCHES}" in said.err
+
+    assert (usage, codes) == (2, [1, 1])
+
+
+def test_a_range_that_is_gone_is_wrong_by_a_kept_seal(orders: Audited, tmp_path: Path) -> None:
+    """Promise: a kept seal beyond the end is compared whatever the range; one within it says nothing of a range that never was."""
+    _, report = orders.audit("..2", "--no-recount")
+    beyond, within = kept_seals(orders, tmp_path)["seal"], f"2:{report['head']['seal']}"
+    orders.plant(*SHORTENED)
+
+    codes = [orders.audit(str(BATCHES), "--no-recount", "--expect", seal)[0] for seal in (beyond, within)]
+
+    assert codes == [1, 2]
+
+
 def test_a_kept_seal_stays_good_while_batches_are_added(redone: Audited, tmp_path: Path) -> None:
     """Promise: an old seal is in the chain of every later one; an action kept in a report is looked up too."""
     _, report = redone.audit("..5", "--no-recount")

@@ -96,6 +96,53 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     "check dropped": ("schema.guards", ["alter table txtopo.committer_count drop constraint committer_count_check"]),
     "foreign key dropped": ("schema.guards", ["alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey"]),
     "index dropped": ("schema.guards", ["drop index txtopo.redone_once"]),
+    "check replaced by a weaker one": (
+        "schema.guards",
+        ["alter table txtopo.committer_count drop constraint committer_count_check",
+         "alter table txtopo.committer_count add constraint committer_count_check check (arrived >= 0 or arrived = counted)"],
+    ),
+    "check not valid": (
+        "schema.guards",
+        ["alter table txtopo.committer_count drop constraint committer_count_check",
+         "alter table txtopo.committer_count add constraint committer_count_check check (arrived = counted) not valid"],
+    ),
+    "foreign key on less": (
+        "schema.guards",
+        ["alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey",
+         "alter table txtopo.ledger add constraint ledger_topology_redo_of_fkey foreign key (topology) references txtopo.fence"],
+    ),
+    "index not unique any more": ("schema.guards", ["drop index txtopo.redone_once", "create index redone_once on txtopo.ledger (topology, redo_of)"]),
+    "trigger on other columns": (
+        "schema.guards",
+        ["drop trigger agrees on txtopo.fence",
+         "create constraint trigger agrees after insert or update of owner_nonce on txtopo.fence deferrable initially deferred for each row execute function txtopo.fence_agrees()"],
+    ),
+    "trigger that is never true": (
+        "schema.guards",
+        ["drop trigger frozen on txtopo.edge_count",
+         "create trigger frozen before update or delete on txtopo.edge_count for each row when (old.txid < 0) execute function txtopo.frozen()"],
+    ),
+    "rule in the way": ("schema.guards", ["create rule quiet as on delete to txtopo.attempt do instead nothing"]),
+    "table not logged": ("schema.guards", ["alter table txtopo.plan_part set unlogged"]),
+    "commit before Christ": ("ledger.seal", ["update txtopo.ledger set committed_at = '0044-03-15 BC' where txid = 3"]),
+    "commit at infinity": ("ledger.seal", ["update txtopo.ledger set committed_at = 'infinity' where txid = 3"]),
+    "commit after the year 9999": ("ledger.seal", ["update txtopo.ledger set committed_at = '20000-01-01', planned_at = '-infinity' where txid = 3"]),
+    "attempt before Christ": ("ledger.seal", ["update txtopo.attempt set started_at = '0044-03-15 BC', ended_at = 'infinity' where txid = 3"]),
+    "plan at no time": ("ledger.order", ["update txtopo.plan set created_at = '-infinity' where txid = 3"]),
+    "action at infinity": ("actions.chain", ["update txtopo.action set at = 'infinity' where txid = 4"]),
+    "action at infinity, its order open": (
+        "actions.chain",
+        ["update txtopo.action set at = 'infinity' where txid = 7", "update txtopo.request set state = 'open', done_at = null, answer = null where request_id = 3",
+         "update txtopo.topology set heartbeat_at = 'infinity'"],
+    ),
+    "description before Christ": ("topology.described", ["update txtopo.description set at = '4713-01-01 BC'"]),
+    "spans beyond all numbers": ("ledger.seal", ["""update txtopo.attempt set spans = '{"processing": 1e400}' where (txid, attempt) = (3, 1)"""]),
+    "trigger of the contributions on less": (
+        "target.shape",
+        ["drop trigger frozen on order_totals_contribution",
+         "create trigger frozen before delete on order_totals_contribution for each row execute function txtopo.frozen()"],
+    ),
+    "contributions may be truncated": ("target.shape", ["alter table order_totals_contribution disable trigger kept_whole"]),
     "trigger of the contributions off": ("target.shape", ["alter table order_totals_contribution disable trigger frozen"]),
 }  # fmt: skip
 """Name -> the check that has to find it, and what to do. Nothing of it needs a seal to be made anew."""
@@ -129,6 +176,27 @@ def test_a_description_changed_by_a_plain_update_is_found(planted: Planted) -> N
 
     for one in (report, other):
         assert {found.check for found in one.findings if found.verdict is Verdict.MISMATCH} >= {"topology.described"}
+
+
+def test_a_trigger_of_somebody_elses_is_told_and_is_not_wrong(planted: Planted) -> None:
+    """Promise: an alarm of the operator's own on a table of txtopo is no fault; that nobody looked at what it does is said."""
+    report = planted.audit(
+        "create function public.alarm() returns trigger language plpgsql as $$ begin return null; end $$; "
+        "create trigger alarm after insert on txtopo.attempt for each row execute function public.alarm(); select 1"
+    )
+
+    assert (report.verdict, report.findings) == (Verdict.MATCH, ())
+    assert [one.reason for one in report.by_design if one.check == "schema.guards"] == [
+        "table txtopo.attempt has a trigger that no migration made, alarm: what it does was not looked at"
+    ]
+
+
+def test_contributions_without_their_triggers_are_told(planted: Planted) -> None:
+    """Promise: a table that an administrator made in advance has none, which is no fault; that nothing keeps its rows is said."""
+    report = planted.audit("drop trigger frozen on order_totals_contribution; select 1")
+
+    assert (report.verdict, report.findings) == (Verdict.MATCH, ())
+    assert ["no trigger frozen" in one.reason for one in report.by_design if one.check == "target.shape"] == [True]
 
 
 def test_an_attempt_that_ends_after_its_batch_is_sealed_is_right(planted: Planted) -> None:

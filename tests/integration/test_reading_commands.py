@@ -270,6 +270,49 @@ def test_a_batch_whose_attempt_began_before_its_plan_was_mirrored_is_listed(ledg
     assert [(row["txid"], row["state"], row["files"]) for row in said.json["batches"]] == [(7, "planned", 0)]
 
 
+def test_files_of_a_batch_that_is_not_mirrored_are_counted_by_what_its_attempt_was_to_read(
+    ledger: FilledLedger, run: Run
+) -> None:
+    """Promise: a batch that failed before it was mirrored does not look like one of no files; a cut list says how many it had."""
+    files = [{"path": f"/data/{name}.csv"} for name in "abc"]
+    ledger.attempt(7, 0, "failed", kind="data", message="no", inputs=json.dumps({"days": {"files": files[:1]}}))
+    ledger.attempt(
+        7, 1, "failed", kind="data", message="no", inputs=json.dumps({"days": {"files": files}, "topic": {"from": 3}})
+    )
+    ledger.attempt(8, 0, inputs=json.dumps({"days": {"files": files, "$more": 40}}))
+    ledger.attempt(9, 0, inputs=json.dumps({"topic": {"from": 3}}))
+
+    said = run("batches", "flights", "7..", "--json")
+
+    assert [(row["txid"], row["files"]) for row in said.json["batches"]] == [(9, 0), (8, 43), (7, 3)]
+    assert run("batches", "flights", "7").out.splitlines()[1].split()[4:6] == ["failed)", "3"]
+
+
+TIMES = ["0044-03-15 BC", "infinity", "-infinity", "20000-01-01"]
+
+
+@pytest.mark.parametrize("when", TIMES)
+def test_times_that_python_does_not_have_end_no_reading_command(ledger: FilledLedger, run: Run, when: str) -> None:
+    """Promise: whatever somebody wrote into the rows, whoever looks is told of it."""
+    ledger.lead("halted", reason="no", halted_txid=5)
+    ledger.attempt(7, 0, "failed", kind="data", message="no")
+    with ledger.connection:
+        ledger.execute("set local session_replication_role = replica")
+        ledger.execute("update txtopo.topology set heartbeat_at = %s, started_at = %s", when, when)
+        ledger.execute("update txtopo.attempt set started_at = %s", when)
+        ledger.execute("update txtopo.ledger set committed_at = %s, planned_at = %s where txid = 4", when, when)
+
+    for command in (
+        ["status"],
+        ["batches", "flights"],
+        ["show", "flights", "4"],
+        ["show", "flights", "7"],
+        ["events", "flights"],
+    ):
+        assert run(*command).out
+        assert run(*command, "--json").out.startswith("{")
+
+
 def test_another_topology_does_not_show(ledger: FilledLedger, run: Run) -> None:
     """Promise: every SELECT is bound to its topology."""
     with contextlib.closing(FilledLedger(ledger.dsn, "orders")) as other:

@@ -131,4 +131,9 @@ select a.attname, format_type(a.atttypid, a.atttypmod) as type, c.relkind, c.rel
  where n.nspname = :schema and c.relname = :table order by a.attnum
 """
 
-SWITCHED_OFF = """select tgname from pg_trigger where tgrelid = to_regclass(:table) and tgenabled not in ('O', 'A') order by tgname"""
+GUARDS = """
+select t.tgname, t.tgtype, t.tgenabled, n.nspname = 'txtopo' and p.proname = 'frozen' and t.tgqual is null and cardinality(t.tgattr::int2[]) = 0 as refuses_all
+  from pg_trigger t join pg_proc p on p.oid = t.tgfoid join pg_namespace n on n.oid = p.pronamespace
+ where t.tgrelid = to_regclass(:table) and t.tgname in ('frozen', 'kept_whole')
+"""
+"""What keeps rows of a table from being changed; `tgtype` has a bit for each moment and event."""

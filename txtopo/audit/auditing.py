@@ -25,6 +25,7 @@ from txtopo.audit.check_target import check_target, check_total
 from txtopo.audit.describing import CommitterTables, committers_of, own_committers_of
 from txtopo.audit.expecting import Expected, check_expected
 from txtopo.audit.judging import head_of
+from txtopo.audit.times import read_any_time
 from txtopo.audit.unbatched import find_unbatched
 from txtopo.audit.verdicts import (
     Auditor,
@@ -46,6 +47,12 @@ _DENIED = "42501"
 
 class NothingToAuditError(ConfigurationError):
     """The topology or the range named does not exist."""
+
+
+class GoneError(NothingToAuditError):
+    """The same, and a kept seal says that it did exist: this is wrong, and no matter of usage."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,20 +82,33 @@ def audit(
 
     `expected`: seals that somebody kept outside of the database. `version`: of the txtopo that audits, for the report.
 
-    Raises NothingToAuditError where there is no such topology or no such batch; errors of the database as they are.
+    Raises NothingToAuditError where there is no such topology or no such batch, GoneError where one that is expected is not there; errors of the
+    database as they are.
     """
+    expected = expected or Expected()
     connection.execute(text(sql.SETTINGS))
+    read_any_time(connection)
     scope = connection.execute(text(sql.SCOPE), {"topology": topology}).one_or_none()
     if scope is None:
-        raise NothingToAuditError(f"no topology {topology!r} on this database")
+        raise _nothing(f"no topology {topology!r} on this database", expected, None)
     committed = max(scope.last_txid, scope.ledger_txid or 0)
     first, last = wanted.first or 1, committed if wanted.last is None else wanted.last
     if not wanted.is_whole and (first > last or last > committed):
         there = f"its committed batches go from 1 to {committed}" if committed else "nothing is committed yet"
-        raise NothingToAuditError(f"{topology} has no committed batches {first} to {last}: {there}")
-    return _Audit(
-        connection, topology, scope, first, last, wanted.is_whole, recount, say, expected or Expected(), version
-    ).run(committed)
+        raise _nothing(f"{topology} has no committed batches {first} to {last}: {there}", expected, committed)
+    return _Audit(connection, topology, scope, first, last, wanted.is_whole, recount, say, expected, version).run(
+        committed
+    )
+
+
+def _nothing(message: str, expected: Expected, committed: int | None) -> NothingToAuditError:
+    """`committed`: the last batch that is there; None where the topology is not."""
+    gone = [f"batch {txid}" for txid in sorted(expected.batches) if txid > (committed or 0)]
+    if not gone and committed is None:
+        gone = [f"action {number}" for number in sorted(expected.actions)]
+    if not gone:
+        return NothingToAuditError(message)
+    return GoneError(f"{message}, but a kept seal is of {gone[-1]}: it was removed, or this is another database")
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class Actions:
             whole = bool(order.txids) and len({one.txid for one in done}) >= len(order.txids)
             last = max(one.at for one in done)
             seen = heartbeat_at is not None and (
-                heartbeat_at > last + ANSWERED_WITHIN or (state == "finished" and heartbeat_at >= last)
+                heartbeat_at - last > ANSWERED_WITHIN or (state == "finished" and heartbeat_at >= last)
             )
             findings.equal(
                 SIGNED,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from txtopo.audit import statements
 from txtopo.audit.listing import rows
-from txtopo.audit.model import AttemptRow, SourceFile
+from txtopo.audit.model import AttemptRow, BatchRow, SourceFile
 from txtopo.audit.stored_plans import whole_metadata
 from txtopo.core.inputs import CUT_KEY, MORE_KEY
 from txtopo.errors import Halted
@@ -22,12 +23,30 @@ INPUTS_TOLD_MAX = 3
 def inputs_of_attempts(connection: Connection, attempts: Sequence[AttemptRow]) -> Mapping[str, Any]:
     """What the last attempt that says it was to read, by spout, pieces put back; empty where none says it."""
     known = [attempt.inputs for attempt in attempts if attempt.inputs]
-    if not known:
-        return {}
+    return _whole(connection, known[-1]) if known else {}
+
+
+def with_files(connection: Connection, topology: str, batches: Sequence[BatchRow]) -> list[BatchRow]:
+    """The same batches; of those that are not mirrored yet the files are counted that their last attempt was to read."""
+    open_txids = [row.txid for row in batches if not row.files and row.state in ("planned", "failed")]
+    if not open_txids:
+        return list(batches)
+    tried = rows(connection, statements.INPUTS_OF, topology=topology, txids=open_txids)
+    files = {row["txid"]: _number_of_files(_whole(connection, row["inputs"])) for row in tried}
+    return [replace(row, files=files.get(row.txid, row.files)) for row in batches]
+
+
+def _whole(connection: Connection, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With its pieces put back, where they can be read."""
     try:
-        return whole_metadata(connection, known[-1])
+        return whole_metadata(connection, inputs)
     except (Halted, ValueError):
-        return known[-1]
+        return inputs
+
+
+def _number_of_files(metadata: Mapping[str, Any]) -> int:
+    """Also of those that a cut list only counts."""
+    return sum(len(_listed(value)) + int(value.get(MORE_KEY, 0)) for value in metadata.values() if _listed(value))
 
 
 def files_in(metadata: Mapping[str, Any]) -> tuple[SourceFile, ...]:

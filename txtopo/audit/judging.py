@@ -64,4 +64,4 @@ def _phases(row: Any, attempts: Any) -> tuple[dict[str, float], float | None]:
 def _spans(stored: Any) -> dict[str, float]:
     """Seconds by phase; without what somebody made something else of, which shows in the seal."""
     items = stored.items() if isinstance(stored, Mapping) else ()
-    return {name: float(seconds) for name, seconds in items if isinstance(seconds, int | float)}
+    return {name: float(seconds) for name, seconds in items if isinstance(seconds, int | float) and abs(seconds) < 1e10}

@@ -193,7 +193,7 @@ class BatchRow:
     """Attempts begun; the first has the id 0."""
     failed_attempts: int
     files: int
-    """Inputs that it consumes; 0 until its plan is mirrored."""
+    """Inputs that it consumes; before its plan is mirrored those that its last attempt was to read, 0 where it has had none."""
     read: int | None
     """Source records; None until committed."""
     rejected: int | None

@@ -10,7 +10,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit import statements
-from txtopo.audit.inputs import failed_inputs, files_in, inputs_of_attempts
+from txtopo.audit.inputs import failed_inputs, files_in, inputs_of_attempts, with_files
 from txtopo.audit.listing import Span, list_batches, one, open_state, rows, tried_states
 from txtopo.audit.model import (
     ORDERS_NAMED_MAX,
@@ -31,6 +31,7 @@ from txtopo.audit.model import (
 )
 from txtopo.audit.operating import actions_about, dead_letters, orders_about, redos_of, rejected_rows, txids_of
 from txtopo.audit.stored_plans import files_of, metadata_of, redo_of
+from txtopo.audit.times import read_any_time
 from txtopo.committers.blockers import waits_for
 from txtopo.committers.connecting import make_engine, mask_dsn
 from txtopo.committers.outcomes import one_line, sqlstate
@@ -54,6 +55,7 @@ def reading(dsn: str) -> Iterator[Connection]:
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         ) as connection:
             connection.execute(text(f"set local statement_timeout = {limits.STATEMENT_TIMEOUT_MS}"))
+            read_any_time(connection)
             yield connection
     except SQLAlchemyError as error:
         raise reading_error(error, dsn) from error
@@ -94,7 +96,7 @@ def read_batches(
     fence = one(connection, statements.FENCE, topology=topology)
     if fence is None:
         return None
-    return list_batches(connection, topology, fence["last_txid"], spans, state, limit)
+    return with_files(connection, topology, list_batches(connection, topology, fence["last_txid"], spans, state, limit))
 
 
 def read_batch(

@@ -10,7 +10,7 @@ TOPOLOGIES = """
 select f.topology, f.epoch, f.incarnation::text as incarnation, f.last_txid,
        t.application, t.state, t.host, t.pid, t.started_at, t.heartbeat_at, t.problem, t.reason, t.halted_txid, to_jsonb(t) -> 'waiting' as waiting,
        to_jsonb(t) ->> 'advice' as advice, to_jsonb(t) -> 'settings' as settings,
-       extract(epoch from clock_timestamp() - t.heartbeat_at)::float8 as heartbeat_age_s,
+       greatest(-1e10, least(1e10, extract(epoch from clock_timestamp()) - extract(epoch from t.heartbeat_at)))::float8 as heartbeat_age_s,
        greatest(t.planned_txid, f.last_txid,
                 (select max(p.txid) from txtopo.plan p where p.topology = f.topology)) as planned_txid,
        (select l.committed_at from txtopo.ledger l

@@ -65,7 +65,7 @@ def audit(
         except NothingToAuditError as error:
             known = reading.read_names(connection)
             hint = "" if topology in known else nearest(topology, known)
-            raise NothingToAuditError(f"{error}{hint}\n  next: txtopo status") from error
+            raise type(error)(f"{error}{hint}\n  next: txtopo status") from error
     click.echo(audit_json(report) if as_json else audit_text.audit_text(report))
     return report.exit_code
 

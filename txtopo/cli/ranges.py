@@ -24,6 +24,10 @@ def one_span(text: str) -> Span:
     if match is None:
         habit = _HABIT.fullmatch(text)
         how = f"{habit[1]}..{habit[2]}" if habit else "17, 17..42, 17.. or ..42"
+        if "," in text:
+            raise click.BadParameter(
+                f"{text!r} names several ranges: this command takes one, {how}", param_hint="RANGE"
+            )
         raise click.BadParameter(f"{text!r} is no range of batches: write {how}", param_hint="RANGE")
     first, last = (match["single"] or match["first"]), (match["single"] or match["last"])
     span = (int(first) if first else None, int(last) if last else None)
