@@ -88,7 +88,7 @@ class DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """A statement that a committer of one's own executed in a committed batch."""
+    """A statement that a custom committer executed in a committed batch."""
 
     topology: str
     txid: int
@@ -150,7 +150,7 @@ class MemoryPostgres:
         self.rejected: list[RejectedRecord] = []
         self.dead_letters: list[DeadLetterRecord] = []
         self.executed: list[Executed] = []
-        """What committers of one's own executed, in the order of their turns; a batch that was not committed left nothing."""
+        """What custom committers executed, in the order of their turns; a batch that was not committed left nothing."""
         self.answers: Answers | None = None
         """Answers their statements; None: no statement returns a row."""
         self.actions: list[ActionRow] = []

@@ -1,4 +1,4 @@
-"""The CommitTransaction of memory: keeps the statements of a committer of one's own and answers them as the test says."""
+"""The CommitTransaction of memory: keeps the statements of a custom committer and answers them as the test says."""
 
 from __future__ import annotations
 

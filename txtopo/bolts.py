@@ -1,4 +1,4 @@
-"""Everything a bolt, a committer of one's own or a grouping of one's own is written with: `from txtopo.bolts import BasicBolt, Tuple`."""
+"""Everything a bolt, a custom committer or a custom grouping is written with: `from txtopo.bolts import BasicBolt, Tuple`."""
 
 from __future__ import annotations
 

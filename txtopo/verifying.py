@@ -170,7 +170,7 @@ def _differences(
 def _of_own(
     connection: Connection, component: CommitterComponent, result: CommitterResult, recorded: CommitterNumbers
 ) -> Iterator[str]:
-    """The rows between the halves of a committer of one's own; what its code made of them, nobody else can tell."""
+    """The rows between the halves of a custom committer; what its code made of them, nobody else can tell."""
     who = f"committer {result.committer}"
     if result.arrived != recorded.arrived:
         yield f"{who}: {count(result.arrived)} tuples arrive, {count(recorded.arrived)} did when it was committed"

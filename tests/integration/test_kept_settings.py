@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, list_topology, row
+from txtopo.bolts import BasicBolt, Tuple
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Processed
 from txtopo.errors import BatchDataError
@@ -24,7 +25,17 @@ from txtopo.topology.components import Topology
 pytestmark = pytest.mark.spark
 
 ANSI = "spark.sql.ansi.enabled"
+KEYWORDS = "spark.sql.ansi.enforceReservedKeywords"
 LARGE = "9" * 36
+
+
+class Passing(BasicBolt):
+    """Passes each tuple on."""
+
+    outputs = ("`select` string", "`user` int")
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        collector.emit(tup.values)
 
 
 @pytest.fixture
@@ -119,3 +130,37 @@ def _committer() -> Any:
     committer = CountCommitter("counts", ["name"], count="n", sums={"price": "p", "amount": "a"})
     builder.set_committer_bolt("counter", committer).fields_grouping("source", ["name"])
     return builder.build().committers[0]
+
+
+@pytest.fixture
+def strict_keywords(spark_session: SparkSession) -> Iterator[None]:
+    spark_session.conf.set(KEYWORDS, "true")
+    yield
+    spark_session.conf.unset(KEYWORDS)
+
+
+@pytest.mark.usefixtures("strict_keywords")
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("tuples", [False, True], ids=["DataFrames", "tuples"])
+def test_names_that_a_session_takes_for_keywords_are_names(
+    started: Callable[[Topology], SparkExecutor], parts: int, tuples: bool
+) -> None:
+    """A session of the user's own may reserve what ANSI reserves: fields may be called so, and txtopo's own columns are."""
+    builder = TopologyBuilder("keywords")
+    builder.set_spout("source", ListSpout("`select` string, `user` int not null"))
+    if tuples:
+        builder.set_bolt("bolt", Passing(), parallelism_hint=2).fields_grouping("source", ["select"])
+    else:
+        builder.set_bolt(
+            "bolt", lambda frame: frame.where("`user` > 0"), inputs="source", fields="`select` string, `user` int"
+        )
+    committer = CountCommitter("counts", ["select"], count="order", sums={"user": "group"})
+    builder.set_committer_bolt("counter", committer).fields_grouping("bolt", ["select"])
+
+    outcome = started(builder.build()).process([assignment(1, *[[["a", 1], ["b", 2]]] * parts)])[0]
+
+    assert isinstance(outcome, Processed), outcome
+    assert [tuple(found.values()) for found in outcome.results[0].rows.to_pylist()] == [
+        ("a", parts, parts),
+        ("b", parts, 2 * parts),
+    ]

@@ -37,7 +37,7 @@ DRIVER = """
     from txtopo.local.java import java_environment
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session import SessionOptions
-    from tests.kit.fix_spark import assignment, row
+    from tests.kit.fix_spark import assignment, list_topology, row
     from tests.kit.tuple_runs import run_tuples
     from tests.kit.tuple_topologies import diamond
 
@@ -86,12 +86,40 @@ DRIVER = """
         assert max(received) > len(expected.reports), "no task ran again"
         print("tuples", outcome.read, flush=True)
 
+    def waits(here):
+        def wait(batches):
+            for batch in batches:
+                (here / f"pid-{os.getpid()}").touch()
+                deadline = time.monotonic() + 60
+                while batch.num_rows and not (here / "go").exists() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                yield batch
+        return lambda frame: frame.repartition(4, "name").mapInArrow(wait, frame.schema)
+
+    def shuffled(spark):
+        here = folder / "bolt"
+        here.mkdir()
+        executor = SparkExecutor(list_topology(waits(here), rows="same"), b"code", session=spark)
+        executor.start()
+        for left in here.glob("pid-*"):
+            left.unlink()  # of the run over nothing at the start
+        killer = threading.Thread(target=kill_executor, args=(here,))
+        killer.start()
+        parts = [[row(f"n{at % 7}") for at in range(30)] for _ in range(3)]
+        outcome = executor.process([assignment(4, *parts)])[0]
+        killer.join()
+        assert isinstance(outcome, Processed), outcome
+        print("shuffled", outcome.read, outcome.results[0].arrived, outcome.results[0].rows.to_pydict()["n"], flush=True)
+
     def main():
         os.environ.update(java_environment())
         options = SessionOptions(app_name="cluster", log_folder=folder / "logs", master="local-cluster[2,1,1024]")
         executor = SparkExecutor(load(), b"code", options=options)
         executor.start()
         try:
+            if sys.argv[2:] == ["shuffled"]:
+                shuffled(executor.spark)
+                return
             first = executor.process([assignment(1, [row("a")] * 3, [row("b")] * 2)])[0]
             assert isinstance(first, Processed), first
             print(first.read, first.results[0].rows.to_pydict()["n"], flush=True)
@@ -110,6 +138,20 @@ DRIVER = """
 """
 
 
+def driven(folder: Path, *arguments: str) -> list[str]:
+    """What the driver prints."""
+    (folder / "users_topology.py").write_text(TOPOLOGY)
+    (folder / "driver.py").write_text(textwrap.dedent(DRIVER))
+
+    done = subprocess.run(
+        [sys.executable, str(folder / "driver.py"), str(folder), *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_an_executor_killed_in_mid_batch_changes_no_count(tmp_path: Path) -> None:
@@ -118,15 +160,12 @@ def test_an_executor_killed_in_mid_batch_changes_no_count(tmp_path: Path) -> Non
     With tuple bolts the messages that its tasks had written are gone as well: the stage that reads them fails to fetch, and the sources run again. Rows in
     their order, counts and edges are those of one run: no number in the ledger may be inflated by a retried stage (K2, K3, K4).
     """
-    (tmp_path / "users_topology.py").write_text(TOPOLOGY)
-    (tmp_path / "driver.py").write_text(textwrap.dedent(DRIVER))
+    assert driven(tmp_path) == ["5 [3, 2]", "killed", "327 327 ['A', 'B'] [307, 20] [307, 20]", "killed", "tuples 26"]
 
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "driver.py"), str(tmp_path)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "5 [3, 2]", "killed", "327 327 ['A', 'B'] [307, 20] [307, 20]", "killed", "tuples 26",
-    ]  # fmt: skip
+@pytest.mark.attack
+@pytest.mark.slow
+@pytest.mark.spark
+def test_an_executor_killed_in_a_bolt_that_repartitions_changes_no_count(tmp_path: Path) -> None:
+    """The rows that the bolt had shuffled are gone with the executor, and the stage before it runs again."""
+    assert driven(tmp_path, "shuffled") == ["killed", "shuffled 90 90 [15, 15, 12, 12, 12, 12, 12]"]

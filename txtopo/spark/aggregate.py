@@ -31,7 +31,7 @@ _PARTITION_BITS = 33
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """The plan of one committer: result rows, each with the numbers of the rows behind it."""
+    """The plan of one committer: result rows, each with the numbers of the rows that it was made of."""
 
     name: str
     frame: DataFrame
@@ -64,8 +64,8 @@ def count_frame(
 
     With `counting`, `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its rows as they come, from 0 and apart
     from how the groups count them, and each group tells the last number that it saw of each partition. Where runs share the plan it tells the first as
-    well: rows of a run stand together in a partition, since emitters emit run by run and nothing behind them changes the order within a partition.
-    Without it (acking off) that is left out. More partitions than PARTITIONS_MAX, or an unknown number, are grouped apart first, which costs another exchange.
+    well: rows of a run stand together in a partition, since emitters emit run by run and nothing downstream of them changes the order within a partition.
+    Without it (acking off) nothing of that is there. More partitions than PARTITIONS_MAX, or an unknown number, are grouped apart first, which costs another exchange.
     `copy` is the number of the plan's copy.
     """
     aggregation = component.bolt.aggregation()

@@ -113,9 +113,9 @@ class Emitter:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameEmitter(Emitter):
-    """The same behind a spout that gives a DataFrame: passes its partitions on as they are, and counts them as parts.
+    """The same downstream of a spout that gives a DataFrame: passes its partitions on as they are, and counts them as parts.
 
-    Tells partitions by the number of the task: a bolt behind it may repartition, but not `coalesce` or `union` without an exchange, else the
+    Tells partitions by the number of the task: a bolt downstream may repartition, but not `coalesce` or `union` without an exchange, else the
     reports do not fit the partitions and the verdict fails the attempt.
     """
 
@@ -159,7 +159,7 @@ def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.Record
 
 
 def blank(batch: pa.RecordBatch, needed: Sequence[str], fields: Fields) -> pa.RecordBatch:
-    """The batch with NULL in columns that nothing behind it reads: parsed all the same, but not carried to the JVM.
+    """The batch with NULL in columns that nothing downstream reads: parsed all the same, but not carried to the JVM.
 
     In a `not null` field an empty or zero value stands instead, since Spark does not look for NULL there and would trip over one.
     """
@@ -180,7 +180,7 @@ def _nothing(field: Field, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _numbered(batch: pa.RecordBatch, column: str, run: int) -> pa.RecordBatch:
-    """The batch with the number of its run behind each tuple."""
+    """The batch with the number of its run as the last column."""
     import pyarrow as pa
 
     numbers = pa.repeat(pa.scalar(run, pa.int32()), batch.num_rows)

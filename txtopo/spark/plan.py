@@ -63,7 +63,7 @@ class Reusable:
     """Its number: it serves one order at a time."""
     compiled: Compiled
     needed: Mapping[str, list[str]]
-    """By spout: the columns that anything behind it reads."""
+    """By spout: the columns that anything downstream reads."""
 
 
 class Compiler:
@@ -184,7 +184,7 @@ class Compiler:
     def _carried_streams(
         self, leaves: Mapping[str, DataFrame], wanted: Iterable[str], runs: Sequence[Run]
     ) -> dict[str, DataFrame]:
-        """The streams in `wanted` with the column HIDDEN behind their own. Raises NotCarriedError naming a bolt that rules that out."""
+        """The streams in `wanted` with the column HIDDEN as their last. Raises NotCarriedError naming a bolt that rules that out."""
         streams = {name: leaf.drop(HIDDEN) for name, leaf in leaves.items()}
         ways: dict[str, list[str]] = {name: [] for name in leaves}
         spout_of = {name: name for name in leaves}
@@ -320,7 +320,7 @@ def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
 
 
 def compare_fields(bolt: str, declared: Fields, actual: StructType, named: set[str]) -> None:
-    """Compare what a bolt declares with what it returns; `named` are fields that something behind it names besides. Raises TopologyError."""
+    """Compare what a bolt declares with what it returns; `named` are fields that something downstream names besides. Raises TopologyError."""
     found: dict[str, DataType] = {field.name: field.dataType for field in actual.fields}
     wanted = {field.name: field.dataType for field in spark_schema(declared).fields}
     for name, declared_type in wanted.items():

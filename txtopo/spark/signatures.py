@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 ORDER_PROPERTY = "txtopo.order"
-"""Local property of the job that tells its tasks which batch they emit, behind the order's number. It is no part of the plan, so that one plan serves all batches."""
+"""Local property of the job that tells its tasks which batch they emit, after the order's number. It is no part of the plan, so that one plan serves all batches."""
 NOTHING = "nothing"
 """Order of jobs at the start, over no rows."""
 INSIDE = "inside"

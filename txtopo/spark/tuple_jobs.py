@@ -1,4 +1,4 @@
-"""The jobs of a topology with tuple bolts or committers of one's own: one Spark job for a wave, results from its messages, verdict, bad tuple."""
+"""The jobs of a topology with tuple bolts or custom committers: one Spark job for a wave, results from its messages, verdict, bad tuple."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A committer bolt of one's own: an executor half that computes rows in parallel, and a driver half that applies them in turn."""
+"""A custom committer bolt: an executor half that computes rows in parallel, and a driver half that applies them in turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CommitCollector(Protocol):
 
 
 class BatchCommitter(CommitterBolt):
-    """A committer bolt of one's own (Storm's committer IBatchBolt).
+    """A custom committer bolt (Storm's committer IBatchBolt).
 
     The executor half - `prepare`, `execute`, `finish_batch` - runs in the processing phase, one fresh copy for each attempt and task, and emits
     result rows. The driver half, `commit`, runs in the commit phase, strictly in txid order, inside the database transaction that also writes the

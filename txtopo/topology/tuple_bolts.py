@@ -200,7 +200,7 @@ class ArrowBolt(TupleBolt):
 
 
 class CustomStreamGrouping(ABC):
-    """A grouping of one's own (Storm's CustomStreamGrouping): must be a function of what it is given, never of chance or time. Picklable."""
+    """A custom grouping (Storm's CustomStreamGrouping): must be a function of what it is given, never of chance or time. Picklable."""
 
     def prepare(self, source: str, stream: str, fields: Fields, targets: Sequence[int]) -> None:  # noqa: B027
         """Called once for each source task, with the ids of the receiving tasks, ascending."""

@@ -15,8 +15,9 @@ SCHEMA = pa.schema(
         ("edge", pa.int32()), ("seq", pa.int64()), ("rows", pa.int64()), ("body", pa.binary()), ("order", pa.int64()),
     ]
 )  # fmt: skip
-DDL = "part int, run int, target int, source bigint, kind int, edge int, seq bigint, rows bigint, body binary, order bigint"
-"""The same for Spark."""
+_SPARK = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
+DDL = ", ".join(f"`{field.name}` {_SPARK[field.type]}" for field in SCHEMA)
+"""The same for Spark; in backticks, since a session may take `order` for a keyword."""
 KEY = ("run", "target", "source", "kind", "edge", "seq")
 """Sorted by these columns, messages come to their tasks as the runtime wants them."""
 MESSAGES_MAX = 2048
