@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from txtopo.audit import statements
 from txtopo.audit.inputs import other_inputs
-from txtopo.audit.listing import Span, open_state, rows
+from txtopo.audit.listing import Span, rows, tried_states
 from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run
 from txtopo.audit.operating import txids_of
 from txtopo.audit.reading import read_batch
@@ -53,7 +53,7 @@ class ProposedBatch:
     metadata: Mapping[str, Any]
     """By spout, as planned, in short while the plan is only in ZooKeeper."""
     failure: AttemptRow | None
-    """Its last attempt, where that failed."""
+    """Its last attempt that was not cancelled, where that failed."""
     reason: str | None
     """Of a quarantine."""
 
@@ -223,8 +223,7 @@ def _open_states(connection: Connection, status: TopologyStatus) -> dict[int, Ba
     """State of each uncommitted batch that Postgres knows of."""
     named = {"topology": status.topology, "last": status.last_txid}
     states: dict[int, BatchState] = {row["txid"]: "planned" for row in rows(connection, statements.OPEN_PLANS, **named)}
-    states |= {row["txid"]: open_state(row["state"]) for row in rows(connection, statements.OPEN_ATTEMPTS, **named)}
-    return states
+    return states | tried_states(connection, status.topology, status.last_txid)
 
 
 def _picked(spans: Sequence[Span], fitting: set[int], word: str) -> tuple[list[int], list[str]]:
@@ -307,6 +306,7 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
     state: BatchState = detail.state if detail is not None else states.get(txid, "planned")
     attempts = detail.attempts if detail is not None else ()
     last = attempts[-1] if attempts else None
+    told = [attempt for attempt in attempts if attempt.state != "cancelled"]
     return ProposedBatch(
         txid=txid,
         state=state,
@@ -314,7 +314,7 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
         next_attempt=None if state in ("committed", "quarantined") else last.attempt + 1 if last else 0,
         files=detail.files if detail is not None else (),
         metadata=detail.metadata if detail is not None else {},
-        failure=last if last is not None and last.state == "failed" else None,
+        failure=told[-1] if told and told[-1].state == "failed" else None,
         reason=detail.ledger.reason if detail is not None and detail.ledger else None,
     )
 

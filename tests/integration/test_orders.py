@@ -146,6 +146,24 @@ def test_a_batch_whose_plan_is_only_in_zookeeper_can_be_retried(ledger: FilledLe
     assert "batch 8" not in said.out
 
 
+def test_a_batch_that_failed_and_was_cancelled_by_the_halt_of_another_is_retried_too(
+    ledger: FilledLedger, run: Run
+) -> None:
+    """What `status` calls failed, what the dry run names and what the order is about are the same batches."""
+    ledger.attempt(6, 0, "failed", **FAILURE)
+    ledger.attempt(6, 1, "cancelled")
+    ledger.attempt(7, 0, "cancelled")
+
+    said = run("retry", "flights", "--dry-run")
+
+    assert said.out.startswith("2 batches of flights would be tried again, with the stored plan.")
+    assert f"batch 6  failed\n  failed    attempt 0, data failure in clean at {FAILURE['position']}" in said.out
+    assert "attempts  2 so far, the next is 6:2" in said.out
+    assert "failed    batches 5, 6" in run("status", "flights").out
+    assert run("show", "flights", "6").out.startswith("batch 6 of flights  FAILED")
+    assert run("batches", "flights", "6..6", "--state", "failed").code == 0
+
+
 FILES = [{"path": f"/data/day_{number:03}.csv", "size": 700, "sha256": f"{number:064x}"} for number in range(7, 107)]
 LINES = {"path": "access.log-20150518", "upto": 4711}
 
@@ -221,7 +239,7 @@ def test_metadata_that_lies_in_pieces_is_found_from_the_attempt(ledger: FilledLe
 
 def test_the_batch_that_the_topology_halted_on_can_be_retried(ledger: FilledLedger, run: Run) -> None:
     """A batch that ends its process leaves no attempt that failed: the halt names it."""
-    ledger.attempt(5, 2, "cancelled")
+    ledger.attempt(5, 2, "begun")
     running = run("retry", "flights", "--dry-run")
     ledger.lead("halted", planned_txid=6, halted_txid=5, reason="batch 5 of flights ends its process")
 

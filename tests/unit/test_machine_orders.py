@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.kit.machines import Hand, chain, plan, ready, started
 from txtopo.core.events import (
     Answer,
@@ -22,6 +24,7 @@ from txtopo.core.events import (
     RecordEnd,
     RedoCut,
     RequestsSeen,
+    Store,
 )
 from txtopo.core.state import Phase
 from txtopo.core.values import Aborted, Failure, Request, RequestKind, TransactionAttempt, Unknown
@@ -387,6 +390,20 @@ class TestWithoutNewInput:
             "stopped",
             "what was planned or ordered is done; new input was not looked for",
         )
+
+    @pytest.mark.parametrize("store", ["source", "zookeeper"])
+    def test_a_run_does_not_finish_while_a_redo_that_was_ordered_could_not_be_planned_yet(self, store: Store) -> None:
+        """The input is at its end and every batch committed, and the order is owed all the same."""
+        hand = Hand(7, cut=False)
+        order(hand, "redrive", 3)
+        first = [cut.redo.txid for cut in hand.of(CutRedo)]
+        hand.tell(Checkpointed(last_txid=7, keep_from=1))
+
+        hand.tell(CutFailed(plans=(), store=store, message="away"))
+
+        assert (first, hand.state.ended, hand.of(CutRedo)) == ([3], None, [])
+        hand.tick(31)
+        assert [cut.redo.txid for cut in hand.of(CutRedo)] == [3]
 
     def test_a_run_does_not_end_while_an_order_is_open(self) -> None:
         hand = Hand(cut=False)

@@ -16,6 +16,7 @@ from txtopo.core.events import (
     CommitQuarantine,
     End,
     HaltRequired,
+    Mirror,
     MirrorFailed,
     PostgresAnswered,
     Process,
@@ -406,6 +407,8 @@ class TestTooManyLeftOut:
             in_order(hand, txid)
 
         assert hand.state.halting is not None and hand.state.halting.txid == 3
+        mirrored = [one.txid for action in hand.everything if isinstance(action, Mirror) for one in action.plans]
+        assert mirrored == [1, 2]  # that of the third stays replaceable
 
     def test_more_than_half_of_the_last_twenty_halts_whatever_the_causes(self) -> None:
         """W8: causes that take turns."""
@@ -418,6 +421,14 @@ class TestTooManyLeftOut:
 
         assert hand.state.halting is not None and hand.state.halting.txid == 11
         assert "more than half of the last 20 batches would be left out" in hand.state.halting.reason
+
+    def test_no_more_batches_are_remembered_than_are_looked_at(self) -> None:
+        hand = self.hand()
+        hand.tick()
+        for txid in range(1, 26):
+            applied(hand, txid)
+
+        assert [one.txid for one in hand.state.recent] == list(range(7, 26))
 
 
 class TestRecordsTakenOut:

@@ -7,7 +7,15 @@ from typing import Any
 import psycopg2
 import pytest
 
-from txtopo.committers.outcomes import is_unknown, one_line, translate, translate_apply, translate_commit, translate_own
+from txtopo.committers.outcomes import (
+    is_unknown,
+    one_line,
+    translate,
+    translate_apply,
+    translate_commit,
+    translate_kept,
+    translate_own,
+)
 from txtopo.committers.verdicts import Owner, verdict_on
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, NoBatchAtFault, PostgresUnavailable
 
@@ -89,6 +97,18 @@ def test_a_code_of_connections_is_believed_only_of_a_connection_that_is_broken(
 
     assert isinstance(whole, BatchDataError)
     assert isinstance(lost, PostgresUnavailable)
+
+
+@pytest.mark.parametrize("state", ["08000", "57000", None])
+def test_of_kept_records_and_of_deferred_triggers_too(state: str | None) -> None:
+    """W1: rejected records, dead letters, counts of edges; at COMMIT a broken connection says nothing, and only a code that is sure is judged."""
+
+    def both(is_whole: bool) -> list[Exception]:
+        kept = translate_kept(error(state), "rejected records", "files", 7, answers=lambda: is_whole)
+        return [kept, translate_commit(error("57000"), "totals", 7, answers=lambda: is_whole)]
+
+    assert all(isinstance(one, BatchDataError) for one in both(True))
+    assert all(isinstance(one, PostgresUnavailable) for one in both(False))
 
 
 @pytest.mark.parametrize(("state", "patience"), [("55P03", "lock"), ("57014", "time"), ("0A000", "once"), ("26000", "once"), ("53100", "store")])  # fmt: skip

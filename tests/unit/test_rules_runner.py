@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from tests.kit.applications import orders_topology
-from tests.kit.orders import write_orders
+from tests.kit.orders import FIELDS, write_orders
+from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from txtopo.committers.memory import MemoryLedger
+from txtopo.committers.memory_session import MemoryLedgerSession
 from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.memory import MemorySession
 from txtopo.core import limits
@@ -429,6 +431,30 @@ def test_a_fault_that_hits_every_batch_leaves_out_two_and_halts_also_behind_a_ne
     )
     assert states == ["quarantined", "quarantined"]
     assert last.kind == "finished"
+
+
+def test_a_commit_that_fails_over_no_rows_leaves_no_batch_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W4, over all of it: each committer is tried, not the first alone."""
+    builder = TopologyBuilder("orders")
+    builder.set_spout("files", FileSpout(str(folder), FIELDS, settled_s=0.05))
+    for name in ("first", "second"):
+        builder.set_committer_bolt(name, CountCommitter(table=name, keys=["shop"], count="n")).shuffle_grouping("files")
+    apply = MemoryLedgerSession.apply
+
+    def refusing(session: Any, committer: Any, *more: Any) -> Any:
+        if committer.name == "second":
+            raise BatchDataError("a rule of the table refuses it", component="second")
+        return apply(session, committer, *more)
+
+    monkeypatch.setattr(MemoryLedgerSession, "apply", refusing)
+    stores, rules = SimulatedStores(), Rules(attempts_max=1, on_poison="quarantine_batch")
+    end = SimulatedDriver(topology=builder.build(), stores=stores, rules=rules).run()
+
+    assert (end.kind, end.txid) == ("halted", 1)
+    assert (
+        "no batch is at fault: a rule of the table refuses it (the same commit of rows that are known to" in end.reason
+    )
+    assert list(stores.postgres.topologies["orders"].ledger) == [0]
 
 
 def test_what_fails_over_no_rows_leaves_no_batch_out(folder: Path) -> None:

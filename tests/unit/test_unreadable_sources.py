@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import ssl
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,13 +32,26 @@ from txtopo.topology.components import SpoutContext, Topology
 KIND_OF = {"gone": "data", "data": "data", "rights": "halt", "source": "infrastructure", "host": "infrastructure"}
 
 
+WAITED_FOR = """EIO ESTALE ETIMEDOUT EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH ENETRESET ENOTCONN ECONNREFUSED ECONNRESET ECONNABORTED EPIPE
+EREMOTEIO ENOLINK EAGAIN EINTR EBUSY ENOLCK EBADF"""
+MEANT = {
+    **dict.fromkeys(WAITED_FOR.split(), "source"),
+    **dict.fromkeys(["EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "EDQUOT", "EROFS"], "host"),
+    **dict.fromkeys(["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG", "ENXIO", "ENODEV"], "gone"),
+    **dict.fromkeys(["EACCES", "EPERM"], "rights"),
+}
+"""Written down once more, so that no number changes its meaning unnoticed."""
+
+
 def test_each_number_is_in_one_list_and_a_number_in_none_is_data() -> None:
+    """What is waited for, what is not there, what may not be read: by the number alone, and any other is data."""
     named = [name for names in FAULTS.values() for name in names]
+    meant = {getattr(errno, name): fault for name, fault in MEANT.items() if hasattr(errno, name)}
+
     assert len(named) == len(set(named))
-    for number, name in errno.errorcode.items():
-        listed = [fault for fault, names in FAULTS.items() if name in names]
-        aliases = [one for one in named if getattr(errno, one, None) == number]
-        assert fault_of(OSError(number, "x")) == (listed[0] if listed else "data") or aliases
+    assert {number: fault_of(OSError(number, "x")) for number in errno.errorcode} == {
+        number: meant.get(number, "data") for number in errno.errorcode
+    }
 
 
 @pytest.mark.parametrize(
@@ -210,6 +224,18 @@ def test_a_file_that_cannot_be_read_while_others_are_is_at_fault_itself_in_the_e
     assert end.txid == 1
     assert f"{limits.SOURCE_TRIES_MAX} attempts failed in s" in end.reason
     assert "while other batches could be read" in end.reason
+
+
+def test_another_file_that_cannot_be_read_starts_the_count_anew() -> None:
+    """A batch of many files that fails over one after the other gets on."""
+    hand = ready(1)
+    for attempt in range(3 * limits.SOURCE_TRIES_MAX):
+        failure = replace(unreadable(1), position=f"/in/{attempt // (limits.SOURCE_TRIES_MAX - 1)}")
+        hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(1, attempt), failure=failure)))
+        hand.tick(limits.BACKOFF_MAX_S)
+
+    assert hand.state.halting is None
+    assert hand.state.batches[1].unread < limits.SOURCE_TRIES_MAX
 
 
 def test_a_source_that_is_away_as_a_whole_is_waited_for() -> None:

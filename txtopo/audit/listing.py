@@ -68,12 +68,17 @@ def _open(connection: Connection, topology: str, last_txid: int) -> list[Mapping
 def tried_states(connection: Connection, topology: str, last_txid: int) -> dict[int, BatchState]:
     """State of each uncommitted batch that was tried, in txid order."""
     tried = rows(connection, statements.OPEN_ATTEMPTS, topology=topology, last=last_txid)
-    return {row["txid"]: open_state(row["state"]) for row in tried}
+    return {row["txid"]: open_state([row["state"]]) for row in tried}
 
 
-def open_state(last_attempt: str | None) -> BatchState:
-    """State of an uncommitted batch whose last attempt is in this state."""
-    return "failed" if last_attempt == "failed" else "planned"
+def open_state(attempts: Sequence[str]) -> BatchState:
+    """State of an uncommitted batch whose attempts are in these states, in order. One that was cancelled, by a halt of another batch say, changes nothing.
+
+    >>> open_state(["failed", "cancelled"]), open_state(["failed", "begun"])
+    ('failed', 'planned')
+    """
+    said = [state for state in attempts if state != "cancelled"]
+    return "failed" if said[-1:] == ["failed"] else "planned"
 
 
 def _complete(connection: Connection, topology: str, picked: Sequence[Mapping[str, Any]]) -> list[BatchRow]:

@@ -15,7 +15,7 @@ TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
 """RUNNING: its leader's heartbeat is fresh. STALLED: it says running and its heartbeat is old, or it has committed nothing for too long."""
 
 BatchState = Literal["committed", "quarantined", "planned", "failed"]
-"""planned: cut and not yet in the ledger. failed: the same, and its last attempt failed."""
+"""planned: cut and not yet in the ledger. failed: the same, and its last attempt that was not cancelled failed."""
 
 BATCH_STATES: tuple[BatchState, ...] = ("committed", "quarantined", "planned", "failed")
 
@@ -105,7 +105,7 @@ class TopologyStatus:
     failures: FailureCounts
     """The failed attempts by kind."""
     failed_txids: tuple[int, ...]
-    """Uncommitted batches whose last attempt failed, lowest first, at most `TXIDS_NAMED_MAX`."""
+    """Uncommitted batches whose last attempt that was not cancelled failed, lowest first, at most `TXIDS_NAMED_MAX`."""
     failed_inputs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Of each of these what it reads, the first inputs in words; those of which it is not known are missing."""
     quarantined: int

@@ -118,7 +118,7 @@ def read_batch(
     return BatchDetail(
         topology=topology,
         txid=txid,
-        state=ledger["state"] if ledger else open_state(attempts[-1].state if attempts else None),
+        state=ledger["state"] if ledger else open_state([attempt.state for attempt in attempts]),
         application=fence["application"],
         digest=ledger["digest"] if ledger else plan["digest"] if plan else None,
         planned_at=plan["created_at"] if plan else ledger["planned_at"] if ledger else None,

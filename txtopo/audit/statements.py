@@ -54,7 +54,7 @@ OPEN_PLANS = """select distinct txid from txtopo.plan where topology = :topology
 
 OPEN_ATTEMPTS = """
 select distinct on (txid) txid, state from txtopo.attempt where topology = :topology and txid > :last
- order by txid, attempt desc limit 100000
+ order by txid, state = 'cancelled', attempt desc limit 100000
 """
 
 LEDGER_ROWS = """
