@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
+from txtopo.errors import ConfigurationError
 from txtopo.spark.failures import building_error, classify, is_about_size
+from txtopo.spark.session import check_settings
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -166,3 +170,9 @@ def test_an_error_of_java_is_the_datas_where_a_value_was_computed(where: str, ki
 
     assert (failure.kind, failure.component) == (kind, "tidy")
     assert failure.message == "java.util.regex.PatternSyntaxException: Unclosed group near index 1"
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    """It has no SparkContext: a batch's order could not be told to its jobs."""
+    with pytest.raises(ConfigurationError, match=r"Spark Connect.*without \.remote"):
+        check_settings(cast(Any, object()))

@@ -168,6 +168,10 @@ def _say_nothing(*_: object) -> None:
 
 def check_settings(spark: SparkSession) -> None:
     """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
+    if not hasattr(spark, "sparkContext"):
+        raise ConfigurationError(
+            "the Spark session is one of Spark Connect, whose jobs cannot be told apart by batch; build one with .master(…), without .remote(…) and SPARK_REMOTE"
+        )
     wrong = [
         f'.config("{name}", "{value}") (it is {actual}, and results depend on it)'
         for name, actual, value in changed_settings(spark.conf.get)
