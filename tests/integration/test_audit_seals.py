@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
 
+from tests import kit
 from tests.kit.applications import orders_topology
 from tests.kit.audited import Leader, select
 from tests.kit.audits import Audited, findings
@@ -24,16 +27,20 @@ BEFORE = "0005"
 """The last revision whose seals are of version 1."""
 
 
-def schema_before(dsn: str) -> None:
+RELEASED = "0003"
+"""The last revision of release 0.1.0, of which `release_0_1_0.sql` is."""
+
+
+def schema_before(dsn: str, revision: str = BEFORE) -> None:
     """Schema txtopo as it was at that revision."""
     with closing(psycopg2.connect(dsn)) as connection, connection, connection.cursor() as cursor:
         cursor.execute(
             "create schema txtopo; create table txtopo.schema_version (version_num varchar(32) primary key not null)"
         )
         for name, sql in migrations():
-            if name[:4] <= BEFORE:
+            if name[:4] <= revision:
                 cursor.execute(sql)
-        cursor.execute("insert into txtopo.schema_version values (%s)", (BEFORE,))
+        cursor.execute("insert into txtopo.schema_version values (%s)", (revision,))
 
 
 @pytest.fixture
@@ -71,6 +78,56 @@ def test_seals_of_before_the_migration_stay_verifiable_and_those_behind_them_cov
     assert (said["batches"], "first release" in said["reason"]) == (4, True)
     assert select(upgraded.dsn, "select number, epoch from txtopo.description order by number") == [(1, None), (2, 2)]
     assert select(upgraded.dsn, "select number from txtopo.action order by action_id") == [(1,), (2,)]
+
+
+class Retrying(Leader):
+    """Attempts 0 to 2 of its batches failed under an earlier release, or were never made."""
+
+    def _commit(self, plan: Plan, metadata: Any, attempt: TransactionAttempt) -> None:
+        super()._commit(plan, metadata, TransactionAttempt(plan.txid, 3 if plan.txid == 7 else attempt.attempt))
+
+
+def test_a_database_of_the_first_release_is_whole_after_the_migration(
+    empty_database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: rows that release 0.1.0 wrote keep their seals, plans and orders, are read by every command, and the next batches follow them."""
+    monkeypatch.setenv("TXTOPO_DSN", empty_database)
+    schema_before(empty_database, RELEASED)
+    with closing(psycopg2.connect(empty_database)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute((Path(kit.__file__).parent / "release_0_1_0.sql").read_text())
+    before = select(empty_database, "select txid, seal from txtopo.ledger order by txid")
+
+    assert migrate(empty_database) == ["0004", "0005", "0006"]
+
+    released = Audited(empty_database, tmp_path / "in", capsys)
+    code, report = released.audit("--no-recount")
+    assert (code, report["findings"], report["committed_txid"], report["holes"]) == (0, [], 6, [])
+    assert select(empty_database, "select txid, seal from txtopo.ledger order by txid") == before
+    shown = {}
+    for txid in range(1, 8):
+        assert main(("show", "orders", str(txid), "--json")) == 0
+        shown[txid] = json.loads(capsys.readouterr().out)
+    assert [one["plan_problem"] for one in shown.values()] == [None] * 7
+    assert [len(one["files"]) for one in shown.values()] == [1] * 6 + [0]
+    assert [(one["redo_of"], one["state"]) for one in shown.values()] == [
+        (None, "committed"), (None, "committed"), (None, "quarantined"), (None, "committed"), (3, "committed"), (1, "committed"), (None, "failed"),
+    ]  # fmt: skip
+    assert main(("status", "orders", "--json")) == 1
+    (status,) = json.loads(capsys.readouterr().out)["topologies"]
+    assert (status["state"], status["failed_txids"], status["open_requests"], status["rejected"]) == (
+        "HALTED",
+        [7],
+        1,
+        1,
+    )
+
+    write_orders(released.folder, 2)
+    with closing(Retrying(empty_database, orders_topology(released.folder), code_hash=b"n" * 32)) as leader:
+        leader.cut()
+    code, report = released.audit("--no-recount")
+
+    assert (code, report["findings"], report["committed_txid"]) == (0, [], 8)
+    assert [row[0] for row in select(empty_database, "select seal_version from txtopo.ledger order by txid")] == [1] * 7 + [2] * 2  # fmt: skip
 
 
 @pytest.mark.parametrize(
