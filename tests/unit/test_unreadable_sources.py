@@ -22,6 +22,7 @@ from txtopo.core.events import AttemptEnded, CutFailed, End
 from txtopo.core.health import health_of
 from txtopo.core.os_errors import FAULTS, fault_of
 from txtopo.core.state import Rules
+from txtopo.core.unreadable import waiting_for
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
 from txtopo.spouts import csv_pieces
@@ -258,6 +259,40 @@ def test_the_last_file_of_a_run_that_cannot_be_read_halts_it() -> None:
 
     assert hand.state.halting is not None and hand.state.halting.txid == 2
     assert "no batch is at fault" in hand.state.halting.reason and "nothing else is left" in hand.state.halting.reason
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_run_with_an_end_halts_where_all_that_is_left_cannot_be_read(named: bool) -> None:
+    """A file server, or a broker whose errors name no file, that never comes back: several batches must not wait for each other for ever."""
+    hand = ready(2)
+    hand.plans(exhausted=True)
+    for attempt in range(limits.SOURCE_TRIES_MAX + 1):
+        for txid in (1, 2):
+            if hand.state.ended is None and hand.state.batches[txid].attempt == attempt:
+                failure = unreadable(txid) if named else replace(unreadable(txid), position=None)
+                hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(txid, attempt), failure=failure)))
+        hand.tick(limits.BACKOFF_MAX_S)
+
+    end = hand.state.ended
+    assert end is not None
+    assert (end.kind, end.txid) == ("halted", 1)
+    assert "no batch is at fault" in end.reason and "nothing else is left" in end.reason
+
+
+def test_trouble_that_names_no_file_is_no_batchs_fault_while_more_may_come() -> None:
+    """A partition whose broker is away, beside others that are read: it is waited for, with its words in `status`."""
+    hand = ready(2)
+    hand.succeed(2)
+    for attempt in range(2 * limits.SOURCE_TRIES_MAX):
+        failure = replace(unreadable(1), position=None)
+        hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(1, attempt), failure=failure)))
+        hand.tick(limits.BACKOFF_MAX_S)
+
+    assert hand.state.ended is None and hand.state.halting is None
+    assert (hand.state.batches[1].data_failures, "the source of batch 1" in (waiting_for(hand.state) or "")) == (
+        0,
+        True,
+    )
 
 
 def test_what_cannot_be_read_is_waited_for_in_words() -> None:

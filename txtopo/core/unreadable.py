@@ -18,23 +18,23 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
     Tried so often while others are read, a file is at fault itself; where nothing else is left to be read, nothing can be told, and the topology halts.
     """
     batch = replace(batch, other_failures=batch.other_failures + 1)
-    if failure.position is None:
+    source = failure.position or failure.component
+    if source is None:
         return replace(batch, unread=0), failure, "waits"
-    first = batch.unread == 0 or batch.unread_file != failure.position
+    first = batch.unread == 0 or batch.unread_file != source
     batch = replace(
         batch,
         unread=1 if first else batch.unread + 1,
-        unread_file=failure.position,
+        unread_file=source,
         read_before=state.read if first else batch.read_before,
     )
     if batch.unread < limits.SOURCE_TRIES_MAX:
         return batch, failure, "waits"
-    if state.read > batch.read_before:
+    if failure.position is not None and state.read > batch.read_before:
         words = f"{failure.message} (the same again and again, while other batches could be read)"
         return replace(batch, data_failures=batch.unread), replace(failure, kind="data", message=words), "data"
-    if state.exhausted and all(
-        other.is_ready for other in state.batches.values() if other.plan.txid != batch.plan.txid
-    ):
+    others = (other for other in state.batches.values() if other.plan.txid != batch.plan.txid)
+    if state.exhausted and all(other.is_ready or other.unread >= limits.SOURCE_TRIES_MAX for other in others):
         words = f"{failure.message} ({batch.unread} times in a row, and nothing else is left that could be read)"
         return batch, replace(failure, kind="halt", message=words), "halt"
     return batch, failure, "waits"
