@@ -11,6 +11,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 from tests.kit.fix_spark import list_topology
 from txtopo.errors import ConfigurationError
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.session import SessionOptions, check_settings, full_master, settings, start_session
+from txtopo.spark.session import SessionOptions, check_settings, full_master, running_session, settings, start_session
 from txtopo.spark.settings import RESULT_SETTINGS
 from txtopo.spark.shipping import PACKAGE
 
@@ -129,6 +130,14 @@ def test_workers_of_another_python_are_refused_at_the_start(
         SparkExecutor(list_topology(lambda frame: frame.repartition(2)), b"code", session=spark_session).start()
 
     assert ("No module named 'pyarrow'" if kind == "lacks a module" else str(python)) in str(caught.value)
+
+
+def test_a_session_is_found_from_any_thread(spark_session: SparkSession) -> None:
+    """A script may have made it in one thread and run topologies in others."""
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(running_session).result()
+
+    assert found is not None and found.sparkContext is spark_session.sparkContext
 
 
 def test_a_second_session_in_one_process_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:

@@ -198,7 +198,12 @@ def jvm_ended() -> bool:
 
 def running_session() -> SparkSession | None:
     """The session that this process has already, started by whomever."""
-    return SparkSession.getActiveSession() if SparkContext._active_spark_context is not None else None
+    # Active is a session in the thread that made it, and in no other; a script may call `run` in a thread.
+    return (
+        SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if SparkContext._active_spark_context is not None
+        else None
+    )
 
 
 def stop_session() -> None:
