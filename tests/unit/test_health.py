@@ -16,7 +16,7 @@ from txtopo.core.events import (
     ZooKeeperSeen,
 )
 from txtopo.core.health import health_of
-from txtopo.core.values import Aborted, Failure, TransactionAttempt
+from txtopo.core.values import Aborted, Failure, TransactionAttempt, Unknown
 from txtopo.errors import Patience
 
 
@@ -114,6 +114,21 @@ def test_what_a_commit_waits_for_stays_until_it_went_through_whatever_else_goes_
     away = f"{full}; ZooKeeper does not answer; nothing new is planned"
     assert seen == [full, full, full, away, full, full, f"{full}; source: no route"]
     assert words(hand) is None
+
+
+def test_a_commit_that_did_not_happen_says_why_it_was_not_known() -> None:
+    """A deferred trigger of the user's that raises a code of connections: COMMIT after COMMIT is unknown, then found not to have happened."""
+    hand = ready(1)
+    hand.succeed(1)
+    hand.mirrored(1)
+    for _ in range(3):
+        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="COMMIT of batch 1: refused (SQLSTATE 08006)")))
+        hand.tell(aborted("it did not happen"))
+        hand.tell(PostgresAnswered())
+        said = words(hand)
+        hand.tick(31)
+
+    assert said == "it did not happen (COMMIT of batch 1: refused (SQLSTATE 08006))"
 
 
 @pytest.mark.parametrize("patience", ["lock", "store"])

@@ -316,7 +316,10 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
             # R7: resolved under the fence lock before anything else is committed.
             return replace(_commit_later(state, message, moment), unresolved=True, commit_not_before=moment.now), []
         case Aborted(failure=failure, patience=patience) if failure.kind == "infrastructure":
-            return _commit_again(replace(state, unresolved=False), failure.message, patience, moment)
+            # What is found out about an unknown COMMIT does not tell why it came to that: a trigger of the user's may raise any code there.
+            why = state.commit_tries.words if state.unresolved else None
+            message = f"{failure.message} ({why})" if why else failure.message
+            return _commit_again(replace(state, unresolved=False), message, patience, moment)
         case Aborted(failure=failure):
             tries = replace(state.commit_tries, words=None)  # it is processed again, and nothing waits to be committed
             state = replace(state, committing=False, unresolved=False, commit_tries=tries, locked=None)
