@@ -140,7 +140,7 @@ def test_what_counts_for_a_topology_means_nothing_in_a_component() -> None:
     assert (found.of, found.name, found.why) == (
         "bolt", "topology.max.spout.pending", "it counts in the config of the topology alone",
     )  # fmt: skip
-    assert told_ignored([found]) == "topology.max.spout.pending means nothing here; `txtopo explain` says why"
+    assert told_ignored([found]) == "topology.max.spout.pending (of bolt) means nothing here; `txtopo explain` says why"
 
 
 def test_explain_says_what_means_nothing_and_why() -> None:

@@ -23,6 +23,7 @@ def ignored_settings(topology: Topology) -> list[Ignored]:
 
 def told_ignored(found: Sequence[Ignored]) -> str:
     """One line of what means nothing."""
-    named = ", ".join(dict.fromkeys(one.name for one in found))
-    verb = "means" if len({one.name for one in found}) == 1 else "mean"
-    return f"{named} {verb} nothing here; `txtopo explain` says why"
+    # Of a component by its name: what counts elsewhere must not seem to count nowhere.
+    named = list(dict.fromkeys(one.name if one.of == "the topology" else f"{one.name} (of {one.of})" for one in found))
+    verb = "means" if len(named) == 1 else "mean"
+    return f"{', '.join(named)} {verb} nothing here; `txtopo explain` says why"
