@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
@@ -191,8 +192,6 @@ returning counted, written, digest"""
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:
     """Rows of a contribution table, keys first and the count behind them, as a result that can be applied again."""
     values = zip(*rows, strict=True)
-    import pyarrow as pa  # not at the top: the audit reads tables by this module, and counts without Arrow
-
     columns = {name: pa.array([_plain(value) for value in column]) for name, column in zip(names, values, strict=True)}
     return CommitterResult(
         committer=committer,
