@@ -40,7 +40,8 @@ def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, process
         words = f"batch {batch.plan.txid}: {what_failed(batch, failure)}; again without the records that fail"
         state, more = tried_again(state, replace(batch, dead_letter=True))
         return state, [Say(message=words), *more]
-    return halted_at(state, batch, f"batch {batch.plan.txid} of {state.topology}: {what_failed(batch, failure)}")
+    reason = f"batch {batch.plan.txid} of {state.topology}: {what_failed(batch, failure)}"
+    return halted_at(state, batch, reason, failure.next_command)
 
 
 def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:

@@ -86,7 +86,12 @@ def _judge_deadly(state: State, now: float) -> Step:
     state = replace(state, deadly_txid=None)
     if batch.phase is not Phase.PLANNED or batch.runs_alone < limits.SUSPECT_RUNS_ALONE_MAX:
         return state, []  # an operator has ordered otherwise
-    failure = Failure(kind="suspect", message="each ended with its driver: the process, its JVM, or its host")
+    failure = Failure(
+        kind="suspect",
+        message="each ended with its driver: the process, its JVM, or its host",
+        # A start alone would only be the next one to end: it is tried no more before an operator says so.
+        next_command=f"fix what ends the driver, then txtopo retry {state.topology} {batch.plan.txid}",
+    )
     return used_up(state, replace(batch, last_failure=failure), failure, "processing")
 
 
