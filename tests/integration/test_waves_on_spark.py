@@ -713,23 +713,12 @@ def test_a_dataframe_spout_that_is_read_twice_in_one_plan_is_no_success(
     """Its second reading would count as rows read, and let a bolt that doubles every row pass for one that keeps their number."""
     executor = started(ranged(lambda d: d.union(d), rows), proven=False)
 
-    for txid, partitions in enumerate((2, 3), 1):
+    for txid, partitions in enumerate((1, 2, 3), 1):
         (failed,) = executor.process([of_range(txid, 10, partitions)])
 
         assert isinstance(failed, Failed) and failed.failure.kind == "data"
         assert f"{2 * partitions} parts gave a report where there are {partitions}" in failed.failure.message
         assert "union with itself" in failed.failure.message
-
-
-def test_a_dataframe_spout_of_one_partition_that_is_read_twice_counts_once(
-    started: Callable[..., SparkExecutor],
-) -> None:
-    """Spark reads both sides of such a union in one task, which says the same twice."""
-    executor = started(ranged(lambda d: d.union(d)), proven=False)
-
-    (outcome,) = processed(executor.process([of_range(1, 10, 1)]))
-
-    assert (outcome.read, outcome.results[0].arrived) == (10, 20)
 
 
 def test_partitions_of_a_dataframe_spout_that_are_read_in_one_task_are_no_success(
@@ -743,7 +732,7 @@ def test_partitions_of_a_dataframe_spout_that_are_read_in_one_task_are_no_succes
     (outcome,) = processed(other.process([of_range(1, 10, 2)]))
 
     assert isinstance(failed, Failed)
-    assert "coalesce; repartition does not" in failed.failure.message
+    assert "coalesce() reads several partitions in one task, repartition() does not" in failed.failure.message
     assert (outcome.read, outcome.results[0].arrived) == (10, 10)
 
 
