@@ -11,7 +11,8 @@ import pytest
 from txtopo import CountCommitter, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BasicOutputCollector, Tuple
 from txtopo.core.events import End
-from txtopo.core.limits import SOURCE_AWAY_MAX_S
+from txtopo.core.health import health_of
+from txtopo.core.limits import SOURCE_AWAY_MAX_S, SOURCE_TRIES_MAX
 from txtopo.core.state import Rules, State
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, Halted
@@ -19,7 +20,7 @@ from txtopo.ports import Executor
 from txtopo.spouts import NOTHING, OpaquePartitionedTransactionalSpout
 from txtopo.testing import TopologyHarness
 from txtopo.testing.inprocess import InProcessExecutor
-from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+from txtopo.testing.simulated import Killed, SimulatedDriver, SimulatedStores
 
 AWAY, READY = "away", "ready"
 
@@ -212,6 +213,50 @@ def test_a_partition_that_is_counted_no_more_is_missed_too() -> None:
     night.broker.counts.append(6)
     assert night.run().kind == "finished"
     assert night.counted == [(partition, n) for partition in (0, 1) for n in range(6)]
+
+
+@pytest.mark.parametrize("behind", [0, 4])
+def test_an_emitter_that_keeps_failing_while_the_source_gives_ranges_ends_the_run(behind: int) -> None:
+    """What it gave is planned again after each try, so the tries are counted over all cuts; and batches behind it, read each time anew, prove nothing."""
+    night = Night(Broker(6 + behind))
+
+    def refuse(attempt: TransactionAttempt) -> None:
+        if attempt.txid == 3:
+            raise TimeoutError("the broker does not answer")
+
+    end = night.run(refuse)
+
+    assert (end.kind, end.txid, len(night.ledger)) == ("halted", 3, 2)
+    assert "no batch is at fault: TimeoutError: the broker does not answer (20 times in a row" in end.reason
+    assert sum("batch 3 attempt" in line for line in night.said) == SOURCE_TRIES_MAX - 1
+    assert night.run().kind == "finished"
+    assert night.counted == [(0, n) for n in range(6 + behind)]
+
+
+def test_a_run_without_an_end_says_in_status_what_it_waits_for_while_a_range_cannot_be_read() -> None:
+    """Between two tries too, when its batch waits to be cut again; and it goes on by itself."""
+    night = Night(Broker(10))
+    seen: list[str | None] = []
+
+    def refuse(attempt: TransactionAttempt) -> None:
+        if attempt.txid == 3 and attempt.attempt <= 2 * SOURCE_TRIES_MAX:
+            raise TimeoutError("the broker does not answer")
+
+    def watch(state: State) -> None:
+        if state.last_txid == 2 and state.read and 3 in state.owed and state.carried.keys() >= {3}:
+            seen.append(health_of(state, night.stores.clock.now).problem)
+        if state.last_txid == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        SimulatedDriver(
+            topology=topology_of(night.broker), stores=night.stores, rules=Rules(workers=1, wave_bytes_max=0), once=False,
+            make_executor=failing(refuse), watch=watch,
+        ).run()  # fmt: skip
+
+    words = "the source of batch 3: TimeoutError: the broker does not answer (tried"
+    assert seen and all(problem is not None and words in problem for problem in seen)
+    assert night.counted == [(0, n) for n in range(10)]
 
 
 def test_input_that_comes_in_fewer_batches_this_time_leaves_empty_ones() -> None:

@@ -65,6 +65,9 @@ class Carried:
 
     data_failures: int = 0
     other_failures: int = 0
+    unread: int = 0
+    unread_file: str | None = None
+    read_before: int = 0
     suspect: bool = False
     once: bool = False
     runs_alone: int = 0

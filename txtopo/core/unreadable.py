@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import Literal
 
 from txtopo.core import limits
-from txtopo.core.state import Batch, Phase, State
+from txtopo.core.state import Batch, Carried, Phase, State
 from txtopo.core.values import Failure
 
 Judged = Literal["waits", "data", "halt"]
@@ -33,16 +34,33 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
     if failure.position is not None and state.read > batch.read_before:
         words = f"{failure.message} (the same again and again, while other batches could be read)"
         return replace(batch, data_failures=batch.unread), replace(failure, kind="data", message=words), "data"
-    others = (other for other in state.batches.values() if other.plan.txid != batch.plan.txid)
-    if state.exhausted and all(other.is_ready or other.unread >= limits.SOURCE_TRIES_MAX for other in others):
-        words = f"{failure.message} ({batch.unread} times in a row, and nothing else is left that could be read)"
+    if _nothing_can_tell(state, batch):
+        left = (
+            "no batch behind it can be committed before it"
+            if state.rules.opaque
+            else "nothing else is left that could be read"
+        )
+        words = f"{failure.message} ({batch.unread} times in a row, and {left})"
         return batch, replace(failure, kind="halt", message=words), "halt"
     return batch, failure, "waits"
 
 
+def _nothing_can_tell(state: State, batch: Batch) -> bool:
+    """Will this run read nothing any more from which it could be told whether the batch or its source is at fault?"""
+    if state.rules.opaque:
+        # Each of its failures discards all behind it: they would be read for ever, and never committed.
+        return state.has_end
+    others = (other for other in state.batches.values() if other.plan.txid != batch.plan.txid)
+    return state.exhausted and all(other.is_ready or other.unread >= limits.SOURCE_TRIES_MAX for other in others)
+
+
 def waiting_for(state: State) -> str | None:
     """What cannot be read, for `status`: of the lowest such batch; None where nothing of the kind is waited for."""
-    for _, batch in sorted(state.batches.items()):
-        if batch.unread and batch.last_failure is not None and batch.phase in (Phase.PLANNED, Phase.PROCESSING):
-            return f"the source of batch {batch.plan.txid}: {batch.last_failure.message} (tried {batch.unread} {'time' if batch.unread == 1 else 'times'})"
+    waiting: dict[int, Batch | Carried] = {txid: state.carried[txid] for txid in state.owed & state.carried.keys()}
+    waiting |= {
+        txid: batch for txid, batch in state.batches.items() if batch.phase in (Phase.PLANNED, Phase.PROCESSING)
+    }
+    for txid, batch in sorted(waiting.items(), key=itemgetter(0)):
+        if batch.unread and batch.last_failure is not None:
+            return f"the source of batch {txid}: {batch.last_failure.message} (tried {batch.unread} {'time' if batch.unread == 1 else 'times'})"
     return None
