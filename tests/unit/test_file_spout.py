@@ -16,6 +16,7 @@ import pytest
 
 from tests.kit.files import rewrite_in_place
 from txtopo.audit.recount import recount
+from txtopo.audit.unbatched import files_of as unbatched
 from txtopo.errors import BatchDataError, InvariantBroken, TopologyError
 from txtopo.spouts import cutting, fingerprint
 from txtopo.spouts.files import FileSpout
@@ -299,7 +300,7 @@ def test_a_path_whose_files_were_counted_and_moved_away_has_an_end(tmp_path: Pat
 
 
 def test_a_pattern_walks_folders_as_glob_does(tmp_path: Path) -> None:
-    for path in ("a.csv", "x/b.csv", "x/y/c.csv", "x/y/d.txt", ".dot/e.csv", "_low/f.csv", "x/.g.csv", "x[1]/h.csv"):
+    for path in ("a.csv", "x/b.csv", "x/y/c.csv", "x/y/d.txt", ".dot/e.csv", "x/.g.csv", "x[1]/h.csv"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         write(tmp_path / path)
     for pattern in ("**/*.csv", "*/*.csv", "**", "x/**", "x/**/*", "*/y/?.csv", "[ax]*/*.csv", "x/*/c.csv", "**/y/**"):
@@ -314,6 +315,22 @@ def test_a_pattern_walks_folders_as_glob_does(tmp_path: Path) -> None:
         assert not means(f"{tmp_path}/{pattern}", "/elsewhere/a.csv")
 
 
+def test_hidden_folders_are_walked_by_their_name_alone(tmp_path: Path) -> None:
+    """What Spark writes lies below `_temporary` first and is renamed then: it would be counted under both names."""
+    for path in ("a.csv", "_temporary/0/part-0.csv", "x/_y/b.csv", ".z/c.csv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / path)
+
+    for pattern, found in {
+        "**/*.csv": ["a.csv"], "**": ["a.csv"], "*/*.csv": [], "x/**": [], "[_x]*/*/*.csv": [],
+        "_temporary/**": ["_temporary/0/part-0.csv"], "_*/*/*.csv": ["_temporary/0/part-0.csv"], "x/_y/*": ["x/_y/b.csv"], ".*/*.csv": [".z/c.csv"],
+    }.items():  # fmt: skip
+        assert [path for path, _ in find_files(f"{tmp_path}/{pattern}")] == [f"{tmp_path}/{name}" for name in found], (
+            pattern
+        )
+        assert sorted(unbatched(f"{tmp_path}/{pattern}")) == [f"{tmp_path}/{name}" for name in found], pattern
+
+
 def test_a_link_to_a_folder_above_is_walked_once(tmp_path: Path) -> None:
     """Else its files were counted under every path that leads to them."""
     (tmp_path / "in" / "x").mkdir(parents=True)
@@ -321,6 +338,7 @@ def test_a_link_to_a_folder_above_is_walked_once(tmp_path: Path) -> None:
     (tmp_path / "in" / "x" / "again").symlink_to(tmp_path / "in")
 
     assert names(Driver(f"{tmp_path}/in/**/*.csv").settled()) == [["a.csv"]]
+    assert list(unbatched(f"{tmp_path}/in/**/*.csv")) == [f"{tmp_path}/in/x/a.csv"], "an audit names no others"
 
 
 @pytest.mark.parametrize("pattern", ["", "*.csv", "**/*.csv"])

@@ -45,6 +45,46 @@ def test_trouble_of_executors_is_infrastructure(text: str) -> None:
     assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "infrastructure"
 
 
+LOST = """Job aborted due to stage failure: Task 0 in stage 4.0 failed 4 times, most recent failure: Lost task 0.3 in stage 4.0 (TID 7) (host executor driver): {cause}
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.invalidInputInCastToNumberError(QueryExecutionErrors.scala:145)
+\tat org.apache.spark.sql.catalyst.expressions.Cast.castToInt(Cast.scala:900)
+Caused by: {cause}
+\tat org.apache.spark.sql.catalyst.expressions.Cast.castToInt(Cast.scala:900)
+"""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "flight AA1 was cancelled",
+        "Job cancelled",
+        "Connection refused",
+        "java.io.IOException: No space left on device",
+        "FetchFailed",
+        "Python worker exited unexpectedly (crashed)",
+        "a job was\n\tat a.B.c(D.java:1)\nCaused by: java.io.IOException: Connection reset",
+        "Total size of serialized results of 3 tasks (301.2 MiB)",
+        "SparkContext has been shutdown: ImportError: no module",
+        "Traceback (most recent call last):\nModuleNotFoundError: No module named 'helper'",
+    ],
+)
+def test_what_values_and_bolts_say_decides_nothing(said: str) -> None:
+    """A record may hold any words, and Spark and users quote it: a batch whose words look like trouble of a store would be tried for ever."""
+    quoted = said.partition("\n")[0]
+    raised = PYTHON.replace("ValueError: Connection refused", f"ValueError: {said}")
+    cast = LOST.format(
+        cause=f"org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value '{quoted}' of the type \"STRING\" cannot be cast"
+    )
+    java = LOST.format(cause=f'java.lang.NumberFormatException: For input string: "{quoted}"')
+
+    found = [classify(RuntimeError(text), component="tidy", cancelled=False) for text in (raised, cast, java)]
+
+    assert [failure.kind for failure in found] == ["data", "data", "data"]
+    assert found[0].message == f"/home/ann/app.py:7: ValueError: {quoted}"
+    assert "[CAST_INVALID_INPUT] The value" in found[1].message
+    assert building_error(RuntimeError(cast), "tidy").component == "tidy"
+
+
 def test_a_crashed_worker_is_a_suspect() -> None:
     """A bolt that ends its process ends without a verdict."""
     text = "Python worker exited unexpectedly (crashed)"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -27,7 +29,7 @@ def find_unbatched(connection: Connection, topology: str, description: Mapping[s
         if not isinstance(path, str):
             continue
         try:
-            there = set(_files(path))
+            there = set(files_of(path))
         except OSError as error:
             yield Unbatched(spout=spout, path=path, files=0, names=(), problem=error.strerror or str(error))
             continue
@@ -38,7 +40,7 @@ def find_unbatched(connection: Connection, topology: str, description: Mapping[s
             )
 
 
-def _files(path: str) -> Iterator[str]:
+def files_of(path: str) -> Iterator[str]:
     """Regular files of a folder, a file, or what a pattern finds, as docs/files.md says which are input. Raises OSError where a plain path is not there."""
     if os.path.isdir(path):  # noqa: PTH112
         names = [os.path.join(path, name) for name in os.listdir(path)]  # noqa: PTH118, PTH208 - paths as the plans spell them
@@ -46,10 +48,20 @@ def _files(path: str) -> Iterator[str]:
         os.stat(path)  # noqa: PTH116
         names = [path]
     else:
-        names = glob.glob(path, recursive=True)  # noqa: PTH207
+        names = [name for name in glob.glob(path, recursive=True) if _is_walked(name, path)]  # noqa: PTH207
     for name in names:
         if os.path.basename(name)[:1] not in ("_", ".") and _is_file(name):  # noqa: PTH119
             yield name
+
+
+def _is_walked(name: str, pattern: str) -> bool:
+    """Hidden folders are walked only where the pattern says so, and links to a folder above them never."""
+    folder = Path(name).parent
+    said = [part for part in Path(pattern).parts if part.startswith("_")]
+    hidden = [part for part in folder.parts if part.startswith("_")]
+    return all(any(fnmatch.fnmatchcase(part, one) for one in said) for part in hidden) and not any(
+        one.is_symlink() and one.parent.resolve().is_relative_to(one.resolve()) for one in (folder, *folder.parents)
+    )
 
 
 def _is_file(name: str) -> bool:

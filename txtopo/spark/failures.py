@@ -29,8 +29,16 @@ _EVALUATES = ("org.apache.spark.sql.catalyst.", "org.apache.spark.unsafe.")
 """Where Spark computes values; code that reads, moves and keeps rows is elsewhere."""
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _UNPICKLES = re.compile(r'pyspark/serializers\.py", line \d+, in loads\b')
-_LACKS = re.compile(r"(?:^|: )(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
-_MEMORY = re.compile(r"(?:^|: )[\w.]*MemoryError\b")
+_RAISED = r"^(?:[^:]*:\d+: ){0,2}"
+"""What stands before the class of an error: its file and line where they are known, and those of the call that ran a job."""
+_LACKS = re.compile(_RAISED + r"(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
+_MEMORY = re.compile(_RAISED + r"[\w.]*MemoryError\b")
+_TRACEBACK = "Traceback (most recent call last)"
+_SAYS_VALUES = re.compile(
+    r"Traceback \(most recent call last\)|\[(?!PYTHON)[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\]"
+    r"|java\.(?:lang\.(?:NumberFormat|IllegalArgument|Arithmetic)|time\.|text\.|util\.regex\.)[\w.$]*Exception:"
+)
+"""Behind these stands what a value or the user's code says, up to the next frame of the JVM."""
 
 _CRASHED = (
     "exited unexpectedly (crashed)",
@@ -82,9 +90,10 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         )
     text = _text(error)
     detail = _clip(text)
-    size = _OVERSIZE.search(text)
+    spark = _without_values(text)
+    size = _OVERSIZE.search(spark)
     if size is not None:
-        named = _LIMIT.search(text)
+        named = _LIMIT.search(spark)
         limit = named[1] if named is not None else f"{RESULTS_BYTES_MAX // 2**20} MiB"
         return Failure(
             kind="data",
@@ -92,9 +101,9 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
             message=f"results exceed {limit} ({size[2] or size[3]} so far)",
             detail=detail,
         )
-    if any(sign in text for sign in _CANCELLED):
+    if any(sign in spark for sign in _CANCELLED):
         return Failure(kind="infrastructure", message="the Spark job was cancelled by somebody else", detail=detail)
-    if any(sign in text for sign in _CRASHED):
+    if any(sign in spark for sign in _CRASHED):
         words = "a Python worker or executor died while it ran the batch"
         return Failure(kind="suspect", message=words, component=component, detail=detail)
     user = python_failure(text)
@@ -107,7 +116,7 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
             )
         return Failure(kind="data", message=user, component=component, detail=detail)
     condition = _CONDITION.search(text)
-    if any(sign in text for sign in _INFRASTRUCTURE):
+    if any(sign in spark for sign in _INFRASTRUCTURE):
         return Failure(
             kind="infrastructure", message=f"Spark lost a part of the job: {_first_line(text)}", detail=detail
         )
@@ -129,7 +138,7 @@ def is_about_size(error: BaseException | None) -> bool:
     if error is None:
         return False
     text = _text(error)
-    return _OVERSIZE.search(text) is not None or _MEMORY.search(python_failure(text) or "") is not None
+    return _OVERSIZE.search(_without_values(text)) is not None or _MEMORY.search(python_failure(text) or "") is not None
 
 
 def is_jvm_gone(error: BaseException) -> bool:
@@ -157,9 +166,11 @@ def building_error(error: Exception, component: str) -> BatchDataError:
 
 def python_failure(text: str) -> str | None:
     """`file:line: Error: words` of the innermost Python traceback in a Spark error; None where there is none."""
-    start = text.find("Traceback (most recent call last)")
-    if start < 0:
+    first = _SAYS_VALUES.search(text)
+    # A value that quotes a traceback is not one.
+    if first is None or (first[0] != _TRACEBACK and _TRACEBACK not in _without_values(text)):
         return None
+    start = text.find(_TRACEBACK)
     trace = text[start:]
     where = user_frame(trace)
     raised = next(
@@ -167,6 +178,24 @@ def python_failure(text: str) -> str | None:
         "the user's code raised",
     )
     return f"{where}: {raised}" if where else raised
+
+
+def _without_values(text: str) -> str:
+    """What Spark itself says of tasks, executors and jobs. A value may say anything: that a flight was cancelled, or that a connection was refused."""
+    first = _SAYS_VALUES.search(text)
+    if first is not None and first[0] == _TRACEBACK:
+        return text[: first.start()]  # it is the cause, and all that follows is about it
+    found: list[str] = []
+    is_value = False
+    for line in text.splitlines():
+        if _JVM_FRAME.match(line) or line.startswith("Caused by: "):
+            is_value = False
+        if is_value:
+            continue
+        value = _SAYS_VALUES.search(line)
+        is_value = value is not None
+        found.append(line[: value.end()] if value is not None else line)
+    return "\n".join(found)
 
 
 def _prefixed(text: str, message: str) -> str:

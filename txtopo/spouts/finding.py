@@ -17,7 +17,7 @@ Found = tuple[str, os.stat_result]
 def find_files(path: str) -> Iterator[Found]:
     """Every regular file that `path` means (a folder, a file, else a pattern), symlinks followed, each once.
 
-    Names that start with `_` or `.` are no input, nor are directories, FIFOs and devices; folders are walked by `**` alone. Raises OSError
+    Names that start with `_` or `.` are no input, nor are directories, FIFOs and devices; folders are walked by `**` alone, hidden ones by their name. Raises OSError
     where a plain path is not there, and where a folder or a file of it cannot be looked at.
     """
     seen: set[str] = set()
@@ -77,7 +77,7 @@ def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]]
     else:
         wanted = "*" if head == "**" else head
         names = [
-            name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_dotted(name, wanted)
+            name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_left_out(name, wanted)
         ]
     for name in names:
         for found, status in _stat(os.path.join(folder, name)):  # noqa: PTH118
@@ -116,6 +116,6 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def _is_dotted(name: str, pattern: str) -> bool:
-    """As in a shell: `*` does not mean names that start with a dot."""
-    return name.startswith(".") and not pattern.startswith(".")
+def _is_left_out(name: str, pattern: str) -> bool:
+    """Hidden folders are walked by name only: what another program writes below `_temporary` would count there, and again where it is renamed to."""
+    return _is_hidden(name) and not pattern.startswith(name[0])
