@@ -143,6 +143,42 @@ def test_a_bolt_that_reads_what_an_earlier_call_was_given_is_named(spark_session
     assert caught.value.component == "bolt2"
 
 
+def checkpointed(frame: DataFrame) -> DataFrame:
+    return frame.localCheckpoint()
+
+
+def cached(frame: DataFrame) -> DataFrame:
+    return frame.sparkSession.createDataFrame(frame.rdd.cache(), frame.schema)
+
+
+@pytest.mark.parametrize("keep", [checkpointed, cached])
+def test_a_bolt_that_reads_rows_that_an_earlier_call_kept_is_named(
+    spark_session: SparkSession, started: Callable[[Topology], SparkExecutor], keep: Callable[[DataFrame], DataFrame]
+) -> None:
+    """No task on a leaf signs for rows that lie somewhere. What a batch or a script keeps for itself is fine."""
+    kept: list[DataFrame] = []
+    armed = threading.Event()
+
+    def looks_up(frame: DataFrame, table: DataFrame) -> DataFrame:
+        return frame.join(table, "name").select(*frame.columns)
+
+    def keeps(frame: DataFrame) -> DataFrame:
+        own = keep(frame)
+        kept.append(own)
+        return kept[0].union(own) if armed.is_set() else own
+
+    table = keep(spark_session.createDataFrame([("a",), ("b",)], "name string"))
+    executor = started(list_topology(keeps, lambda frame: looks_up(frame, table), rows="same"))
+    (good,) = executor.process([assignment(1, [row("a"), row("b")])])
+    armed.set()
+    (bad,) = executor.process([assignment(2, [row("a"), row("b")])])
+
+    assert names_of(good) == ["a", "b"]
+    assert isinstance(bad, Failed) and bad.failure.kind == "data"
+    assert "reads rows that an earlier call checkpointed or cached" in bad.failure.message
+    assert bad.failure.component == "bolt1"
+
+
 @pytest.mark.parametrize("given_up_s", [0.0, 3600.0], ids=["its call goes on", "its call ends with its action"])
 def test_a_call_that_is_given_up_holds_up_no_other_batch(
     started: Callable[[Topology], SparkExecutor], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up_s: float

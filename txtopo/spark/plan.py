@@ -22,6 +22,7 @@ from txtopo.errors import BatchDataError, TopologyError, TxtopoError
 from txtopo.spark.aggregate import Counted, count_frame, required_fields, spark_schema
 from txtopo.spark.asserting import assert_not_null
 from txtopo.spark.carrying import NotCarriedError, carry
+from txtopo.spark.earlier_calls import EarlierCalls
 from txtopo.spark.emitting import Emitter, FrameEmitter
 from txtopo.spark.failures import building_error
 from txtopo.spark.jobs import Run, check
@@ -77,6 +78,7 @@ class Compiler:
         self._schemas: dict[str, StructType] = {item.name: spark_schema(item.spout.fields) for item in topology.spouts}
         self._counting = topology.acking != "off"
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
+        self._earlier = EarlierCalls(spark)
 
     def compile(
         self,
@@ -172,7 +174,9 @@ class Compiler:
         with TURNS.taken(runs):
             for bolt in self._bolts_on_frames():
                 check(runs)
-                streams[bolt.name] = call_bolt(bolt, [streams[subscription.source] for subscription in bolt.inputs])
+                streams[bolt.name] = call_bolt(
+                    bolt, [streams[subscription.source] for subscription in bolt.inputs], self._earlier
+                )
         self._check_leaves(leaves, streams)
         return streams
 
@@ -195,7 +199,7 @@ class Compiler:
                     raise NotCarriedError(f"bolt {bolt.name} reads several streams")
                 source = bolt.inputs[0].source
                 with own_jobs(self._spark) as own:
-                    streams[bolt.name] = call_bolt(bolt, [streams[source]])
+                    streams[bolt.name] = call_bolt(bolt, [streams[source]], self._earlier)
                 # At the start nothing else runs, and a job in a thread that does not inherit shows as well.
                 if own.any() if runs else own.any_in_process():
                     # What it read may stand in its plan as a literal, which no walk over the plan can see.
@@ -300,8 +304,9 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
         raise building_error(error, spout) from error
 
 
-def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
+def call_bolt(bolt: BoltComponent, inputs: list[DataFrame], earlier: EarlierCalls) -> DataFrame:
     """What a bolt makes of its inputs. Raises BatchDataError naming the bolt and the user's line, TopologyError where it makes no DataFrame."""
+    called = earlier.now()
     try:
         with settings_kept(inputs[0].sparkSession, bolt.name):
             if len(inputs) == 1:
@@ -316,6 +321,7 @@ def call_bolt(bolt: BoltComponent, inputs: list[DataFrame]) -> DataFrame:
         raise building_error(error, bolt.name) from error
     if not isinstance(made, DataFrame):
         raise TopologyError(f"bolt {bolt.name} returned {type(made).__name__}, not a DataFrame")
+    earlier.check(bolt.name, made, inputs, called)
     return assert_not_null(bolt.name, bolt.fields, made)
 
 

@@ -33,7 +33,7 @@ REMEMBERED_MAX = 1024
 """Orders that have ended whose words are remembered, the latest ones."""
 _ORDERS = itertools.count(1)
 _COPIES = itertools.count(1)
-WHY = "threads are not pinned, or a job was started in a thread of its own"
+WHY = "threads are not pinned, a job was started in a thread of its own, or a bolt kept rows of an earlier call"
 
 
 class NoBatchError(Exception):

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from txtopo.errors import invariant
 from txtopo.spark.aggregate import column_called, spark_schema
+from txtopo.spark.earlier_calls import EarlierCalls
 from txtopo.spark.jobs import JobContext
 from txtopo.spark.leaves import check_leaves, leaf_of, leaves_in
 from txtopo.spark.leaves import unread as unread_leaves
@@ -70,6 +71,8 @@ class TupleCompiler:
         self._graphs = graphs
         self._spouts = {item.name: item.spout for item in graphs.topology.spouts}
         self._slices_max = max(1, PARTITIONS_PER_CORE * context.spark.sparkContext.defaultParallelism)
+        self.earlier = EarlierCalls(context.spark)
+        """Of the functions over DataFrames."""
 
     def one_task(self, signer: Signer) -> OneTask | None:
         """A copy of that plan; None where a DataFrame is on the way."""
@@ -217,7 +220,7 @@ class _Planning:
                 for edge in self._graphs.by_name[bolt.name].nodes[bolt.name].inputs
             ]
         self.given += inputs
-        frame = call_bolt(bolt, inputs)
+        frame = call_bolt(bolt, inputs, self._compiler.earlier)
         check_leaves(bolt.name, frame, leaves_in(self.given))
         if bolt.fields is not None:
             compare_fields(bolt.name, bolt.fields, frame.schema, set())
