@@ -85,6 +85,11 @@ class PostgresLedger:
             rows = run(connection, "list_consumed", topology=self._topology, spout=spout).all()
         return {path: bytes(fingerprint) for path, fingerprint in rows}
 
+    def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
+        with self._database.transaction("reading the last plans") as connection:
+            rows = run(connection, "list_plans_below", topology=self._topology, txid=txid, count=count).all()
+        return [(number, bytes(data)) for number, data in rows]
+
     def store_part(self, data: bytes) -> str:
         invariant(
             len(data) <= PLAN_PART_BYTES_MAX,

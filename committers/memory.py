@@ -130,6 +130,12 @@ class MemoryLedger:
             sources = rows.sources if rows else {}
             return {path: fingerprint for (name, path), (fingerprint, _) in sources.items() if name == spout}
 
+    def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            below = sorted((number for number in (rows.plans if rows else {}) if number < txid), reverse=True)
+            return [(number, rows.plans[number][1]) for number in below[:count]] if rows else []
+
     def store_part(self, data: bytes) -> str:
         invariant(
             len(data) <= PLAN_PART_BYTES_MAX,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from txtopo import faults
 from txtopo.core import limits
 from txtopo.core.events import CutRedo, PlansCut, RedoCut
-from txtopo.core.plan import Metadata, Plan
+from txtopo.core.plan import Metadata, Plan, read_plan
 from txtopo.core.recuts import Recuts
 from txtopo.core.redo import choose_redo, plan_of
 from txtopo.core.values import Lead, LedgerBatch
@@ -23,6 +24,8 @@ from txtopo.topology.components import CommitterComponent, SpoutComponent, Spout
 
 CUT_S = 0.25
 """A cut ends after about this many seconds, so that the first batches need not wait for the fingerprints of all."""
+PLANS_PER_READ = 500
+"""Plans of the past that are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +108,21 @@ class Planner:
         previous = last_of(self._before().get(spout))
         return SpoutContext(
             topology=self.lead.topology, spout=spout, consumed=consumed, once=self.once, monotonic=self.clock.monotonic, say=self.say,
-            previous=None if previous is None else self._pieces.whole(previous), config=self.config,
+            previous=None if previous is None else self._pieces.whole(previous), config=self.config, recent=lambda: self._recent(spout),
         )  # fmt: skip
+
+    def _recent(self, spout: str) -> Iterator[Metadata]:
+        below = 1 << 62
+        for _ in range(0, limits.FILES_COMPARED_MAX, PLANS_PER_READ):
+            plans = self.ledger.plans_below(below, PLANS_PER_READ)
+            for txid, data in plans:
+                below = txid
+                with suppress(Halted):  # one that cannot be read is the audit's business: nothing is decided by it here
+                    entry = read_plan(data, "table txtopo.plan").metadata.get(spout)
+                    if entry is not None and not is_idle(entry):
+                        yield self._pieces.whole(entry)
+            if len(plans) < PLANS_PER_READ:
+                return
 
     def _check_known(self, plan: Plan, metadata: Mapping[str, Metadata]) -> None:
         names = {item.name for item in self.spouts}

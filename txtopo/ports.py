@@ -320,6 +320,9 @@ class Ledger(Protocol):
     def consumed(self, spout: str) -> Mapping[str, bytes]:
         """Path -> fingerprint of all that was mirrored into some batch."""
 
+    def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
+        """The last mirrored plans below this txid, newest first, at most `count`, each with its txid. Those that retention has removed are missing."""
+
     def store_part(self, data: bytes) -> str:
         """Keep a content-addressed piece of metadata; returns its sha-256 in hex. Repeatable."""
 

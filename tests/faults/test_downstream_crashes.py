@@ -72,8 +72,8 @@ def check(world: World, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_turn_with_components_downstream_of_committers_is_all_or_nothing_when_its_driver_dies(
     orders: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Behind the first committer of the second phase, before COMMIT and behind it: each time another driver makes the turn whole, once."""
-    for failpoint in (BETWEEN[1], "before_commit=exit@2", "committed=exit@2"):
+    """Behind the first committer of the second phase, and before COMMIT: each time another driver makes the turn whole, once."""
+    for failpoint in (BETWEEN[1], "before_commit=exit@2"):
         killed = orders.start(module=MODULE, failpoints=failpoint)
         assert killed.wait() == -9, killed.output()
     last = orders.start(module=MODULE)

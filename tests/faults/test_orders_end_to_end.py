@@ -167,6 +167,25 @@ def test_recomputed_batches_equal_a_rebuild(site: Site) -> None:
     assert site.run("replay", "orders", "..", "--verify").code == 0
 
 
+def test_rows_that_come_late_into_a_counted_file_are_told_by_every_run_and_found_by_the_audit(site: Site) -> None:
+    """A cron job over a log that grows: never a green run without a word. A recompute counts them."""
+    assert site.once().code == 0
+    late = site.world.folder / "order_0002.csv"
+    with late.open("a") as out:
+        out.write("9001,shop 7,a7,1,1.00\n")
+
+    for _ in range(2):
+        again = site.once()
+        assert again.code == 0 and f"{str(late)!r} was read before and has other content now: ignored" in again.err
+    assert not site.is_whole()
+    audited = site.run("audit", "orders")
+    assert audited.code == 1 and str(late) in audited.out
+
+    assert site.run("replay", "orders", "2", "--recompute", "--execute", "--reason", "late rows").code == 0
+    assert site.is_whole()
+    assert "was read before" not in site.once().err
+
+
 @contextmanager
 def leading(site: Site) -> Iterator[DriverProcess]:
     """A driver process that leads and has committed everything."""

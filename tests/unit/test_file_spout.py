@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.kit.files import rewrite_in_place
 from txtopo.audit.recount import recount
 from txtopo.audit.unbatched import files_of as unbatched
 from txtopo.errors import BatchDataError, InvariantBroken, TopologyError
-from txtopo.spouts import cutting, fingerprint
+from txtopo.spouts import cutting, fingerprint, watching
 from txtopo.spouts.files import FileSpout
 from txtopo.spouts.finding import find_files, means
 from txtopo.topology.components import SpoutContext, SpoutCoordinator, Tally
@@ -31,8 +32,9 @@ class Driver:
     """A driver's view of a spout: a clock that the test moves, and what was said."""
 
     def __init__(
-        self, path: Path | str, *, once: bool = False, consumed: dict[str, bytes] | None = None, **options: Any
-    ) -> None:
+        self, path: Path | str, *, once: bool = False, consumed: dict[str, bytes] | None = None, recent: list[Any] | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         self.now = 100.0
         self.said: list[str] = []
         self.spout = FileSpout(path, options.pop("fields", FIELDS), **options)
@@ -43,6 +45,7 @@ class Driver:
             once=once,
             monotonic=lambda: self.now,
             say=self.said.append,
+            recent=lambda: recent or [],
         )
         self.coordinator: SpoutCoordinator = self.spout.open_coordinator(context)
 
@@ -95,6 +98,82 @@ def test_what_was_consumed_is_never_input_again(tmp_path: Path) -> None:
     assert names(driver.settled()) == [["b.csv"]]
     assert driver.settled() == []
     assert driver.said == []
+
+
+def _append(path: Path) -> None:
+    with path.open("a") as out:
+        out.write("AA,2\n")
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, len(CONTENT) - 3)
+
+
+def _replace(path: Path) -> None:
+    write(path.with_name("_new"), CONTENT + "AA,2\n").replace(path)
+
+
+@pytest.mark.parametrize("change", [_append, _truncate, _replace])
+def test_what_was_written_to_a_consumed_file_while_no_driver_looked_is_said(tmp_path: Path, change: Any) -> None:
+    """Between two `--once` runs, or behind the last look of one: late rows are not input, and never lost in silence. Old plans have no ctime."""
+    path, other = write(tmp_path / "a.csv"), write(tmp_path / "b.csv")
+    before = Driver(tmp_path, once=True).settled()
+    (old,) = before[1]["files"]
+    del old["ctime_ns"]
+    consumed = {str(one): hashlib.sha256(CONTENT.encode()).digest() for one in (path, other)}
+    again = Driver(tmp_path, once=True, consumed=consumed, recent=before[::-1])
+    assert (again.settled(), again.said) == ([], [])
+
+    change(path)
+    other.touch()
+
+    for _ in range(2):
+        again = Driver(tmp_path, once=True, consumed=consumed, recent=before[::-1])
+        assert again.settled() == [] and again.coordinator.is_exhausted()
+        assert again.said == [f"{str(path)!r} was read before and has other content now: ignored, a path is input once"]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_consumed_file_that_never_settles_again_is_said(tmp_path: Path, once: bool) -> None:
+    """A log that grows between any two looks."""
+    path = write(tmp_path / "a.csv")
+    (batch,) = Driver(tmp_path).settled()
+    consumed = {str(path): hashlib.sha256(CONTENT.encode()).digest()}
+    driver = Driver(tmp_path, once=once, consumed=consumed, recent=[batch])
+
+    for _ in range(4):
+        _append(path)
+        assert not driver.look(2.0)
+
+    assert driver.said == [
+        f"{str(path)!r} was read before and is being written to again: ignored, a path is input once"
+    ]
+
+
+def test_what_was_planned_is_compared_with_its_last_plan_and_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redo is newer than what it redoes; and of a million batches not all are read."""
+    path = write(tmp_path / "a.csv")
+    (first,) = Driver(tmp_path).settled()
+    _append(path)
+    (redone,) = Driver(tmp_path).settled()
+    consumed = {str(path): bytes.fromhex(redone["files"][0]["sha256"])}
+    again = Driver(tmp_path, consumed=consumed, recent=[redone, first])
+    assert (again.settled(), again.said) == ([], [])
+
+    monkeypatch.setattr(watching, "FILES_COMPARED_MAX", 1)
+    read: list[int] = []
+
+    def plans() -> Iterator[Any]:
+        for number in range(5):
+            read.append(number)
+            yield redone
+
+    watching._as_planned(
+        SpoutContext(topology="t", spout="lines", consumed={}, once=True, monotonic=float, say=print, recent=plans)
+    )
+    assert read == [0]
 
 
 def test_a_consumed_path_rewritten_in_place_is_said_to_differ(tmp_path: Path) -> None:

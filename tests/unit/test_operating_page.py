@@ -158,7 +158,7 @@ SAYINGS = [
     "no single row does it, only several together", "the source changed after it was planned", "found no file there", "cannot be planned",
     "a Python worker or executor died while it ran the batch", "its rows do not fit the table", "arrived at committer", "has other columns",
     "needs one row a key", "holds rows that no topology has counted", "belongs to committer", "the batch was planned with",
-    "but the topology now declares", "no plan was dropped: all that are planned are mirrored already", "was read before and has other content now",
+    "but the topology now declares", "no plan was dropped: all that are planned are mirrored already", "was read before and has other content now", "was read before and is being written to again",
     "cannot be read", "it was counted by other code than the one described now", "how such a value is spelled leaves room for doubt",
     "waiting as standby", "a driver with other code took the lead while this one waited", "gave up the lead", "Postgres has been away for",
     "ZooKeeper does not answer; nothing new is planned", "ZooKeeper knows nothing of this topology: restoring it from Postgres",

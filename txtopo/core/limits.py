@@ -124,6 +124,8 @@ SPOUT_POLL_S = 0.5
 SOURCE_AWAY_MAX_S = 300.0
 """Seconds for which a run with an end (`--once`, an order) waits for a source that cannot be read, or that gives nothing for a batch that was planned
 before; then it halts. A run without an end waits on."""
+FILES_COMPARED_MAX = 10_000
+"""About so many files of the last batches, at most so many, are compared with their plans by a new driver: by size and mtime."""
 FILE_SETTLED_S = 2.0
 """A file is input once its size, mtime and ctime are equal in two polls at least this far apart."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from txtopo.core.limits import FILES_COMPARED_MAX
 from txtopo.core.os_errors import is_gone
 from txtopo.spouts.finding import find_files, means, why_none
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
@@ -24,6 +25,8 @@ class _Seen:
     stat: FileStat
     since_s: float
     """When a look first found it like this."""
+    first_s: float
+    """When a look first found it at all, or first found that it is not any more what it was."""
 
 
 class FileWatch:
@@ -37,6 +40,7 @@ class FileWatch:
         self._context = context
         self._consumed: dict[str, bytes] = dict(context.consumed)
         self._consumed_stats: dict[str, FileStat] = {}
+        self._planned = _as_planned(context)
         self._watched: dict[str, _Seen] = {}
         self._said: set[str] = set()
         self._backlog: list[SettledFile] = []
@@ -98,16 +102,27 @@ class FileWatch:
             self._leave(file.path)
 
     def _has_settled(self, path: str, found: FileStat, now: float) -> bool:
-        baseline = self._consumed_stats.get(path)
-        if path in self._consumed and (baseline is None or baseline == found):
-            # What stood there when this driver took the lead was compared when it was planned; hashing it all again would take hours.
+        if path in self._consumed and self._is_as_known(path, found):
             self._consumed_stats[path] = found
             return False
         seen = self._watched.get(path)
         if seen is None or seen.stat != found:
-            self._watched[path] = _Seen(found, now)
+            first_s = now if seen is None else seen.first_s
+            self._watched[path] = _Seen(found, now, first_s)
+            if path in self._consumed and seen is not None and now - first_s >= self._settled_s:
+                self._say_ignored(path, "was read before and is being written to again")  # it may never settle
             return False
         return now - seen.since_s >= self._settled_s
+
+    def _is_as_known(self, path: str, found: FileStat) -> bool:
+        """Is a file that was input before what it was then, as far as `stat` tells?"""
+        baseline = self._consumed_stats.get(path)
+        if baseline is not None:
+            return baseline == found
+        # What stood there when this driver took the lead was compared when it was planned; hashing it all again would take hours. Inode and ctime are
+        # others after each move to another disk, and mean nothing by themselves.
+        planned = self._planned.get(path)
+        return planned is None or planned == (found.size, found.mtime_ns)
 
     def _take(self, settled: list[SettledFile]) -> None:
         for file in settled:
@@ -129,8 +144,12 @@ class FileWatch:
                     return  # it is compared again, once it has settled again
         self._consumed_stats[file.path] = file.stat
         if differs:
-            self._said.add(file.path)
-            self._context.say(f"{file.path!r} was read before and has other content now: ignored, a path is input once")
+            self._say_ignored(file.path, "was read before and has other content now")
+
+    def _say_ignored(self, path: str, why: str) -> None:
+        if path not in self._said:
+            self._said.add(path)
+            self._context.say(f"{path!r} {why}: ignored, a path is input once")
 
     def _found_none(self) -> None:
         """A path with a typo must not look like a source that has nothing new."""
@@ -154,3 +173,14 @@ class FileWatch:
 
     def _leave(self, path: str) -> None:
         self._context.say(f"{path!r} is still changing: left for the next run")
+
+
+def _as_planned(context: SpoutContext) -> dict[str, tuple[int, int]]:
+    """Size and mtime that files of the last batches had when they were planned: what was written to while no driver looked is not lost in silence."""
+    known: dict[str, tuple[int, int]] = {}
+    for metadata in context.recent():
+        for file in metadata.get("files", ()):
+            known.setdefault(str(file["path"]), (file["size"], file["mtime_ns"]))
+        if len(known) >= FILES_COMPARED_MAX:
+            break
+    return known

@@ -184,6 +184,17 @@ class MirrorContract:
         assert driver.ledger.consumed("spout") == {"/in/1.csv": b"/in/1.csv", "/in/2.csv": b"/in/2.csv"}
         assert driver.ledger.consumed("other") == {}
 
+    def test_the_last_plans_are_read_newest_first(self, world: LedgerWorld) -> None:
+        """As far as they are asked for, and of this topology alone."""
+        driver = lead_on(world)
+        plans = [driver.plan(txid) for txid in (1, 2, 3)]
+        assert driver.ledger.plans_below(1 << 62, 5) == []
+        driver.mirror(*plans)
+
+        assert driver.ledger.plans_below(1 << 62, 2) == [(3, plans[2].bytes), (2, plans[1].bytes)]
+        assert driver.ledger.plans_below(2, 5) == [(1, plans[0].bytes)]
+        assert world.open("other").plans_below(1 << 62, 5) == []
+
     def test_other_plan_for_the_same_txid_halts(self, world: LedgerWorld) -> None:
         """R9: another digest halts."""
         driver = lead_on(world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -48,6 +48,8 @@ class SpoutContext:
     """Metadata of the highest txid that redoes nothing, planned or committed; None before the spout's first batch."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Of the topology."""
+    recent: Callable[[], Iterable[Metadata]] = tuple
+    """Metadata of the spout's last batches that are mirrored, newest first, redos included. Read as far as it is asked for."""
 
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once", "none"]
