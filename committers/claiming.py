@@ -122,8 +122,15 @@ def _plans(connection: Connection, topology: str, last_txid: int) -> Sequence[by
 
 def _attempts(connection: Connection, topology: str, last_txid: int) -> Sequence[AttemptRecord]:
     return [
-        AttemptRecord(attempt=TransactionAttempt(txid, attempt), epoch=epoch, state=state, kind=kind, alone=alone)
-        for txid, attempt, epoch, state, kind, alone in run(
+        AttemptRecord(
+            attempt=TransactionAttempt(txid, attempt),
+            epoch=epoch,
+            state=state,
+            kind=kind,
+            alone=alone,
+            code_hash=bytes(code_hash),
+        )
+        for txid, attempt, epoch, state, kind, alone, code_hash in run(
             connection, "list_attempts_above", topology=topology, last_txid=last_txid
         )
     ]

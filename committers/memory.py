@@ -185,7 +185,7 @@ class MemoryLedger:
                     continue  # the reply was lost and I ask again
                 newest = max((other for one, other in attempts if one == txid), default=-1)
                 invariant(number > newest, f"attempt {start.attempt} would go back: {txid}:{newest} is known")
-                attempts[(txid, number)] = AttemptRow(lead.epoch, start.alone, inputs=start.inputs)
+                attempts[(txid, number)] = AttemptRow(lead.epoch, start.alone, lead.code_hash, inputs=start.inputs)
             rows.attempts = attempts
 
     def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
@@ -389,6 +389,7 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[
                 state=row.state,
                 kind=row.failure.kind if row.failure else None,
                 alone=row.alone,
+                code_hash=row.code_hash,
             )
             for key, row in sorted(rows.attempts.items())
             if key[0] > last

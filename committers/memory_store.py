@@ -50,6 +50,7 @@ class AttemptRow:
 
     epoch: int
     alone: bool
+    code_hash: bytes
     state: str = "begun"
     failure: Failure | None = None
     spans: Mapping[str, float] = field(default_factory=dict)

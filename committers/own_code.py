@@ -11,7 +11,7 @@ from typing import Any
 from txtopo.committers.canonical import tuples_of
 from txtopo.committers.own_transaction import OwnTransaction
 from txtopo.core.values import CommitterResult, cause_of
-from txtopo.errors import BatchDataError, TxtopoError, broken
+from txtopo.errors import BatchDataError, TxtopoError, broken, raise_if_full
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
@@ -57,6 +57,7 @@ def run_commit(
     try:
         written = bolt.commit(transaction, rows, collector or NoReaders(name))
     except (Exception, SystemExit) as error:
+        raise_if_full(error)  # of this process, not of the batch's data
         raise own_failure(name, transaction.failure or error) from error
     if transaction.failure is not None:
         # The code went on as if nothing had happened; the database transaction did not (P1).

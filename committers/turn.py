@@ -17,13 +17,14 @@ from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.fields import Fields
 from txtopo.core.values import CommitterResult, EdgeCount, Failed, Failure, Outcome, Processed, TransactionAttempt
-from txtopo.errors import BatchDataError, PostgresUnavailable, broken
+from txtopo.errors import BatchDataError, DriverFull, PostgresUnavailable, broken
 from txtopo.ports import Assignment
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Tally, Topology
 from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.tuples.frames import is_of_memory
 from txtopo.tuples.graph import TaskGraph, build_graph, root_place, sinks_of
 from txtopo.tuples.local import Ran, run_here
 from txtopo.tuples.message import Kind, Message, RunSpec, TupleFailure
@@ -136,6 +137,8 @@ class Turn:
         def run(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:
             self._watch.begin(graph, before)
             ran = self._run(graph, again)
+            if ran.failure is not None and is_of_memory(ran.failure.message):
+                raise DriverFull(ran.failure.message)  # of this process, not of the batch's data
             return self._outcome(ran), ran.causes()
 
         outcome, causes = run(Again())

@@ -23,6 +23,7 @@ from txtopo.core.state import Rules, first_state
 from txtopo.core.values import IN_FOLDER, Fence, Lead
 from txtopo.errors import (
     ConfigurationError,
+    DriverFull,
     ExecutorLost,
     Fenced,
     Halted,
@@ -155,6 +156,8 @@ def drive(
         try:
             executor.start()
             end = driver.run(executor)
+        except MemoryError as error:
+            raise DriverFull(error) from error
         finally:
             with signals.call(lambda: None):  # a signal that comes now asks for what is under way
                 executor.close()
@@ -222,11 +225,15 @@ def session_options(settings: Settings, name: str) -> SessionOptions:
 
 
 def log_folder(settings: Settings) -> Path:
-    """Where Spark's and txtopo's own logs go."""
+    """Where Spark's and txtopo's own logs go; made if need be. Raises ConfigurationError."""
     from txtopo.local.services import home
 
     folder = settings.log_folder or home() / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        words = error.strerror or type(error).__name__
+        raise ConfigurationError(f"log folder {folder}: {words}; name another one with --log-folder") from error
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Literal, NoReturn
 
 Patience = Literal["store", "lock", "time", "once"]
@@ -72,6 +73,21 @@ class ExecutorLost(TxtopoError):
     exit_code = 3
 
 
+class DriverFull(ExecutorLost):
+    """This process has no memory left. No batch is judged by it: a new process takes over, and what was running are suspects."""
+
+    def __init__(self, what: BaseException | str) -> None:
+        """`what` shows where: the error, or words that name the place."""
+        if isinstance(what, BaseException):
+            frames = traceback.extract_tb(what.__traceback__)
+            said = ": ".join(filter(None, [type(what).__name__, *str(what).splitlines()[:1]]))
+            what = f"{frames[-1].filename}:{frames[-1].lineno}: {said}" if frames else said
+        super().__init__(
+            f"this driver has no memory left ({what}); give it more, or hold less at once (spout_pending_max, workers), "
+            "and start `txtopo run` again"
+        )
+
+
 class Fenced(TxtopoError):
     """Another driver has the lead: a newer epoch stands in the fence (R4) or in ZooKeeper (R2). This driver must stop writing."""
 
@@ -138,6 +154,15 @@ def told(error: TxtopoError) -> str:
     """The error as an operator reads it: what failed and why, then what to type next."""
     following = getattr(error, "next_command", None)
     return f"txtopo: {error}" + (f"\n  next: {following}" if following else "")
+
+
+def raise_if_full(error: BaseException) -> None:
+    """Raise DriverFull where `error` is a MemoryError of this process, or came of one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError):
+            raise DriverFull(cause) from error
+        cause = cause.__cause__
 
 
 def invariant(condition: object, message: str) -> None:

@@ -58,15 +58,22 @@ class ThreadInbox(Generic[Item]):
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._last: Item | None = None
+
+    def end(self, item: Item) -> None:
+        """From now on there is nothing but this. Needs no memory, unlike `put`."""
+        self._last = item
 
     def put(self, item: Item) -> None:
         self._queue.put(item)
 
     def get(self, wait_s: float) -> Item | None:
+        if self._last is not None:
+            return self._last
         try:
             return self._queue.get(timeout=wait_s)
         except queue.Empty:
-            return None
+            return self._last
 
 
 class ThreadLanes:
@@ -99,4 +106,9 @@ class ThreadLanes:
 
     def _serve(self, lane: Lane) -> None:
         while (work := self._queues[lane].get()) is not None:
-            work()
+            try:
+                work()
+            except BaseException as error:
+                # The thread ends, and what is submitted to it later is never done: the loop must not wait for that.
+                self.inbox.end(error)
+                return

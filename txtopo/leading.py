@@ -126,7 +126,7 @@ def _take_up(
             topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
             mark=after.mark, coordinator_plans=after.plans,
             mirrored_plans=claimed.plans, coordinator_attempts=after.attempts, attempts=claimed.attempts,
-            opaque=identity.opaque, coordinator_cuts=after.cuts,
+            code_hash=identity.code_hash, opaque=identity.opaque, coordinator_cuts=after.cuts,
         )
     )  # fmt: skip
     if before.incarnation is None and claimed.last_txid > 0:

@@ -73,6 +73,7 @@ from txtopo.core.values import (
 )
 from txtopo.errors import (
     ConfigurationError,
+    DriverFull,
     ExecutorLost,
     Fenced,
     Halted,
@@ -244,6 +245,8 @@ class Runner:
                 )
             except ConfigurationError as error:  # a right that was taken away in mid-run
                 event = HaltRequired(reason=str(error))
+            except MemoryError as error:
+                event = ExecutorGone(message=str(DriverFull(error)))
             except BaseException as error:  # whatever it is, the main loop raises it
                 event = error
             if event is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import types
@@ -19,7 +20,7 @@ from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, list_topology, row
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
-from txtopo.errors import BatchDataError, ConfigurationError, TopologyError
+from txtopo.errors import BatchDataError, ConfigurationError, DriverFull, TopologyError
 from txtopo.ports import Assignment, Executor
 from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
@@ -95,6 +96,26 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     assert isinstance(outcome, Processed), outcome
     rows: list[dict[str, Any]] = outcome.results[0].rows.to_pylist()
     return rows
+
+
+def test_a_worker_that_a_spout_filled_fails_no_batch_and_a_full_driver_judges_none(
+    started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A task is tried again in a fresh worker. Where the driver has no memory for results it ends, and is no failure of the batch."""
+    executor = started(list_topology(lambda frame: frame))
+    txids = itertools.count(1)
+    while not (tmp_path / "full").exists():  # Spark has several workers, and takes another one each time
+        assert rows_of(executor.process([assignment(next(txids), [f"leak {tmp_path}", row("a")])]))
+
+    def full(_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(jobs_module, "collect_batches", full)
+    monkeypatch.setattr(frame_jobs_module, "collect_batches", full)
+    with pytest.raises(DriverFull, match="this driver has no memory left"):
+        executor.process([assignment(next(txids), [row("a")])])
+    with pytest.raises(DriverFull):
+        executor.try_over_nothing()
 
 
 def test_many_batches_at_once_on_one_plan_keep_their_own_rows(started: Callable[..., SparkExecutor]) -> None:

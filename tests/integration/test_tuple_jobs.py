@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -213,6 +214,18 @@ def test_a_task_that_died_and_was_tried_again_counts_once(plain: SparkExecutor, 
 
     assert (tmp_path / "died").exists()
     check_same_as_here(outcome, part, *more)
+
+
+def test_a_worker_that_earlier_batches_filled_fails_no_batch(plain: SparkExecutor, tmp_path: Path) -> None:
+    """It is ended, and a fresh one judges. A tuple that finds no memory there either is named."""
+    txids = itertools.count(1)
+    while not (tmp_path / "full").exists():  # Spark has several workers, and takes another one each time
+        assert processed(plain.process([assignment(next(txids), [[f"leak:{tmp_path}", 1], ["a", 2]])])).read == 2
+
+    found = failure(plain.process([assignment(next(txids), [["a", 1], ["full", 2]])]))
+
+    assert (found.kind, found.component) == ("data", "split")
+    assert "MemoryError; on " in found.message and "full" in found.message
 
 
 def test_a_worker_that_dies_each_time_is_a_suspect(plain: SparkExecutor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,16 @@ def _misbehave(instruction: str, tally: Tally) -> None:
                 time.sleep(0.05)
         case "twin":
             wait_for_twin(Path(argument))
+        case "leak":
+            leak(Path(argument))
+
+
+def leak(folder: Path) -> None:
+    """Find no memory in a worker that this was called in before, as if it had kept all of it, and say so by a file: what a module keeps stays over tasks."""
+    if sys.__dict__.setdefault("txtopo_leaked", False):
+        (folder / "full").touch()
+        raise MemoryError
+    sys.__dict__["txtopo_leaked"] = True
 
 
 def wait_for_twin(folder: Path) -> None:

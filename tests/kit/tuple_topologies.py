@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.kit.fix_spark import ListSpout, wait_for_twin
+from tests.kit.fix_spark import ListSpout, leak, wait_for_twin
 from txtopo.committers.counting import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.topology.batch_committer import BatchCommitter
@@ -133,7 +133,7 @@ class Keep(BatchCommitter):
 def misbehave(word: str) -> None:
     """`die-once:FILE` ends the worker the first time, `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`.
 
-    `twin:FOLDER` says that it runs, and waits until it runs a second time beside the first.
+    `twin:FOLDER` says that it runs, and waits until it runs a second time beside the first. `full` finds no memory; for `leak:FOLDER` see `leak`.
     """
     import time
 
@@ -141,6 +141,10 @@ def misbehave(word: str) -> None:
     match what:
         case "die":
             os._exit(9)
+        case "full":
+            raise MemoryError
+        case "leak":
+            leak(Path(where))
         case "die-once" if not Path(where).exists():
             Path(where).touch()
             os._exit(9)

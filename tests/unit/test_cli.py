@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from txtopo import errors
+from txtopo.app import log_folder
 from txtopo.cli import cli, main
 from txtopo.cli.verbs import ALIASES, HABITS, VERBS
+from txtopo.config import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = [name for name in VERBS if (ROOT / "txtopo" / "cli" / f"{name}.py").exists()]
@@ -416,3 +419,24 @@ def test_piped_output_has_no_escape_codes() -> None:
 
     assert done.returncode == 2
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_an_internal_error_beside_a_full_disk_is_told_with_its_trace_and_5(
+    failing: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no file can be written Python would end with 1, which says that the topology has halted."""
+    failing(RuntimeError("of a test"))
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+
+    assert main(["version"]) == 5
+    told = capsys.readouterr().err
+    assert "RuntimeError: of a test\n" in told and "the trace is above, since no file could be written: " in told
+
+
+def test_a_log_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file in its way, a disk that is full or only read: nothing is started, exit code 2."""
+    (tmp_path / "logs").touch()
+    settings = load_settings({"log_folder": str(tmp_path / "logs" / "here")}, cwd=tmp_path, environment={}, target=None)
+
+    with pytest.raises(errors.ConfigurationError, match=r"log folder .*/logs/here: Not a directory; name another one"):
+        log_folder(settings)

@@ -230,7 +230,7 @@ class TestProcessing:
         assert hand.of(Process) == []
         (end,) = hand.of(End)
         assert "batch 1 of t: no verdict from 3 attempts that ran alone: each ended with its driver" in end.reason
-        assert end.next_command is not None and end.next_command.endswith("then txtopo retry t 1")
+        assert end.next_command is not None and end.next_command.endswith("else txtopo retry t 1")
 
         hand = Hand(plans=chain(1, 3), suspects={2: 5}, next_attempts={2: 6}, workers=3)
         hand.tick()

@@ -27,12 +27,17 @@ def stores(**changes: object) -> Stores:
         mirrored_plans=[PLANS[0].bytes],
         coordinator_attempts={3: 0, 4: 0, 5: 0},
         attempts=[],
+        code_hash=b"code",
     )
     return replace(both, **changes)  # type: ignore[arg-type]
 
 
-def record(txid: int, attempt: int, state: str = "begun", alone: bool = False) -> AttemptRecord:
-    return AttemptRecord(attempt=TransactionAttempt(txid, attempt), epoch=1, state=state, kind=None, alone=alone)
+def record(
+    txid: int, attempt: int, state: str = "begun", alone: bool = False, code_hash: bytes = b"code"
+) -> AttemptRecord:
+    return AttemptRecord(
+        attempt=TransactionAttempt(txid, attempt), epoch=1, state=state, kind=None, alone=alone, code_hash=code_hash
+    )
 
 
 def test_planned_batches_are_taken_up_with_attempt_ids_that_were_never_used() -> None:
@@ -93,6 +98,16 @@ def test_attempts_without_an_end_make_suspects_and_count_their_runs_alone() -> N
     attempts = [record(3, 0), record(3, 1, alone=True), record(4, 0, "failed"), record(2, 0)]
 
     assert reconcile(stores(attempts=attempts)).suspects == {3: 1}
+
+
+def test_runs_alone_count_for_the_code_that_ran() -> None:
+    """Other code may be the remedy, and gets as many tries; the batch stays a suspect, so it runs alone."""
+    old = [record(4, number, alone=True, code_hash=b"old") for number in range(3)]
+    found = reconcile(stores(attempts=[*old, record(4, 3, alone=True)]))
+
+    assert (found.suspects, found.suspects_once) == ({4: 1}, frozenset())
+    assert reconcile(stores(attempts=old, code_hash=b"old")).suspects == {4: 3}
+    assert reconcile(stores(attempts=old[:1])).suspects_once == frozenset()
 
 
 def test_a_batch_that_is_mirrored_was_processed_once() -> None:

@@ -69,3 +69,16 @@ def test_where_no_folder_will_do_spark_keeps_to_tcp(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tempfile, "mkdtemp", full)
 
     assert SocketFolder().settings({}) == {}
+
+
+def test_without_any_place_for_temporary_files_there_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full disks: Spark says so itself, in words."""
+
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    sockets = SocketFolder()
+
+    assert sockets.settings({}).keys() <= {ENABLED, FOLDER}
+    sockets.remove()

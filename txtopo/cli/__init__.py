@@ -133,7 +133,12 @@ def _failed(error: Exception, flags: dict[str, Any]) -> int:
         if isinstance(error, Halted) and error.next_command:
             click.echo(f"  next: {error.next_command}", err=True)
         return error.exit_code
-    _complain(f"internal error: {error!r}; the trace is in {_keep_trace(error)}", flags)
+    try:
+        where = f"the trace is in {_keep_trace(error)}"
+    except OSError as trouble:  # a full disk may be what failed
+        click.echo(_trace(error), err=True, nl=False)
+        where = f"the trace is above, since no file could be written: {trouble}"
+    _complain(f"internal error: {error!r}; {where}", flags)
     return TxtopoError.exit_code
 
 

@@ -25,7 +25,7 @@ class Reconciled:
     next_attempts: Mapping[int, int]
     """First attempt id that was never used, by txid; also of txids whose plan is gone and that will be planned anew."""
     suspects: Mapping[int, int]
-    """Txids with an attempt that ended without a verdict -> how often they ran alone."""
+    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code."""
     suspects_once: frozenset[int] = frozenset()
     """Those of them of which that is known once, beside others: what a driver's death leaves behind by the hundred."""
     discarded: tuple[Plan, ...] = ()
@@ -46,6 +46,8 @@ class Stores:
     mirrored_plans: Sequence[bytes]
     coordinator_attempts: Mapping[int, int]
     attempts: Sequence[AttemptRecord]
+    code_hash: bytes
+    """Of the code of the new leader."""
     opaque: bool = False
     """May batches be cut again that are not mirrored?"""
     coordinator_cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
@@ -60,7 +62,7 @@ def reconcile(stores: Stores) -> Reconciled:
     plans, restore = _pinned(stores, mirrored) if stores.opaque else _uncommitted(stores, mirrored)
     _check_chain(stores, plans)
     planned = None if stores.opaque else {plan.txid for plan in plans}
-    suspects, once = _suspects(stores.attempts, planned, mirrored.keys())
+    suspects, once = _suspects(stores, planned, mirrored.keys())
     return Reconciled(
         plans=tuple(plans),
         restore=tuple(restore),
@@ -205,22 +207,23 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
     return {**fresh, **{txid: attempt + 1 for txid, attempt in highest.items() if txid > stores.last_txid}}
 
 
-def _suspects(
-    attempts: Sequence[AttemptRecord], planned: set[int] | None, mirrored: Set[int]
-) -> tuple[dict[int, int], frozenset[int]]:
+def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> tuple[dict[int, int], frozenset[int]]:
     """Batches with an attempt without a verdict -> how often they ran alone; and those of them of which that is known once, beside others.
 
     Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was running when its driver died, or
     was processed and waited for its turn: one of a batch that is mirrored surely was, since only what is processed is mirrored. Alone runs count,
-    so that a bolt that ends its process is found.
+    so that a bolt that ends its process is found: those of this leader's code, since other code may be the remedy, and gets as many tries.
     """
     alone: Counter[int] = Counter()
     ends: Counter[int] = Counter()
-    for record in attempts:
+    seen_alone: set[int] = set()
+    for record in stores.attempts:
         txid = record.attempt.txid
         if record.state == "begun" and (planned is None or txid in planned):
             ends[txid] += 1
-            alone[txid] += record.alone
+            alone[txid] += record.alone and record.code_hash == stores.code_hash
+            if record.alone:
+                seen_alone.add(txid)
     ends.subtract(txid for txid in mirrored if txid in ends)
     suspects = {txid: alone[txid] for txid, count in ends.items() if count > 0}
-    return suspects, frozenset(txid for txid, runs in suspects.items() if runs == 0 and ends[txid] == 1)
+    return suspects, frozenset(txid for txid in suspects if txid not in seen_alone and ends[txid] == 1)

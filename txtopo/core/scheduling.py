@@ -89,8 +89,8 @@ def _judge_deadly(state: State, now: float) -> Step:
     failure = Failure(
         kind="suspect",
         message="each ended with its driver: the process, its JVM, or its host",
-        # A start alone would only be the next one to end: it is tried no more before an operator says so.
-        next_command=f"fix what ends the driver, then txtopo retry {state.topology} {batch.plan.txid}",
+        # A start of the same code would only be the next one to end: it is tried no more before an operator says so.
+        next_command=f"fix what ends the driver: with other code start `txtopo run` again, else txtopo retry {state.topology} {batch.plan.txid}",
     )
     return used_up(state, replace(batch, last_failure=failure), failure, "processing")
 

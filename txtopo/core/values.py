@@ -251,6 +251,8 @@ class AttemptRecord:
     kind: FailureKind | None
     alone: bool
     """Ran with nothing beside it, because an earlier attempt was a suspect."""
+    code_hash: bytes
+    """Of the code that ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

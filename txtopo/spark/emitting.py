@@ -15,6 +15,7 @@ from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.spark.reports import Report
 from txtopo.spark.shipping import package_version
 from txtopo.spark.signatures import Signer
+from txtopo.spark.used_workers import end_if_used
 from txtopo.topology.components import Spout, Tally
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples.columns import Columns
@@ -94,6 +95,7 @@ class Emitter:
                     yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
         except Exception as error:
             failure = spout_failure_of(error, self.name)
+            end_if_used([failure])
         self.reports.add(
             [
                 Report(

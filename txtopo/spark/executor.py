@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
-from txtopo.errors import ConfigurationError, broken, invariant
+from txtopo.errors import ConfigurationError, broken, invariant, raise_if_full
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.failures import JVM_GONE, classify, is_jvm_gone
 from txtopo.spark.frame_jobs import FrameJobs
@@ -107,6 +107,7 @@ class SparkExecutor:
         try:
             jobs.run_over_nothing()
         except Exception as error:
+            raise_if_full(error)
             if is_jvm_gone(error) or jvm_ended():
                 self.broken = JVM_GONE
                 return Failure(kind="infrastructure", message=JVM_GONE)

@@ -11,7 +11,7 @@ from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
 from txtopo.spark.settings import WORKER_MEMORY_SETTING
-from txtopo.tuples.frames import is_own, shipping_remedy, user_frame
+from txtopo.tuples.frames import RAISED, is_of_memory, is_own, shipping_remedy, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
 DETAIL_CHARACTERS_MAX = 20_000
@@ -29,10 +29,8 @@ _EVALUATES = ("org.apache.spark.sql.catalyst.", "org.apache.spark.unsafe.")
 """Where Spark computes values; code that reads, moves and keeps rows is elsewhere."""
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _UNPICKLES = re.compile(r'pyspark/serializers\.py", line \d+, in loads\b')
-_RAISED = r"^(?:[^:]*:\d+: ){0,2}"
-"""What stands before the class of an error: its file and line where they are known, and those of the call that ran a job."""
-_LACKS = re.compile(_RAISED + r"(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
-_MEMORY = re.compile(_RAISED + r"[\w.]*MemoryError\b")
+_LACKS = re.compile(RAISED + r"(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
+_USED_WORKER = re.compile(RAISED + r"[\w.]*UsedWorkerError: (.*)")
 _TRACEBACK = "Traceback (most recent call last)"
 _SAYS_VALUES = re.compile(
     r"Traceback \(most recent call last\)|\[(?!PYTHON)[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\]"
@@ -108,7 +106,10 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         return Failure(kind="suspect", message=words, component=component, detail=detail)
     user = python_failure(text)
     if user is not None:
-        if _MEMORY.search(user):
+        if (used := _USED_WORKER.search(user)) is not None:
+            # Those workers have ended with it: what is left of them is fresh.
+            return Failure(kind="infrastructure", message=used[1], component=component, detail=detail)
+        if is_of_memory(user):
             user += f"; {component or 'it'} needs more memory than a Python worker may have ({WORKER_MEMORY_SETTING})"
         if lacks_code(text):
             return Failure(
@@ -138,7 +139,7 @@ def is_about_size(error: BaseException | None) -> bool:
     if error is None:
         return False
     text = _text(error)
-    return _OVERSIZE.search(_without_values(text)) is not None or _MEMORY.search(python_failure(text) or "") is not None
+    return _OVERSIZE.search(_without_values(text)) is not None or is_of_memory(python_failure(text) or "")
 
 
 def is_jvm_gone(error: BaseException) -> bool:

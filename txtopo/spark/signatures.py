@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from txtopo.errors import invariant
+from txtopo.spark import used_workers
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -82,6 +83,7 @@ class Signer:
         context = TaskContext.get()
         if context is None:
             return 0, inside
+        used_workers.begins()
         given = context.getLocalProperty(ORDER_PROPERTY)
         if given is None:
             raise NoBatchError

@@ -20,6 +20,14 @@ FOLDER_BYTES_MAX = 50
 """Of the folder's path: the path of a socket, with Spark's name of it, may have some hundred bytes."""
 
 
+def _temporary() -> str:
+    """The folder for temporary files; where there is none, as on a full disk, Spark says so itself."""
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "/tmp"
+
+
 class SocketFolder:
     """The folder of one Spark session, made when asked for."""
 
@@ -31,7 +39,7 @@ class SocketFolder:
         self.remove()
         if os.name != "posix" or ENABLED in conf or FOLDER in conf:
             return {}
-        for place in (tempfile.gettempdir(), "/tmp"):
+        for place in (_temporary(), "/tmp"):
             if len(os.fsencode(place)) > FOLDER_BYTES_MAX - 20:
                 continue
             with contextlib.suppress(OSError):

@@ -15,6 +15,7 @@ from txtopo.spark.reports import TupleReport
 from txtopo.spark.shipping import package_version
 from txtopo.spark.signatures import Signer
 from txtopo.spark.tuple_order import Ordered, SourceTask, TupleOrder, parse_order
+from txtopo.spark.used_workers import end_if_used
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Spout, Tally
 from txtopo.topology.streams import DEFAULT_STREAM
@@ -52,6 +53,7 @@ class Wiring:
 
     def report(self, report: TaskReport) -> None:
         """Send a task's report to the driver, once the Spark task has succeeded (K4: kept there by key)."""
+        end_if_used(noted.failure for noted in report.failures)
         named = replace(report, rejects=tuple(replace(row, spout=report.component) for row in report.rejects))
         self.reports.add(
             [

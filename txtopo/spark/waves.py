@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.limits import FIRST_WAVE_TXIDS_MAX
 from txtopo.core.values import Failed, Failure, Outcome, Processed
+from txtopo.errors import raise_if_full
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.jobs import Judge, Run, Say, WaveJobs, Work
 from txtopo.spark.reports import Reports
@@ -121,6 +122,7 @@ class Waves:
             (results,) = self._jobs.results([run], [work])
             outcome = self._jobs.outcome(run, work, results, self._reports.so_far(run.name))
         except Exception as raised:
+            raise_if_full(raised)  # nothing was looked at but this process
             error = raised
             failure = self._judge(raised, run, self._reports.so_far(run.name))
             outcome = Failed(attempt=run.attempt, failure=failure)
@@ -142,6 +144,7 @@ class Waves:
         try:
             return self._jobs.explain(run, work, failure, error)
         except Exception as raised:
+            raise_if_full(raised)
             # The failure stands; trouble of its explanation is told beside it.
             return Failed(
                 attempt=run.attempt, failure=replace(failure, message=f"{failure.message}; not explained: {raised}")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.plan import Metadata
-from txtopo.errors import BatchDataError, StoreUnavailable, TopologyError, TxtopoError
+from txtopo.errors import BatchDataError, StoreUnavailable, TopologyError, TxtopoError, raise_if_full
 from txtopo.topology.components import Input, Spout
 from txtopo.topology.tuple_bolts import FailedException
 
@@ -112,6 +112,7 @@ def told_of(component: str, what: str) -> Iterator[None]:
     except (OSError, StoreUnavailable, TxtopoError):
         raise
     except Exception as error:
+        raise_if_full(error)
         where = user_line(error)
         message = f"{where + ': ' if where else ''}{type(error).__name__} in {what}: {error}"
         detail = "".join(traceback.format_exception(error))

@@ -101,6 +101,7 @@ class ClaimContract:
         assert claimed.last_metadata == plans[0].metadata
         assert list(claimed.plans) == [plan.bytes for plan in plans[1:]]
         found = [(str(row.attempt), row.epoch, row.state, row.kind, row.alone) for row in claimed.attempts]
+        assert {row.code_hash for row in claimed.attempts} == {old.lead.code_hash}
         assert found == [
             ("2:0", 1, "failed", "suspect", False),
             ("2:1", 1, "begun", None, True),

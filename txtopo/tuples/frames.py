@@ -19,6 +19,9 @@ VALUE_CHARACTERS_MAX = 80
 ROW_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 20_000
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+RAISED = r"^(?:[^:]*:\d+: ){0,2}"
+"""What stands before the class of an error: its file and line where they are known, and those of the call that ran a job."""
+_MEMORY = re.compile(RAISED + r"[\w.]*MemoryError\b")
 _SHIPPED = re.compile(r"^.*/userFiles-[0-9a-f-]+/")
 """Where Spark puts what `--py-files` ships: a folder of this run, which nobody can open later. What is left is the name under which it was shipped."""
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -95,6 +98,11 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         cause=cause_of(component, type(error).__name__, where),
         next_command=shipping_remedy(message) if lacking else None,
     )
+
+
+def is_of_memory(words: str) -> bool:
+    """Do the words of a failure say that a process had no memory left?"""
+    return _MEMORY.search(words) is not None
 
 
 def shipping_remedy(words: str) -> str:
