@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from txtopo.errors import ConfigurationError
+from tests.kit.fix_spark import list_topology
+from txtopo.core.values import Failed, Failure, TransactionAttempt
+from txtopo.errors import BatchDataError, ConfigurationError, ExecutorLost
+from txtopo.spark import executor as executor_module
+from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.failures import building_error, classify, is_about_size
-from txtopo.spark.session import check_settings
+from txtopo.spark.session import check_settings, hear_of_lost_reports
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -125,6 +131,62 @@ def test_what_nobody_knows_is_a_suspect_and_no_endless_loop() -> None:
 def test_a_cancelled_attempt_is_nobodys_fault() -> None:
     """The runner knows why it cancelled."""
     assert classify(RuntimeError(PYTHON), component="tidy", cancelled=True).kind == "infrastructure"
+
+
+def test_a_full_worker_that_had_run_other_tasks_is_no_fault_of_the_batch() -> None:
+    """Several such workers in a row end a job: they have ended with it, and the batch is tried again."""
+    text = PYTHON.replace(
+        "ValueError: Connection refused",
+        "txtopo.spark.used_workers.UsedWorkerError: no memory left in a worker that ran other tasks before: MemoryError",
+    )
+
+    failure = classify(RuntimeError(text), component="tidy", cancelled=False)
+
+    assert failure.kind == "infrastructure"
+    assert failure.message == "no memory left in a worker that ran other tasks before: MemoryError"
+
+
+def test_a_jvm_that_dies_at_the_start_is_told_as_such_and_blames_no_bolt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 3, in one line; a bolt whose own connection fails stays to blame."""
+
+    def died(*_: Any) -> None:
+        try:
+            raise Py4JNetworkError("Answer from Java side is empty")
+        except Py4JNetworkError as error:
+            raise BatchDataError("bolt tidy", component="tidy") from error
+
+    def refused(*_: Any) -> None:
+        try:
+            raise ConnectionRefusedError("by a service of the bolt's")
+        except ConnectionRefusedError as error:
+            raise BatchDataError("bolt tidy", component="tidy") from error
+
+    executor = SparkExecutor(list_topology(lambda frame: frame), b"", session=cast(Any, SimpleNamespace()))
+    for raising, expected in ((died, ExecutorLost), (refused, BatchDataError)):
+        monkeypatch.setattr(executor_module, "check_settings", raising)
+        with pytest.raises(expected):
+            executor.start()
+
+
+def test_a_driver_that_cannot_take_reports_ends_and_judges_no_batch() -> None:
+    """The JVM sends no more of them once one was not taken: every batch would seem to have been read by nobody."""
+    server = SimpleNamespace(handle_error=None)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=server))
+    executor = SparkExecutor(list_topology(lambda frame: frame), b"", session=spark)
+    outcome = Failed(attempt=TransactionAttempt(1, 0), failure=Failure(kind="suspect", message="gave no report"))
+    executor._waves = cast(Any, SimpleNamespace(process=lambda wave, tell: tell(outcome)))
+    hear_of_lost_reports(spark, executor._lose_reports)
+
+    def handles(error: Exception) -> str | None:
+        try:
+            raise error
+        except Exception:
+            server.handle_error("request", "address")
+        executor.process([], lambda _: None)
+        return executor.broken
+
+    assert handles(EOFError()) is None, "the end of the JVM is told otherwise"
+    assert handles(MemoryError()) == "this driver cannot take what its tasks report (MemoryError)"
 
 
 def test_a_bolt_that_wants_too_much_memory_is_named_with_the_setting() -> None:

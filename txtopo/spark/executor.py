@@ -12,14 +12,22 @@ from pyspark.sql import SparkSession
 from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
-from txtopo.errors import ConfigurationError, broken, invariant, raise_if_full
+from txtopo.errors import ConfigurationError, ExecutorLost, broken, invariant, raise_if_full
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.failures import JVM_GONE, classify, is_jvm_gone
 from txtopo.spark.frame_jobs import FrameJobs
 from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, Say, WaveJobs
 from txtopo.spark.reports import Reports, ReportsParam
 from txtopo.spark.running import Running
-from txtopo.spark.session import SessionOptions, check_settings, jvm_ended, start_session, stop_session, within
+from txtopo.spark.session import (
+    SessionOptions,
+    check_settings,
+    hear_of_lost_reports,
+    jvm_ended,
+    start_session,
+    stop_session,
+    within,
+)
 from txtopo.spark.shipping import ship
 from txtopo.spark.waves import Waves
 from txtopo.spark.workers import check_workers
@@ -70,6 +78,7 @@ class SparkExecutor:
         """Spark does not tell which bolt an expression came from: where there are several, all are named."""
         self._lock = threading.Lock()
         self._closed = False
+        self._reports_lost: str | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -82,11 +91,22 @@ class SparkExecutor:
         return self._waves.one_by_one if self._waves is not None else None
 
     def start(self) -> None:
-        """See Executor.start. Raises ConfigurationError when Spark does not start or has settings that change results."""
+        """See Executor.start. Raises ConfigurationError when Spark does not start or has settings that change results, ExecutorLost where its JVM dies."""
+        try:
+            self._start()
+        except Exception as error:
+            raise_if_full(error)
+            if self._spark is not None and (jvm_ended() or _came_of_the_jvm(error)):
+                # Whatever was called then is not at fault.
+                raise ExecutorLost(f"{JVM_GONE}; start `txtopo run` again") from error
+            raise
+
+    def _start(self) -> None:
         if self._spark is None and self._options is not None:
             self._spark = start_session(self._options)
         else:
             check_settings(self.spark)
+        hear_of_lost_reports(self.spark, self._lose_reports)
         ship(self.spark, self._topology, self._py_files)
         check_workers(self.spark)
         self._jobs = make_jobs(
@@ -99,7 +119,16 @@ class SparkExecutor:
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """See Executor.process."""
         waves = self._waves if self._waves is not None else broken("the executor was not started")
-        return waves.process(wave, tell)
+
+        def told(outcome: Outcome) -> None:
+            self.broken = self.broken or self._reports_lost  # whatever the outcome says
+            tell(outcome)
+
+        return waves.process(wave, told)
+
+    def _lose_reports(self, error: BaseException) -> None:
+        said = ": ".join(filter(None, [type(error).__name__, str(error)]))
+        self._reports_lost = f"this driver cannot take what its tasks report ({said})"
 
     def try_over_nothing(self) -> Failure | None:
         """See Executor.try_over_nothing."""
@@ -181,6 +210,13 @@ class SparkExecutor:
         # A task knows best: what Spark saw may have followed from its early end.
         blamed = self._jobs.blame(reports) if self._jobs is not None else None
         return failure if cancelled else blamed or failure
+
+
+def _came_of_the_jvm(error: BaseException | None) -> bool:
+    # A ConnectionError alone may as well be a bolt's.
+    while error is not None and not (isinstance(error, Py4JError) and is_jvm_gone(error)):
+        error = error.__cause__
+    return error is not None
 
 
 def make_jobs(

@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from txtopo.errors import ConfigurationError
+from txtopo.errors import ConfigurationError, ExecutorLost
 from txtopo.spark.settings import (
     RESULT_SETTINGS,
     WORKER_MEMORY_SETTING,
@@ -145,15 +145,17 @@ def start_session(options: SessionOptions) -> SparkSession:
             for name, value in merged.items():
                 builder = builder.config(name, value)
             spark = builder.getOrCreate()
-            # When the JVM dies the server of accumulators would print a traceback; the death itself is told as an outcome.
-            context: Any = spark.sparkContext
-            context._accumulatorServer.handle_error = _say_nothing
             _sockets.entrust(spark._jvm)
             check_settings(spark)
         except Exception as error:
+            killed = _Jvm.started is not None and (_Jvm.started.poll() or 0) < 0
             stop_session()
             if isinstance(error, ConfigurationError):
                 raise
+            if killed:  # by the kernel, say, and no setting is wrong
+                raise ExecutorLost(
+                    f"the JVM was killed while Spark started (see {options.log_file}); start again"
+                ) from error
             first = str(error).strip().partition("\n")[0]
             raise ConfigurationError(f"Spark did not start: {first} (see {options.log_file})") from error
         except BaseException:  # Ctrl-C or SIGTERM: whatever has been started by now ends with it
@@ -162,8 +164,19 @@ def start_session(options: SessionOptions) -> SparkSession:
     return spark
 
 
-def _say_nothing(*_: object) -> None:
-    """Takes the place of a handler that prints."""
+def hear_of_lost_reports(spark: SparkSession, lost: Callable[[BaseException], None]) -> None:
+    """Have `lost` called when the driver could not take what tasks report: from then on the JVM sends nothing more, and no batch is at fault.
+
+    The server of accumulators would print a traceback, and one more when the JVM dies; that is told as an outcome.
+    """
+    context: Any = spark.sparkContext
+
+    def handle(*_: object) -> None:
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError | EOFError):
+            lost(error)
+
+    context._accumulatorServer.handle_error = handle
 
 
 def check_settings(spark: SparkSession) -> None:
