@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -134,3 +137,21 @@ def _limit(driver: DriverProcess, room: int) -> None:
     assert jvm_of(driver.process.pid) is not None
     pages = int(Path(f"/proc/{driver.process.pid}/statm").read_text().split()[5])
     resource.prlimit(driver.process.pid, resource.RLIMIT_DATA, (pages * 4096 + room, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0, 5.0, 9.0])
+def test_a_jvm_that_is_killed_at_some_moment_ends_its_driver_with_3_in_a_line(world: World, seconds: float) -> None:
+    """While it is young, while the topology starts, while plans run over nothing, while batches run: the next driver makes the table."""
+    write_orders(world.folder, 20)
+    driver = world.start(module=DRIVER, once=False)
+    wait_until(lambda: jvm_of(driver.process.pid) is not None, "the JVM", LONG_S)
+    time.sleep(seconds)  # not to wait for anything: to meet another moment
+    os.kill(jvm_of(driver.process.pid) or 0, signal.SIGKILL)
+
+    assert driver.wait(LONG_S) == 3, driver.output()
+    assert "JVM" in driver.output().splitlines()[-1] and "Traceback" not in driver.output()
+    assert world.query("select count(*) from txtopo.attempt where kind = 'data'") == [(0,)]
+    after = world.start(module=DRIVER)
+    assert after.wait(LONG_S) == 0, after.output()
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(20)

@@ -101,14 +101,21 @@ DRIVER = """
         here.mkdir()
         executor = SparkExecutor(list_topology(waits(here), rows="same"), b"code", session=spark)
         executor.start()
-        for left in here.glob("pid-*"):
-            left.unlink()  # of the run over nothing at the start
+        received, take = [], executor._reports.take
+        executor._reports.take = lambda run: received.append(executor._reports.received(run)) or take(run)
+        parts = [[row(f"n{at % 7}") for at in range(30)] for _ in range(3)]
+        (here / "go").touch()
+        assert isinstance(executor.process([assignment(3, *parts)])[0], Processed)
+        undisturbed = max(received)
+        received.clear()
+        for left in here.iterdir():
+            left.unlink()
         killer = threading.Thread(target=kill_executor, args=(here,))
         killer.start()
-        parts = [[row(f"n{at % 7}") for at in range(30)] for _ in range(3)]
         outcome = executor.process([assignment(4, *parts)])[0]
         killer.join()
         assert isinstance(outcome, Processed), outcome
+        assert max(received) > undisturbed, "the stage before the bolt did not run again"
         print("shuffled", outcome.read, outcome.results[0].arrived, outcome.results[0].rows.to_pydict()["n"], flush=True)
 
     def main():

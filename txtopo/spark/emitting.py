@@ -95,6 +95,7 @@ class Emitter:
                     yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
         except Exception as error:
             failure = spout_failure_of(error, self.name)
+        if failure is not None:
             end_if_used([failure])
         self.reports.add(
             [
