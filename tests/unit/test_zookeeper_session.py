@@ -1,4 +1,4 @@
-"""No call of a ZooKeeper session is without a limit (Z7), and nothing is sent while the connection is away (Z6): on a client that never answers."""
+"""No call of a ZooKeeper session is without a limit (Z7), nothing is sent while the connection is away (Z6), and what is sent again is harmless (Z4)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
 from txtopo.coordinators.zookeeper import ZooKeeperSession
-from txtopo.errors import ZooKeeperUnavailable
-from txtopo.ports import SessionState, SetNode
+from txtopo.core.limits import MULTI_BYTES_MAX
+from txtopo.errors import InvariantBroken, ZooKeeperUnavailable
+from txtopo.ports import NodeExists, NodeMissing, SessionState, SetNode, VersionDiffers
 
 SESSION_S = 0.2
 HANGS_S = 20.0
@@ -30,10 +39,24 @@ class Unanswered:
         raise KazooTimeoutError
 
 
+class Answered:
+    """The result of a call whose answer is there."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def get(self, timeout: float | None = None) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
 class Silent:
-    """kazoo's client on such a server. It cannot even be stopped."""
+    """kazoo's client on such a server; `answers` come first. It cannot even be stopped."""
 
     def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.sent = 0
         self.limits: list[float | None] = []
         self._stopped = threading.Event()
         self.let_go = threading.Event()
@@ -43,7 +66,13 @@ class Silent:
             return self.let_go.wait
         if name == "transaction":
             return lambda: self
-        return lambda *arguments, **keywords: Unanswered(self.limits)
+        return (
+            self._call if name.endswith("_async") else lambda *arguments: None
+        )  # what a transaction collects is not sent yet
+
+    def _call(self, *arguments: Any, **keywords: Any) -> Any:
+        self.sent += 1
+        return Answered(self.answers.pop(0)) if self.answers else Unanswered(self.limits)
 
 
 @pytest.fixture
@@ -137,3 +166,77 @@ def test_a_session_without_connection_for_two_timeouts_is_lost_for_good(session:
     assert session.state() is SessionState.LOST
     session._listen(KazooState.CONNECTED)
     assert session.state() is SessionState.LOST
+
+
+def test_a_suspended_session_starts_its_time_anew(session: ZooKeeperSession) -> None:
+    """Z5: what counts is how long the connection is away now, not when it first was."""
+    session._listen(KazooState.SUSPENDED)
+    assert session._suspended_at is not None
+    session._suspended_at -= 1.5 * SESSION_S
+    session._listen(KazooState.CONNECTED)
+    session._listen(KazooState.SUSPENDED)
+    session._suspended_at -= 1.0 * SESSION_S
+
+    assert session.state() is SessionState.SUSPENDED
+
+
+@pytest.mark.parametrize("lost", [KazooState.SUSPENDED, KazooState.LOST])
+def test_a_watch_fires_once_when_the_connection_goes_away(lost: str, session: ZooKeeperSession, client: Silent) -> None:
+    """kazoo forgets watches then: whoever waits looks again. One of a node that is not there, or that could not be set, is none."""
+    client.answers += ["stat", None]
+    fired: list[str] = []
+    assert session.watch("/there", lambda: fired.append("there"))
+    assert not session.watch("/gone", lambda: fired.append("gone"))
+    ended(lambda: session.watch("/unanswered", lambda: fired.append("unanswered")))
+
+    session._listen(lost)
+    session._listen(KazooState.LOST)
+    session.close()
+
+    assert fired == ["there"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "refusal", "words"),
+    [
+        ([RolledBackError(), BadVersionError(), RuntimeInconsistency()], VersionDiffers, "/b"),
+        ([NodeExistsError(), RuntimeInconsistency(), RuntimeInconsistency()], NodeExists, "/a"),
+        ([RolledBackError(), RolledBackError(), NoNodeError()], NodeMissing, "/c"),
+        ([RolledBackError(), True, RolledBackError()], ZooKeeperUnavailable, "without saying why"),
+    ],
+)
+def test_a_refused_multi_names_its_cause_and_not_a_consequence(
+    answers: list[Any], refusal: type[Exception], words: str, session: ZooKeeperSession, client: Silent
+) -> None:
+    """Z3: kazoo returns the errors, of the operations before and after too."""
+    client.answers.append(answers)
+
+    with pytest.raises(refusal, match=words):
+        session.multi([SetNode(path, b"", 0) for path in ("/a", "/b", "/c")])
+
+
+@pytest.mark.parametrize(
+    ("call", "sent"),
+    [("create", 5), ("create in the queue", 1), ("multi", 1), ("get", 5), ("children", 5), ("watch", 5)],
+)
+def test_what_may_have_happened_is_sent_again_only_where_that_is_harmless(
+    call: str, sent: int, session: ZooKeeperSession, client: Silent
+) -> None:
+    """Z4: a node with a number of its own would be made twice, and the first would outlive its driver's candidacy in the queue."""
+    client.answers += [ConnectionLoss()] * 9
+
+    error = ended(lambda: CALLS[call](session))
+
+    assert isinstance(error, ZooKeeperUnavailable)
+    assert client.sent == sent
+
+
+@pytest.mark.parametrize("call", ["create", "multi"])
+def test_what_is_too_big_is_never_sent(call: str, session: ZooKeeperSession, client: Silent) -> None:
+    """Z9: the server cuts the connection over it, each time anew."""
+    data = b"x" * (MULTI_BYTES_MAX + 1)
+
+    with pytest.raises(InvariantBroken, match="in one ZooKeeper write to /a"):
+        session.create("/a", data) if call == "create" else session.multi([SetNode("/a", data, 0)])
+
+    assert client.sent == 0

@@ -468,9 +468,10 @@ def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone | 
         case StopRequested(at_once=at_once, reason=reason):
             return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
         case HaltRequired(reason=reason, txid=int() as txid, next_command=next_command, planning=True):
-            return replace(
-                state, cutting=False, halting=Halting(txid=txid, reason=reason, next_command=next_command)
-            ), []
+            halting = Halting(txid=txid, reason=reason, next_command=next_command)
+            # Where a batch below has failed for good meanwhile, that halt comes first; whoever starts again comes upon this one.
+            is_first = state.halting is None or txid < state.halting.txid
+            return replace(state, cutting=False, halting=halting if is_first else state.halting), []
         case HaltRequired(reason=reason, txid=txid, next_command=next_command):
             return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=next_command))
         case LeadGone(fenced=fenced, message=message):

@@ -52,13 +52,16 @@ def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:
 
 
 def halted_at(state: State, batch: Batch, reason: str, next_command: str | None = None) -> Step:
-    """The batches below are committed first, then the topology halts. What waits for an attempt of this one is told."""
+    """The batches below are committed first, then the topology halts. What waits for an attempt of this one is told.
+
+    Where a lower batch halts already it is that one's turn. Once an order calls its halt off, this one is tried again and halts by itself.
+    """
     txid = batch.plan.txid
     halting = Halting(txid=txid, reason=reason, next_command=next_command or f"txtopo show {state.topology} {txid}")
     state, actions = failed_again(state, txid, reason)
     if state.halting is None or txid < state.halting.txid:
         state = replace(state, halting=halting)
-    batch = replace(batch, phase=Phase.PLANNED, processed=None, quarantine=None, not_before=float("inf"))
+    batch = replace(batch, phase=Phase.PLANNED, processed=None, quarantine=None, not_before=0.0)
     state, more = tried_again(state, batch)
     return state, actions + more
 
@@ -93,7 +96,10 @@ def _poisoned(state: State, batch: Batch) -> Step:
 
 
 def leaves_out_too_many(state: State) -> Step:
-    """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides nothing. Before its plan is mirrored."""
+    """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides nothing. Before its plan is mirrored.
+
+    While its COMMIT is under way, or not known, it was decided already: only a commit changes what is remembered, so it would be decided alike.
+    """
     batch = state.lowest
     if batch is None or batch.phase is not Phase.QUARANTINED or state.unresolved or state.committing:
         return state, []

@@ -31,9 +31,8 @@ def tried_again(state: State, batch: Batch) -> Step:
         state = replace(state, halting=None)  # what it halts over will be another batch
     if batch.pinned or batch.plan.redo_of is not None:
         return state.with_batch(batch), actions  # a redo brings back what it brings back
-    waits = batch.not_before if batch.not_before != float("inf") else 0.0
     state = _taken_out(state, batch, batch.attempt)
-    return replace(state, cut_not_before=max(state.cut_not_before, waits)), actions
+    return replace(state, cut_not_before=max(state.cut_not_before, batch.not_before)), actions
 
 
 def _discard(state: State, first_txid: int, why: str) -> Step:
@@ -96,8 +95,7 @@ def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
     known = state.carried.get(txid)
     if known is None or plan.redo_of is not None:
         return batch
-    not_before = 0.0 if known.not_before == float("inf") else known.not_before
-    return replace(batch, **{name: getattr(known, name) for name in _CARRIED} | {"not_before": not_before})
+    return replace(batch, **{name: getattr(known, name) for name in _CARRIED})
 
 
 def is_stale(state: State, event: object) -> bool:
