@@ -11,12 +11,14 @@ from typing import Any
 from txtopo.committers.canonical import tuples_of
 from txtopo.committers.own_transaction import OwnTransaction
 from txtopo.core.values import CommitterResult, cause_of
-from txtopo.errors import BatchDataError, TxtopoError, broken, raise_if_full
+from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, broken, raise_if_full
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
 
 DETAIL_CHARACTERS_MAX = 20_000
+INSTALL_HERE = "install the module where the driver runs, then start `txtopo run` again"
+"""What to do about code that the turn of a batch lacks: it runs in the driver."""
 _PACKAGE = str(Path(__file__).parent.parent)
 _ROOM = str(Path(__file__).resolve().parent)
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -50,7 +52,8 @@ def run_commit(
 ) -> int:
     """Call the driver half with the rows in their canonical order; returns how many it says it wrote.
 
-    Raises BatchDataError with the user's line for whatever its code raised, or the failure of its statement where that was not the data's.
+    Raises BatchDataError with the user's line for whatever its code raised, or the failure of its statement where that was not the data's; NoBatchAtFault where a
+    module is not there.
     """
     bolt, name = bolt_of(component), component.name
     rows = tuples_of(result.rows, component.result_fields, name)
@@ -58,11 +61,19 @@ def run_commit(
         written = bolt.commit(transaction, rows, collector or NoReaders(name))
     except (Exception, SystemExit) as error:
         raise_if_full(error)  # of this process, not of the batch's data
+        if isinstance(error, ImportError) and transaction.failure is None:
+            raise _lacking(name, error, transaction.attempt.txid) from error
         raise own_failure(name, transaction.failure or error) from error
     if transaction.failure is not None:
         # The code went on as if nothing had happened; the database transaction did not (P1).
         raise own_failure(name, transaction.failure)
     return checked_written(name, written, len(rows))
+
+
+def _lacking(name: str, error: ImportError, txid: int) -> NoBatchAtFault:
+    where = user_line(error)
+    what = f"committer {name}: {type(error).__name__}: {' '.join(str(error).split())}"
+    return NoBatchAtFault(f"{where}: {what}" if where else what, txid=txid, component=name, next_command=INSTALL_HERE)
 
 
 def checked_written(name: str, written: object, rows: int) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.committers.canonical import Gathered, in_order
-from txtopo.committers.own_code import bolt_of
+from txtopo.committers.own_code import INSTALL_HERE, bolt_of
 from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.fields import Fields
 from txtopo.core.values import CommitterResult, EdgeCount, Failed, Failure, Outcome, Processed, TransactionAttempt
-from txtopo.errors import BatchDataError, DriverFull, PostgresUnavailable, broken
+from txtopo.errors import BatchDataError, DriverFull, NoBatchAtFault, PostgresUnavailable, TxtopoError, broken
 from txtopo.ports import Assignment
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Tally, Topology
@@ -121,7 +121,8 @@ class Turn:
     def enter(self, phase: int) -> None:
         """Run everything of a phase but the driver halves of its committers, once all committers of the phases below are applied.
 
-        Raises BatchDataError naming component, line and tuple where code of the user's fails, and where it holds up the database transaction.
+        Raises BatchDataError naming component, line and tuple where code of the user's fails, and where it holds up the database transaction; NoBatchAtFault where
+        it lacks a module.
         """
         if phase == PROCESSING:
             return
@@ -148,7 +149,7 @@ class Turn:
             outcome = tracing.explained(outcome.failure, causes)
         self._watch.look()
         if isinstance(outcome, Failed):
-            raise _error(outcome.failure)
+            raise self._error(outcome.failure)
         for edge in outcome.edges:
             # Of what an earlier phase kept, that phase has told.
             self._edges.setdefault(edge.edge, edge)
@@ -170,6 +171,16 @@ class Turn:
         return Processed(
             attempt=self._attempt, code_hash=b"", read=0, results=tuple(ran.results), edges=edges(ran.graph, ran.reports)
         )  # fmt: skip
+
+    def _error(self, failure: Failure) -> TxtopoError:
+        component = failure.component or ""
+        if failure.kind == "halt":
+            return NoBatchAtFault(
+                failure.message, txid=self._attempt.txid, component=component, next_command=INSTALL_HERE
+            )
+        return BatchDataError(
+            failure.message, component=component, position=failure.position, detail=failure.detail, cause=failure.cause
+        )
 
     def _take(self, results: Sequence[CommitterResult], phase: int) -> None:
         self._results = {result.committer: result for result in results}
@@ -273,16 +284,6 @@ def _too_large(component: str, size: int) -> BatchDataError:
         f"{component}: its tuples take {size / 2**20:.0f} MiB in the turn of a batch, and {limits.RESULTS_BYTES_MAX / 2**20:.0f} MiB may be: "
         "put less into a batch",
         component=component,
-    )
-
-
-def _error(failure: Failure) -> BatchDataError:
-    return BatchDataError(
-        failure.message,
-        component=failure.component or "",
-        position=failure.position,
-        detail=failure.detail,
-        cause=failure.cause,
     )
 
 

@@ -331,6 +331,41 @@ def test_a_batch_is_left_out_over_a_bolt_there_only_where_it_is_at_fault(
         assert [batch.state for batch in harness.batches] == [state, "applied"]
 
 
+class Importing(Basic):
+    """Needs a module only where a tuple comes."""
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        import no_such_module_of_a_bolt  # type: ignore[import-not-found]  # noqa: F401
+
+
+class ImportingInItsTurn(Passing):
+    def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
+        for _ in rows:
+            import no_such_module_of_a_committer  # type: ignore[import-not-found]  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("committer", "bolt", "lacks"),
+    [(Passing, Importing, "no_such_module_of_a_bolt"), (ImportingInItsTurn, Basic, "no_such_module_of_a_committer")],
+)
+def test_a_module_that_the_turn_of_a_batch_lacks_is_no_batchs_fault(
+    committer: type[Any], bolt: type[Any], lacks: str
+) -> None:
+    """It would be lacking in every batch, though nothing shows over no rows: none is left out over it, and what to do is said."""
+    builder = TopologyBuilder("lacking")
+    builder.set_spout("words", Words())
+    builder.set_committer_bolt("first", committer()).shuffle_grouping("words")
+    builder.set_bolt("bolt", bolt()).shuffle_grouping("first")
+    builder.set_committer_bolt("counts", CountCommitter("by_word", ["word"])).shuffle_grouping("bolt")
+    with TopologyHarness(builder.build(), on_poison="quarantine_batch") as harness:
+        with pytest.raises(Halted, match=lacks) as halted:
+            harness.run()
+
+    assert "ModuleNotFoundError" in halted.value.reason and halted.value.txid == 1
+    assert halted.value.next_command is not None and "where the driver runs" in halted.value.next_command
+    assert harness.batches == []
+
+
 HEARD: list[tuple[int, Any]] = []
 
 
