@@ -15,6 +15,7 @@ from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, broken, r
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.topology.user_code import is_of_code, said
 
 DETAIL_CHARACTERS_MAX = 20_000
 INSTALL_HERE = "install the module where the driver runs, then start `txtopo run` again"
@@ -59,7 +60,9 @@ def run_commit(
     rows = tuples_of(result.rows, component.result_fields, name)
     try:
         written = bolt.commit(transaction, rows, collector or NoReaders(name))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
         raise_if_full(error)  # of this process, not of the batch's data
         if isinstance(error, ImportError) and transaction.failure is None:
             raise _lacking(name, error, transaction.attempt.txid) from error
@@ -100,7 +103,10 @@ def own_failure(name: str, error: BaseException) -> TxtopoError:
             error.cause or cause_of(error.component, type(error).__name__, where),
         )
     else:
-        what, component = f"committer {name}: {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": "), name
+        what, component = (
+            f"committer {name}: {type(error).__name__}: {' '.join(said(error).split())}".rstrip(": "),
+            name,
+        )
         cause = cause_of(name, type(error).__name__, where)
     trace = "".join(traceback.format_exception(error))
     detail = trace if len(trace) <= DETAIL_CHARACTERS_MAX else f"{trace[:DETAIL_CHARACTERS_MAX]}\n… (cut)"

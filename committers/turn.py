@@ -24,7 +24,8 @@ from txtopo.topology.components import CommitterComponent, Tally, Topology
 from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM
-from txtopo.tuples.frames import is_of_memory
+from txtopo.topology.user_code import is_of_code
+from txtopo.tuples.frames import failure_of, is_of_memory
 from txtopo.tuples.graph import TaskGraph, build_graph, root_place, sinks_of
 from txtopo.tuples.local import Ran, run_here
 from txtopo.tuples.message import Kind, Message, RunSpec, TupleFailure
@@ -163,7 +164,12 @@ class Turn:
             table = self._given.get((source, graph.nodes[source].streams[index]))
             yield from table.to_batches(max_chunksize=ROWS_PER_MESSAGE) if table is not None else ()
 
-        return run_here(graph, spec, emit, watch=self._watch)
+        try:
+            return run_here(graph, spec, emit, watch=self._watch)
+        except BaseException as error:
+            if isinstance(error, Exception) or not is_of_code(error):
+                raise
+            raise self._error(failure_of(error, self._watch.at or next(iter(graph.nodes)))) from error
 
     def _outcome(self, ran: Ran) -> Outcome:
         if ran.failure is not None:
@@ -220,12 +226,12 @@ class _Watch:
         self.tuples = 0
         """That committers and bolts have emitted in this turn."""
         self._owner: Mapping[int, Any] = {}
-        self._at: str | None = None
+        self.at: str | None = None
         """Component whose code has run since the last look."""
 
     def begin(self, graph: TaskGraph, tuples: int) -> None:
         """A run of the engine starts, when so many tuples had been emitted before; the server has just answered."""
-        self._owner, self._at, self._told_s, self.tuples = graph.owner, None, time.monotonic(), tuples
+        self._owner, self.at, self._told_s, self.tuples = graph.owner, None, time.monotonic(), tuples
 
     def emitted(self, component: str) -> None:
         """A committer emits a tuple."""
@@ -239,7 +245,7 @@ class _Watch:
     def taken(self, component: str) -> None:
         """See engine.Watch."""
         self.look()
-        self._at = component
+        self.at = component
 
     def look(self) -> None:
         """Tell the server that the driver is alive, about once a second. Raises BatchDataError where user code did not let that happen in time."""
@@ -249,12 +255,12 @@ class _Watch:
         try:
             self._keep_alive()
         except PostgresUnavailable:
-            if self._at is None or waited_s * 1000 < limits.IDLE_IN_TRANSACTION_TIMEOUT_MS:
+            if self.at is None or waited_s * 1000 < limits.IDLE_IN_TRANSACTION_TIMEOUT_MS:
                 raise
             raise BatchDataError(
-                f"{self._at} let the database transaction of the batch wait for {waited_s:.1f} s in one call, downstream of a committer; the server "
+                f"{self.at} let the database transaction of the batch wait for {waited_s:.1f} s in one call, downstream of a committer; the server "
                 f"allows {limits.IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: do the work upstream of the committer",
-                component=self._at,
+                component=self.at,
             ) from None
         self._told_s = time.monotonic()
 

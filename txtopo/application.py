@@ -14,6 +14,7 @@ from types import ModuleType
 from txtopo.core.plan import canonical
 from txtopo.errors import ConfigurationError
 from txtopo.topology.components import Topology
+from txtopo.topology.user_code import is_of_code, said
 from txtopo.tuples.frames import user_frame
 
 DEFAULT_ATTRIBUTE = "topology"
@@ -58,11 +59,13 @@ def _module_of_file(path: Path) -> ModuleType:
     except ConfigurationError:
         del sys.modules[name]
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
         del sys.modules[name]
         where = user_frame("".join(traceback.format_exception(error)))
         line = f"{where}: " if where else ""
-        raise ConfigurationError(f"{path}: importing it failed: {line}{type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"{path}: importing it failed: {line}{_told(error)}") from error
     return module
 
 
@@ -75,8 +78,17 @@ def _module_of_name(name: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{name}: {error}; give a module's name or a path that ends in .py") from error
-    except Exception as error:
-        raise ConfigurationError(f"{name}: importing it failed: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
+        raise ConfigurationError(f"{name}: importing it failed: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    words = f"{type(error).__name__}: {said(error)}".rstrip(": ")
+    if isinstance(error, SystemExit):
+        words += '; what only a script does belongs below `if __name__ == "__main__":`'
+    return words
 
 
 def needs_spark(error: BaseException) -> bool:

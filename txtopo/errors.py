@@ -10,6 +10,10 @@ Patience = Literal["store", "lock", "time", "once"]
 without a bound, somebody else holds it. time: a statement's time was up; a few times, then it is the batch's. once: on a fresh connection, then never."""
 
 
+class Stopped(SystemExit):
+    """A signal ends the process where nothing runs yet that could be stopped in order."""
+
+
 class TxtopoError(Exception):
     """Base of all errors raised on purpose. `exit_code` is what the command line ends with."""
 

@@ -70,6 +70,8 @@ class Planner:
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
     """Cut, but ZooKeeper has not confirmed them: recorded again, never cut again."""
+    _refused: BatchDataError | None = None
+    """Why there is no batch behind those that are not recorded yet."""
     _chain: list[Plan] = field(default_factory=list)
     """Recorded plans in txid order, uncommitted ones and as many before them as the next one needs: it chains to the last, and `previous` is what
     the last that redoes nothing consists of (R12)."""
@@ -154,10 +156,15 @@ class Planner:
         while len(self._unrecorded) < count:
             txid = first_txid + len(self._unrecorded)
             try:
+                if self._refused is not None:
+                    error, self._refused = self._refused, None
+                    raise error
                 drawn = self._sources.draw(txid, self._before(), self._planned_before(txid), given_up=txid in given_up)
             except (BatchDataError, NoInputError) as error:
                 if self._unrecorded:
-                    break  # those before it are good: the next cut comes upon it again
+                    # Those before it are good. A spout whose code raised is not asked again: what it gave then may be gone.
+                    self._refused = error if isinstance(error, BatchDataError) else None
+                    break
                 raise self._not_cut(txid, error) from error
             except OSError:
                 if self._unrecorded:
@@ -324,6 +331,7 @@ class Planner:
             self._discarded |= {plan.txid: plan for plan in gone if plan.redo_of is None}
             self._sources.give_back([plan.metadata for plan in gone if plan.redo_of is None])
             self._unrecorded.clear()
+            self._refused = None
         self._recuts.forget(last_txid)
         self._discarded = {txid: plan for txid, plan in self._discarded.items() if txid > last_txid}
         kept = [plan for plan in self._chain if plan.txid < first_txid]

@@ -91,6 +91,8 @@ from txtopo.planner import Planner
 from txtopo.ports import Assignment, AttemptStart, Candidacy, Clock, Coordinator, Executor, Ledger, SessionState
 from txtopo.sources import Settled
 from txtopo.topology.components import Topology
+from txtopo.topology.user_code import is_of_code
+from txtopo.tuples.frames import failure_of
 
 TICK_S = 0.1
 """Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
@@ -248,7 +250,7 @@ class Runner:
             except MemoryError as error:
                 event = ExecutorGone(message=str(DriverFull(error)))
             except BaseException as error:  # whatever it is, the main loop raises it
-                event = error
+                event = error if isinstance(error, Exception) or not is_of_code(error) else _ended_by_code(error)
             if event is not None:
                 self._inbox.put(event)
 
@@ -458,6 +460,13 @@ class Runner:
             world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid, end.next_command)
         except TxtopoError as error:
             world.say(f"the end of the run could not be noted: {error}")
+
+
+def _ended_by_code(error: BaseException) -> HaltRequired:
+    """A `sys.exit()`, say: raised further it would end the run with the exit code of somebody else."""
+    failure = failure_of(error, "")
+    reason = f"code of the topology raised what is meant to end a process: {failure.message}"
+    return HaltRequired(reason=reason, next_command="raise an ordinary exception there, then start `txtopo run` again")
 
 
 def _cut_failed(error: OSError | StoreUnavailable) -> CutFailed:

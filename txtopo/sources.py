@@ -17,6 +17,7 @@ from txtopo.topology.components import (
     SpoutContext,
     SpoutCoordinator,
 )
+from txtopo.topology.user_code import is_of_code, said
 
 IDLE_KEY = "$idle"
 """A spout that has no part in a batch stands in its plan as {IDLE_KEY: its metadata before, or null}, so that its place is never lost."""
@@ -157,12 +158,16 @@ class Sources:
 
     def close(self) -> None:
         """Close each, whatever the others raise; the first error is raised in the end."""
-        errors = []
-        for source in self._opened.values():
+        errors: list[Exception] = []
+        for name, source in self._opened.items():
             try:
                 source.close()
-            except Exception as error:
-                errors.append(error)
+            except BaseException as error:
+                if not is_of_code(error):
+                    raise
+                words = f"{name}: {type(error).__name__} in close: {said(error)}"
+                # A `sys.exit()` here would end a run that halted with exit code 0.
+                errors.append(error if isinstance(error, Exception) else BatchDataError(words, component=name))
         self._opened.clear()
         if errors:
             raise errors[0]

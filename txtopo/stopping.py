@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from txtopo.errors import Stopped
+
 
 class StopSignals:
     """Catches SIGINT, SIGTERM and SIGHUP while it is entered; outside the main thread it catches nothing.
@@ -70,4 +72,4 @@ class StopSignals:
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
         else:
-            raise SystemExit(self.exit_code)
+            raise Stopped(self.exit_code)

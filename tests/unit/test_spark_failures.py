@@ -37,6 +37,71 @@ def test_the_users_own_line_comes_first_and_the_jvms_stack_is_left_out() -> None
     assert "Traceback" in failure.detail
 
 
+SAID = [
+    "order 17 was cancelled", "Job cancelled", "exited unexpectedly (crashed)", "java.io.IOException", "FetchFailed", "OutOfMemoryError",
+    "Total size of serialized results of 3 tasks (3 MiB)", "on line: ImportError: no such thing", "x: MemoryError",
+]  # fmt: skip
+"""What a bolt over logs may meet in its data."""
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_words_of_spark_in_a_users_error_or_in_a_value_are_the_datas(said: str) -> None:
+    """Taken for Spark's own trouble, the batch would be tried without end."""
+    error = f"""Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times (TID 3): org.apache.spark.SparkNumberFormatException:
+[CAST_INVALID_INPUT] The value '{said}' of the type "STRING" cannot be cast to "INT" because it is malformed. SQLSTATE: 22018
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.invalidInputInCastToNumberError(QueryExecutionErrors.scala:145)
+"""
+    of_code = classify(RuntimeError(PYTHON.replace("Connection refused", said)), component="tidy", cancelled=False)
+    of_value = classify(RuntimeError(error), component="tidy", cancelled=False)
+
+    assert (of_code.kind, of_code.component) == (of_value.kind, of_value.component) == ("data", "tidy")
+    assert of_code.message == f"/home/ann/app.py:7: ValueError: {said}"
+    assert of_value.message.startswith("[CAST_INVALID_INPUT] The value")
+
+
+@pytest.mark.parametrize(
+    "raised", ["Stop: no more", "app.clean.<locals>.Stop", "StopAsyncIteration: x", "KeyboardInterrupt"]
+)
+def test_an_error_of_any_name_is_told_by_it(raised: str) -> None:
+    error = RuntimeError(PYTHON.replace("ValueError: Connection refused", raised))
+
+    assert classify(error, component="tidy", cancelled=False).message == f"/home/ann/app.py:7: {raised}"
+
+
+def test_of_errors_that_were_raised_over_others_the_last_one_counts() -> None:
+    """A module that is there for speed alone may be missing: no halt says so where something else went wrong."""
+    fell_back = PYTHON.replace(
+        "ValueError: Connection refused",
+        """ModuleNotFoundError: No module named 'fast'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/home/ann/app.py", line 9, in clean
+    raise KeyError("k")
+KeyError: 'k'""",
+    )
+
+    failure = classify(RuntimeError(fell_back), component="tidy", cancelled=False)
+
+    assert (failure.kind, failure.message) == ("data", "/home/ann/app.py:9: KeyError: 'k'")
+
+
+def test_an_error_of_a_group_is_told() -> None:
+    group = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+  + Exception Group Traceback (most recent call last):
+  |   File "/home/ann/app.py", line 7, in clean
+  |     raise ExceptionGroup("several", found)
+  | ExceptionGroup: several (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError: one
+"""
+
+    failure = classify(RuntimeError(group), component="tidy", cancelled=False)
+
+    assert (failure.kind, failure.message) == ("data", "/home/ann/app.py:7: ExceptionGroup: several (2 sub-exceptions)")
+
+
 @pytest.mark.parametrize(
     "text",
     [

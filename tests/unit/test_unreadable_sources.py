@@ -279,6 +279,23 @@ def test_a_run_with_an_end_halts_where_all_that_is_left_cannot_be_read(named: bo
     assert "no batch is at fault" in end.reason and "nothing else is left" in end.reason
 
 
+def test_a_run_with_an_end_halts_where_spark_loses_its_tasks_again_and_again() -> None:
+    """A worker whose disk is full for good: neither a file nor a spout is named, and nobody waits without end."""
+    hand = ready(2)
+    hand.plans(exhausted=True)
+    hand.succeed(1)
+    lost = Failure(kind="infrastructure", message="Spark lost a part of the job: No space left on device")
+    for attempt in range(limits.SOURCE_TRIES_MAX):
+        assert hand.state.halting is None
+        hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(2, attempt), failure=lost)))
+        problem = health_of(hand.state, hand.now).problem
+        hand.tick(limits.BACKOFF_MAX_S)
+
+    assert problem is not None and "the tasks of batch 2: Spark lost a part of the job" in problem
+    assert hand.state.halting is not None and hand.state.halting.txid == 2
+    assert "20 times in a row, and nothing else is left that could be processed" in hand.state.halting.reason
+
+
 def test_trouble_that_names_no_file_is_no_batchs_fault_while_more_may_come() -> None:
     """A partition whose broker is away, beside others that are read: it is waited for, with its words in `status`."""
     hand = ready(2)

@@ -1,4 +1,4 @@
-"""A file that cannot be read at this moment: waited out, but not without end. Pure."""
+"""A file that cannot be read at this moment, or tasks that Spark loses: waited out, but not without end. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from txtopo.core.state import Batch, Carried, Phase, State
 from txtopo.core.values import Failure
 
 Judged = Literal["waits", "data", "halt"]
+SPARK = ""
+"""In place of a source: what runs the tasks had trouble, and no file and no spout is named."""
 
 
 def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure, Judged]:
@@ -19,9 +21,7 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
     Tried so often while others are read, a file is at fault itself; where nothing else is left to be read, nothing can be told, and the topology halts.
     """
     batch = replace(batch, other_failures=batch.other_failures + 1)
-    source = failure.position or failure.component
-    if source is None:
-        return replace(batch, unread=0), failure, "waits"
+    source = failure.position or failure.component or SPARK
     first = batch.unread == 0 or batch.unread_file != source
     batch = replace(
         batch,
@@ -38,7 +38,7 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
         left = (
             "no batch behind it can be committed before it"
             if state.rules.opaque
-            else "nothing else is left that could be read"
+            else f"nothing else is left that could be {'processed' if source == SPARK else 'read'}"
         )
         words = f"{failure.message} ({batch.unread} times in a row, and {left})"
         return batch, replace(failure, kind="halt", message=words), "halt"
@@ -62,5 +62,6 @@ def waiting_for(state: State) -> str | None:
     }
     for txid, batch in sorted(waiting.items(), key=itemgetter(0)):
         if batch.unread and batch.last_failure is not None:
-            return f"the source of batch {txid}: {batch.last_failure.message} (tried {batch.unread} {'time' if batch.unread == 1 else 'times'})"
+            what = "the tasks" if batch.unread_file == SPARK else "the source"
+            return f"{what} of batch {txid}: {batch.last_failure.message} (tried {batch.unread} {'time' if batch.unread == 1 else 'times'})"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import traceback
 
@@ -11,14 +12,14 @@ from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
 from txtopo.spark.settings import WORKER_MEMORY_SETTING
+from txtopo.topology.user_code import said
 from txtopo.tuples.frames import RAISED, is_of_memory, is_own, shipping_remedy, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
 DETAIL_CHARACTERS_MAX = 20_000
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\][^\n]*")
-_EXCEPTION_LINE = re.compile(
-    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure)|[A-Za-z_]\w*(?:\.\w+)+)(?::.*)?$"
-)
+_IN_A_GROUP = re.compile(r"^\s+\| ")
+_CHAINED = re.compile(r"^(?:During handling of the above|The above exception was the direct cause)", re.MULTILINE)
 _OVERSIZE = re.compile(
     r"[Tt]otal size of serialized results of (\d+) tasks? \(([^)]+)\)|serialized results.{0,80}?\(([\d.]+ [KMG]iB)\)"
 )
@@ -152,16 +153,18 @@ def is_jvm_gone(error: BaseException) -> bool:
     return isinstance(error, Py4JError) and "Trace:" not in str(error)
 
 
-def building_error(error: Exception, component: str) -> BatchDataError:
+def building_error(error: BaseException, component: str) -> BatchDataError:
     """The error of a user's function that raised while the plan was built in the driver."""
     if isinstance(error, BatchDataError):
         return error
     trace = "".join(traceback.format_exception(error))
     where = user_frame(trace)
-    condition = _CONDITION.search(str(error))
+    words = said(error)
+    condition = _CONDITION.search(words)
     # An action that the function ran may have ended in a task.
-    raised = python_failure(str(error))
-    what = raised or (condition[0] if condition is not None else f"{type(error).__name__}: {_first_line(str(error))}")
+    raised = python_failure(words)
+    first = f": {_first_line(words)}" if words else ""
+    what = raised or (condition[0] if condition is not None else f"{type(error).__name__}{first}")
     return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=_clip(trace))
 
 
@@ -172,12 +175,13 @@ def python_failure(text: str) -> str | None:
     if first is None or (first[0] != _TRACEBACK and _TRACEBACK not in _without_values(text)):
         return None
     start = text.find(_TRACEBACK)
-    trace = text[start:]
-    where = user_frame(trace)
-    raised = next(
-        (line.strip() for line in trace.splitlines()[1:] if _EXCEPTION_LINE.match(line.rstrip())),
-        "the user's code raised",
-    )
+    # The same may follow once more as a cause; of errors that were raised over others the last one ended the task.
+    trace = "\n".join(itertools.takewhile(lambda line: not _JVM_FRAME.match(line), text[start:].splitlines()))
+    last = _CHAINED.split(trace)[-1]
+    where = user_frame(last) or user_frame(trace)
+    lines = [_IN_A_GROUP.sub("", line) for line in last.partition(_TRACEBACK)[2].lstrip(":").splitlines()]
+    # Frames are indented, what was raised is not.
+    raised = next((line.strip() for line in lines if line and not line[0].isspace()), "the user's code raised")
     return f"{where}: {raised}" if where else raised
 
 

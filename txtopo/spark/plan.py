@@ -34,6 +34,7 @@ from txtopo.spark.planned import columns_read, is_reusable
 from txtopo.spark.signatures import Signer
 from txtopo.spark.turns import TURNS
 from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
+from txtopo.topology.user_code import is_of_code
 
 HIDDEN = "$run"
 """Column of a wave's leaves: the number of the run in its wave."""
@@ -300,7 +301,9 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
         return made.to(schema)
     except TxtopoError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
         raise building_error(error, spout) from error
 
 
@@ -317,7 +320,9 @@ def call_bolt(bolt: BoltComponent, inputs: list[DataFrame], earlier: EarlierCall
                 )
     except TxtopoError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
         raise building_error(error, bolt.name) from error
     if not isinstance(made, DataFrame):
         raise TopologyError(f"bolt {bolt.name} returned {type(made).__name__}, not a DataFrame")

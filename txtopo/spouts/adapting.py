@@ -14,6 +14,7 @@ from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, StoreUnavailable, TopologyError, TxtopoError, raise_if_full
 from txtopo.topology.components import Input, Spout
 from txtopo.topology.tuple_bolts import FailedException
+from txtopo.topology.user_code import is_of_code, said
 
 
 class UserSpout(Spout):
@@ -106,15 +107,17 @@ def told_of(component: str, what: str) -> Iterator[None]:
     try:
         yield
     except FailedException as error:
-        raise OSError(f"{component}: {what} failed: {str(error) or type(error).__name__}") from error
+        raise OSError(f"{component}: {what} failed: {said(error) or type(error).__name__}") from error
     except BatchDataError as error:
         raise BatchDataError(str(error), component=component, position=error.position, detail=error.detail) from error
     except (OSError, StoreUnavailable, TxtopoError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
         raise_if_full(error)
         where = user_line(error)
-        message = f"{where + ': ' if where else ''}{type(error).__name__} in {what}: {error}"
+        message = f"{where + ': ' if where else ''}{type(error).__name__} in {what}: {said(error)}".rstrip(": ")
         detail = "".join(traceback.format_exception(error))
         raise BatchDataError(message, component=component, detail=detail) from error
 
@@ -122,7 +125,7 @@ def told_of(component: str, what: str) -> Iterator[None]:
 _PACKAGE = str(Path(__file__).parents[1])
 
 
-def user_line(error: Exception) -> str | None:
+def user_line(error: BaseException) -> str | None:
     """`file:line` of the innermost frame outside of this package."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None

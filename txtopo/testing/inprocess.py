@@ -14,6 +14,7 @@ from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
 from txtopo.topology.components import Topology
+from txtopo.topology.user_code import is_of_code, said
 from txtopo.tuples.frames import spout_failure_of
 
 Faults = Callable[[TransactionAttempt], None]
@@ -120,11 +121,14 @@ class InProcessExecutor:
             return Failed(attempt=assignment.attempt, failure=failure)
         except OSError as error:
             return Failed(attempt=assignment.attempt, failure=spout_failure_of(error, spout))
-        except Exception as error:
+        except BaseException as error:
+            if not is_of_code(error):
+                raise
             # Whatever else a component raises is its own fault: a data failure, so that attempts are bounded.
             failure = Failure(
-                kind="data", message=f"{type(error).__name__}: {error}", component=spout, detail=traceback.format_exc()
-            )
+                kind="data", message=f"{type(error).__name__}: {said(error)}".rstrip(": "), component=spout,
+                detail=traceback.format_exc(),
+            )  # fmt: skip
             return Failed(attempt=assignment.attempt, failure=failure)
 
     def _watched(

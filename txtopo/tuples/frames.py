@@ -14,6 +14,7 @@ from typing import Any
 from txtopo.core.os_errors import fault_of
 from txtopo.core.values import Failure, cause_of
 from txtopo.errors import BatchDataError
+from txtopo.topology.user_code import said
 
 VALUE_CHARACTERS_MAX = 80
 ROW_CHARACTERS_MAX = 1000
@@ -84,7 +85,7 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         what, detail, position = str(error), error.detail or _cut(trace, DETAIL_CHARACTERS_MAX), error.position
         where = None if position is not None else where
     else:
-        first = _said(error).strip().partition("\n")[0]
+        first = said(error).strip().partition("\n")[0]
         # Some say nothing but their name, MemoryError among them.
         what = f"{type(error).__name__}: {first}" if first else type(error).__name__
         detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
@@ -112,19 +113,11 @@ def shipping_remedy(words: str) -> str:
     return "name the file or zip of your modules with --py-files, or install it where the workers run, then start `txtopo run` again"
 
 
-def _said(error: BaseException) -> str:
-    """Its words, where it has some: a `__str__` that raises has none."""
-    try:
-        return str(error)
-    except Exception:
-        return ""
-
-
 def spout_failure_of(error: BaseException, component: str) -> Failure:
     """The failure of a spout. What cannot be read at this moment is no fault of the data; `position` is then the file, where there is one."""
     if not isinstance(error, OSError) or (fault := fault_of(error)) in ("gone", "data"):
         return failure_of(error, component)
-    words = one_line(f"{type(error).__name__}: {_said(error)}")
+    words = one_line(f"{type(error).__name__}: {said(error)}")
     where = None if error.filename is None else str(error.filename)
     cause = cause_of(component, type(error).__name__, None)
     if fault == "rights":
