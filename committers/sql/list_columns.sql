@@ -1,5 +1,8 @@
-select a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, c.relkind, c.relpersistence
+-- Of a table in parts the kind and the persistence of the part that is worst: one that is foreign, or not logged.
+select a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, coalesce(parts.kind, c.relkind::text), coalesce(parts.persistence, c.relpersistence::text)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+cross join lateral (select max(p.relkind::text) filter (where p.relkind = 'f') as kind, max(p.relpersistence::text) as persistence
+                    from pg_partition_tree(c.oid) t join pg_class p on p.oid = t.relid) parts
 join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 where n.nspname = %(schema)s and c.relname = %(table)s
 order by a.attnum

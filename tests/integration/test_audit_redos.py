@@ -256,11 +256,11 @@ topology.described  MATCH  23  the description of the topology  the chain of its
 quarantine.empty  MATCH  2  quarantined batches  a reason, and nothing counted or rejected
 redo.chain  MATCH  21  redos, their plans and their files  the batch that each redoes
 redo.reversed  MATCH  16  contributions that a redo took back  those of the batch redone, negated
-actions.signed  MISMATCH  16  redos and quarantined batches  the action log and the orders
+actions.signed  MISMATCH  19  redos and quarantined batches  the action log and the orders
 actions.chain  MISMATCH  11  the action log, its seals recomputed  the seals stored and those of the batches
 contributions.rows  MATCH  24  rows, weights and digest of the contributions  results, counted and digest
 contributions.known  MATCH  8  txids of the contributions  the applied rows of the ledger
-target.shape  MATCH  8  kind, columns and types of target and contribution tables  the description of the topology
+target.shape  MATCH  12  kind, columns and types of target and contribution tables  the description of the topology
 target.keys  MATCH  21  the target table, key by key  the sum over all contributions
 
 batches  6 MATCH, 3 MISMATCH; 0 planned ahead, not audited

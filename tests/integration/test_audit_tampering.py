@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from tests.kit.fix_postgres import fresh_database
 from tests.kit.planting import BATCHES, Planted, fill
 from txtopo.audit.as_json import audit_json
 from txtopo.audit.audit_text import audit_text
+from txtopo.audit.check_schema import NotAsMadeError
 from txtopo.audit.verdicts import Verdict
 from txtopo.local.postgres import LocalPostgres
 
@@ -143,6 +145,34 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
          "create trigger frozen before delete on order_totals_contribution for each row execute function txtopo.frozen()"],
     ),
     "contributions may be truncated": ("target.shape", ["alter table order_totals_contribution disable trigger kept_whole"]),
+    "function without its guard, another of its name with it": (
+        "schema.guards",
+        [("do $x$ declare body text; begin select prosrc into body from pg_proc where oid = 'txtopo.frozen'::regproc; "
+         "execute 'create or replace function txtopo.frozen() returns trigger language plpgsql as ''begin return new; end'''; "
+         "execute 'create function txtopo.frozen(a int) returns int language plpgsql as ' || quote_literal(body); end $x$")],
+    ),
+    "function that is not called for NULL": ("schema.guards", ["alter function txtopo.seal_of_action(txtopo.action, bytea) strict"]),
+    "function with a path of its own": ("schema.guards", ["alter function txtopo.frozen() set search_path = public, pg_catalog"]),
+    "column that may be NULL": ("schema.guards", ["alter table txtopo.ledger alter committed_at drop not null"]),
+    "column with another default": ("schema.guards", ["alter table txtopo.ledger alter committed_at set default now() - interval '1 day'"]),
+    "column without its numbers": ("schema.guards", ["alter table txtopo.action alter action_id drop identity"]),
+    "sequence set back": ("schema.guards", ["alter sequence txtopo.action_action_id_seq restart"]),
+    "rows hidden from drivers": ("schema.guards", ["alter table txtopo.source_file enable row level security"]),
+    "triggers off for a role": ("schema.guards", ["alter role current_user set session_replication_role = replica"]),
+    "no revision": ("schema.guards", ["delete from txtopo.schema_version"]),
+    "two revisions": ("schema.guards", ["insert into txtopo.schema_version select '0001'"]),
+    "kind of an order": ("actions.signed", ["update txtopo.request set kind = 'retry' where request_id = 3"]),
+    "batch of an order": ("actions.signed", ["""update txtopo.request set arguments = '{"txids": [2]}' where request_id = 1"""]),
+    "target without its key": ("target.shape", ["alter table order_totals drop constraint order_totals_shop_article_key"]),
+    "contributions without their key": (
+        "target.shape", ["alter table order_totals_contribution drop constraint order_totals_contribution_txid_reverses_shop_article_key"],
+    ),
+    "number that may be NULL": ("target.shape", ["alter table order_totals alter rows drop not null"]),
+    "target with a part that is not logged": (
+        "target.shape",
+        [("alter table order_totals rename to whole; create table order_totals (like whole including all) partition by list (shop); "
+         "create unlogged table part partition of order_totals default; insert into order_totals select * from whole")],
+    ),
     "trigger of the contributions off": ("target.shape", ["alter table order_totals_contribution disable trigger frozen"]),
 }  # fmt: skip
 """Name -> the check that has to find it, and what to do. Nothing of it needs a seal to be made anew."""
@@ -189,6 +219,56 @@ def test_a_trigger_of_somebody_elses_is_told_and_is_not_wrong(planted: Planted) 
     assert [one.reason for one in report.by_design if one.check == "schema.guards"] == [
         "table txtopo.attempt has a trigger that no migration made, alarm: what it does was not looked at"
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("alter table txtopo.committer_count rename ignored to x", "table txtopo.committer_count has no column ignored: bigint"),
+        ("alter table txtopo.committer_count alter arrived type numeric", "table txtopo.committer_count has no column arrived: bigint"),
+        ("alter table txtopo.ledger drop column reason", "table txtopo.ledger has no column reason: text"),
+        ("drop table txtopo.edge_count", "there is no table txtopo.edge_count"),
+        (
+            "create table public.more () inherits (txtopo.ledger); insert into public.more select * from txtopo.ledger where txid = 5",
+            "table txtopo.ledger has child tables, whose rows are read with its own",
+        ),
+    ],
+)  # fmt: skip
+def test_tables_that_cannot_be_read_as_they_were_made_are_wrong(planted: Planted, change: str, said: str) -> None:
+    """Promise: a schema that was rebuilt is 1 and named, never a crash, and never a matter of a migration that was forgotten."""
+    with pytest.raises(NotAsMadeError, match=re.escape(said)) as found:
+        planted.audit(f"{change}; select 1")
+
+    assert found.value.exit_code == 1
+
+
+def test_what_somebody_made_on_a_target_is_told_and_is_not_wrong(planted: Planted) -> None:
+    """Promise: a trigger, rule or policy of the operator's own on a target is no fault; that nobody looked at what it does is said."""
+    report = planted.audit(
+        "create function public.alarm() returns trigger language plpgsql as $$ begin return null; end $$; "
+        "create trigger alarm after insert on order_totals for each row execute function public.alarm(); "
+        "alter table order_totals_contribution enable row level security; create rule quiet as on delete to order_totals do instead nothing; select 1"
+    )
+
+    assert (report.verdict, report.findings) == (Verdict.MATCH, ())
+    assert [one.reason.partition(",")[0] for one in report.by_design if one.check == "target.shape"] == [
+        "table public.order_totals has rule quiet",
+        "table public.order_totals has trigger alarm",
+        "table public.order_totals_contribution has row level security",
+    ]
+
+
+def test_what_an_administrator_may_do_is_no_fault(planted: Planted) -> None:
+    """Promise: another owner, rights, comments, indexes, columns, statistics and tables of somebody's own raise no alarm."""
+    report = planted.audit(
+        "create role another; alter schema txtopo owner to another; alter table txtopo.ledger owner to another; alter function txtopo.seal() owner to another",
+        "alter table order_totals owner to another; grant select on all tables in schema txtopo to public; comment on table txtopo.ledger is 'x'",
+        "create index on txtopo.ledger (committed_at); create index on order_totals (rows); create statistics s on shop, article from order_totals",
+        "alter table txtopo.attempt add column note text; alter table order_totals set (fillfactor = 50); alter table order_totals add check (rows < 1000000)",
+        "create table txtopo.mine (a int); create function txtopo.mine() returns int language sql as 'select 1'; cluster txtopo.ledger using ledger_pkey; analyze; select 1",
+    )
+
+    assert (report.verdict, report.findings) == (Verdict.MATCH, ())
 
 
 def test_contributions_without_their_triggers_are_told(planted: Planted) -> None:

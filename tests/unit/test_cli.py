@@ -229,6 +229,16 @@ def test_each_error_has_its_exit_code(
         os.close(stdout)
 
 
+def test_an_error_that_nobody_reads_keeps_its_exit_code() -> None:
+    """Promise: a script sees why a command failed also where the reader of stderr went away, as in `2>&1 | head`."""
+    unread, said = os.pipe()
+    os.close(unread)
+    with os.fdopen(said, "wb") as stderr:
+        ended = subprocess.run([sys.executable, "-m", "txtopo.cli", "audit", "flights", "1-3"], stderr=stderr, check=False)  # fmt: skip
+
+    assert ended.returncode == 2
+
+
 def test_an_error_is_one_line_with_the_next_command(capsys: pytest.CaptureFixture[str], failing: Any) -> None:
     """Promise: what failed, which batch, why, and the next command to type; on stderr, without a trace or a password."""
     failing(

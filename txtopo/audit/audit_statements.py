@@ -126,10 +126,32 @@ PART = """select bytes from txtopo.plan_part where digest = decode(:digest, 'hex
 TARGETS = """select committer, target, baseline_digest from txtopo.target where topology = :topology order by committer collate "C" """
 
 COLUMNS = """
-select a.attname, format_type(a.atttypid, a.atttypmod) as type, c.relkind, c.relpersistence from pg_class c join pg_namespace n on n.oid = c.relnamespace
+select a.attname, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull, coalesce(parts.kind, c.relkind::text) as relkind,
+       coalesce(parts.persistence, c.relpersistence::text) as relpersistence
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  cross join lateral (select max(p.relkind::text) filter (where p.relkind = 'f') as kind, max(p.relpersistence::text) as persistence
+                        from pg_partition_tree(c.oid) t join pg_class p on p.oid = t.relid) parts
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where n.nspname = :schema and c.relname = :table order by a.attnum
 """
+
+UNIQUE = """
+select array_agg(a.attname::text order by a.attname) as columns, i.indnullsnotdistinct or bool_and(a.attnotnull) as one_row_a_key
+  from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any (i.indkey[0:i.indnkeyatts - 1])
+ where i.indrelid = to_regclass(:table) and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+ group by i.indexrelid, i.indnullsnotdistinct
+"""
+"""Unique indexes that commits can find a row by."""
+
+ADDED = """
+select 'trigger ' || tgname as what from pg_trigger where tgrelid = to_regclass(:table) and not tgisinternal and tgname <> all (cast(:own as text[]))
+union all
+select 'rule ' || rulename from pg_rewrite where ev_class = to_regclass(:table) and ev_type <> '1'
+union all
+select 'row level security' from pg_class where oid = to_regclass(:table) and relrowsecurity
+order by 1
+"""
+"""What somebody else made on a table, which may change or hide rows."""
 
 GUARDS = """
 select t.tgname, t.tgtype, t.tgenabled, n.nspname = 'txtopo' and p.proname = 'frozen' and t.tgqual is null and cardinality(t.tgattr::int2[]) = 0 as refuses_all

@@ -18,7 +18,7 @@ from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
 from txtopo.audit.check_described import check_fence, read_descriptions
 from txtopo.audit.check_redos import Chains
-from txtopo.audit.check_schema import check_schema
+from txtopo.audit.check_schema import check_schema, demand_readable
 from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
 from txtopo.audit.check_tables import check_tables
 from txtopo.audit.check_target import check_target, check_total
@@ -82,12 +82,13 @@ def audit(
 
     `expected`: seals that somebody kept outside of the database. `version`: of the txtopo that audits, for the report.
 
-    Raises NothingToAuditError where there is no such topology or no such batch, GoneError where one that is expected is not there; errors of the
-    database as they are.
+    Raises NothingToAuditError where there is no such topology or no such batch, GoneError where one that is expected is not there, NotAsMadeError
+    where tables of schema `txtopo` cannot be read as they were made; errors of the database as they are.
     """
     expected = expected or Expected()
     connection.execute(text(sql.SETTINGS))
     read_any_time(connection)
+    demand_readable(connection)
     scope = connection.execute(text(sql.SCOPE), {"topology": topology}).one_or_none()
     if scope is None:
         raise _nothing(f"no topology {topology!r} on this database", expected, None)
@@ -156,6 +157,7 @@ class _Audit:
             chains=chains, actions=actions, seals=seals, tell=self._tell,
         )  # fmt: skip
         walk.run()
+        actions.check_orders(self.findings)
         check_fence(self.findings, self.scope, walk.newest)
         check_expected(self.findings, self.connection, self.topology, self.expected, seals.actions, self.first)
         if self.whole:

@@ -78,15 +78,38 @@ class Actions:
         if order is None:
             findings.wrong(SIGNED, f"an action on it names order {one.order_id}, which is gone", row.txid)
             return
+        self._check_signed(findings, one, order, "its action", row.txid)
+
+    def _check_signed(self, findings: Findings, one: ActionTaken, order: OrderGiven, what: str, *txids: int) -> None:
         words = (one.actor, one.host, one.reason)
         ordered = (order.actor or "unknown", order.host or "unknown", order.reason or one.reason)
-        findings.equal(SIGNED, words == ordered, f"its action is of {_of(words)}, order {order.order_id} of {_of(ordered)}", row.txid)  # fmt: skip
+        findings.equal(SIGNED, words == ordered, f"{what} is of {_of(words)}, order {order.order_id} of {_of(ordered)}", *txids)  # fmt: skip
 
     def check_rest(self, findings: Findings, committed: int) -> None:
         """Actions on batches that were not seen: behind the ledger's end none can have changed anything for good."""
         for txid, actions in sorted(self._of.items()):
             if txid > committed and (state := _state(actions[-1].after)) is not None:
                 findings.wrong(SIGNED, f"the action log says that it was {state}, the ledger has no such batch", txid)
+
+    def check_orders(self, findings: Findings) -> None:
+        """What an order was, as the sealed log has it: of what kind, of which batches, and by whom where the action is about no one batch."""
+        for one in self.taken:
+            if one.order_id is None:
+                continue
+            order = self._orders.get(one.order_id)
+            txids = () if one.txid is None else (one.txid,)
+            if order is None:
+                if one.txid is None:  # of a batch it is said with the batch
+                    findings.wrong(SIGNED, f"action {one.action_id} names order {one.order_id}, which is gone")
+                continue
+            findings.equal(SIGNED, order.kind == one.command, f"order {order.order_id} is a {order.kind}, carried out was a {one.command}", *txids)  # fmt: skip
+            if one.txid is None:
+                self._check_signed(findings, one, order, f"action {one.action_id}")
+            if one.command == "retry":
+                named = one.before.get("failed")
+                findings.equal(SIGNED, named == list(order.txids), f"order {order.order_id} names batches {list(order.txids)}, carried out was it for {named}")  # fmt: skip
+            elif one.command == "skip":
+                findings.equal(SIGNED, one.txid in order.txids, f"it was skipped by order {order.order_id}, which names {list(order.txids)}", *txids)  # fmt: skip
 
     def check_open(self, findings: Findings, state: str | None, heartbeat_at: datetime | None) -> None:
         """An order stands open only until its leader has answered it: at once where the action is the answer's own, else soon after the last of its batches."""

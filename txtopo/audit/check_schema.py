@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from sqlalchemy import Connection, text
 
 from txtopo.audit.made_schema import Schema, schema_at
 from txtopo.audit.text import clip
 from txtopo.audit.verdicts import Findings
+from txtopo.errors import ConfigurationError
 
 CHECK = "schema.guards"
 DEFINITION_CHARS_MAX = 300
 """Of a definition in a message."""
-_REVISION = "select version_num from txtopo.schema_version"
-_FUNCTIONS = "select proname, prosrc from pg_proc where pronamespace = 'txtopo'::regnamespace"
+WRONG_NAMED_MAX = 10
+"""Tables and columns that one error names."""
+_COLUMN = "column "
+"""What the definition of a column begins with."""
+_REVISION = "select version_num from txtopo.schema_version order by 1"
+_FUNCTIONS = """
+select proname, prosrc, not proisstrict and not prosecdef and proconfig is null as plain from pg_proc where pronamespace = 'txtopo'::regnamespace
+"""
 DEFINITIONS = """
 select c.relname, pg_get_constraintdef(n.oid) as made, null as trigger from pg_constraint n join pg_class c on c.oid = n.conrelid
  where c.relnamespace = 'txtopo'::regnamespace and n.contype in ('p', 'u', 'c', 'f') and c.relname <> 'schema_version'
@@ -23,6 +32,15 @@ select c.relname, pg_get_indexdef(i.indexrelid), null from pg_index i join pg_cl
 union all
 select c.relname, pg_get_triggerdef(t.oid), t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid
  where c.relnamespace = 'txtopo'::regnamespace and not t.tgisinternal
+union all
+select c.relname, fact.made, null from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+  join pg_type t on t.oid = a.atttypid left join pg_collation o on o.oid = a.attcollation and o.oid <> t.typcollation
+  left join pg_attrdef d on (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+ cross join lateral (values
+   ('column ' || quote_ident(a.attname) || ': ' || format_type(a.atttypid, a.atttypmod) || coalesce(' collate ' || quote_ident(o.collname), '')),
+   (case when a.attnotnull then quote_ident(a.attname) || ' not null' end), (quote_ident(a.attname) || ' default ' || pg_get_expr(d.adbin, d.adrelid)),
+   (case when a.attidentity <> '' then quote_ident(a.attname) || ' identity ' || a.attidentity::text end)) fact(made)
+ where c.relnamespace = 'txtopo'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'schema_version' and fact.made is not null
 """
 """Constraints without their names, which are the server's own. One that is not valid or not enforced is spelled so."""
 _SWITCHED_OFF = """
@@ -30,21 +48,73 @@ select c.relname, case when t.tgisinternal then 'a foreign key' else 'trigger ' 
   from pg_trigger t join pg_class c on c.oid = t.tgrelid
  where c.relnamespace = 'txtopo'::regnamespace and t.tgenabled not in ('O', 'A') order by 1, 2
 """
-_TABLES = "select relname, relkind, relpersistence from pg_class where relnamespace = 'txtopo'::regnamespace"
+_TABLES = """
+select relname, relkind, relpersistence, relrowsecurity, exists (select from pg_inherits i where i.inhparent = c.oid) as has_children
+  from pg_class c where relnamespace = 'txtopo'::regnamespace
+"""
 _RULES = """
 select c.relname, r.rulename from pg_rewrite r join pg_class c on c.oid = r.ev_class
  where c.relnamespace = 'txtopo'::regnamespace and c.relkind in ('r', 'p') order by 1, 2
 """
 
+_SETTINGS = """
+select coalesce(d.datname, 'every database') as database, coalesce(r.rolname, 'every role') as role
+  from pg_db_role_setting s left join pg_database d on d.oid = s.setdatabase left join pg_roles r on r.oid = s.setrole
+ where (s.setdatabase = 0 or d.datname = current_database()) and 'session_replication_role=replica' = any (s.setconfig) order by 1, 2
+"""
+_SEQUENCES = """
+select c.relname, s.last_value, case c.relname when 'action' then (select max(action_id) from txtopo.action) else (select max(request_id) from txtopo.request) end as used
+  from pg_class c join pg_sequences s on format('%I.%I', s.schemaname, s.sequencename)::regclass
+       = pg_get_serial_sequence('txtopo.' || c.relname, case c.relname when 'action' then 'action_id' else 'request_id' end)::regclass
+ where c.relnamespace = 'txtopo'::regnamespace and c.relname in ('action', 'request') and s.schemaname = 'txtopo'
+   and has_sequence_privilege(format('%I.%I', s.schemaname, s.sequencename), 'select, usage')
+"""
+
+
+class NotAsMadeError(ConfigurationError):
+    """Tables of schema `txtopo` are so different from what the migrations made that they cannot be read: wrong, and no matter of usage."""
+
+    exit_code = 1
+
+
+def demand_readable(connection: Connection) -> None:
+    """Each table and column is there, of its type, and nothing else is read with it. Raises NotAsMadeError. Of another revision nothing is known."""
+    expected = schema_at(_revision(connection) or "")
+    if expected is None:
+        return
+    found = {(row.relname, row.made) for row in connection.execute(text(DEFINITIONS))}
+    missing = sorted(one for one in expected.definitions - found if one[1].startswith(_COLUMN))
+    tables = {table for table, _ in found}
+    wrong = [f"there is no table txtopo.{table}" for table in sorted({*expected.tables} - tables)]
+    wrong += [f"table txtopo.{table} has no {made}" for table, made in missing if table in tables]
+    for row in connection.execute(text(f"{_TABLES} order by 1")):
+        if row.relname in expected.tables and row.has_children:
+            wrong.append(f"table txtopo.{row.relname} has child tables, whose rows are read with its own")
+    if wrong:
+        more = f"; and {len(wrong) - WRONG_NAMED_MAX} more" if len(wrong) > WRONG_NAMED_MAX else ""
+        raise NotAsMadeError(
+            f"MISMATCH in the schema itself: {'; '.join(wrong[:WRONG_NAMED_MAX])}{more}. That is not as the migrations made it, "
+            "and nothing else was compared; find out who changed it, and restore a backup"
+        )
+
+
+def _revision(connection: Connection) -> str | None:
+    """None where there is none, or more than one."""
+    if connection.execute(text("select to_regclass('txtopo.schema_version')")).scalar_one() is None:
+        return None
+    found = connection.execute(text(_REVISION)).scalars().all()
+    return found[0] if len(found) == 1 else None
+
 
 def check_schema(findings: Findings, connection: Connection) -> None:
     """Everything that the migrations make is there, word for word, and switched on. Triggers of somebody else's are told."""
-    revision = connection.execute(text(_REVISION)).scalar_one_or_none()
-    expected = None if revision is None else schema_at(revision)
+    revision = _revision(connection)
+    if revision is None:
+        findings.wrong(CHECK, "table txtopo.schema_version does not name one revision: somebody changed it")
+        return
+    expected = schema_at(revision)
     if expected is None:
-        findings.unknown(
-            CHECK, f"schema txtopo is of revision {revision or 'nothing'}, which this release does not know"
-        )
+        findings.unknown(CHECK, f"schema txtopo is of revision {revision}, which this release does not know")
         return
     _check_functions(findings, connection, expected)
     _check_tables(findings, connection, expected)
@@ -53,21 +123,33 @@ def check_schema(findings: Findings, connection: Connection) -> None:
         findings.wrong(CHECK, f"table txtopo.{row.relname}: {row.what} is switched off")
     for row in connection.execute(text(_RULES)):
         findings.wrong(CHECK, f"table txtopo.{row.relname}: rule {row.rulename} changes what statements do")
+    for row in connection.execute(text(_SETTINGS)):
+        findings.wrong(CHECK, f"session_replication_role is replica for {row.role} in {row.database}: no trigger guards what they write")  # fmt: skip
+    for row in connection.execute(text(_SEQUENCES)):
+        findings.equal(
+            CHECK,
+            (row.last_value or 0) >= (row.used or 0),
+            f"table txtopo.{row.relname}: its sequence stands at {row.last_value or 0}, its last row has {row.used}: the next row cannot be written",
+        )
 
 
 def _check_functions(findings: Findings, connection: Connection, expected: Schema) -> None:
-    bodies = {row.proname: row.prosrc for row in connection.execute(text(_FUNCTIONS))}
+    found: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+    for row in connection.execute(text(_FUNCTIONS)):
+        found[row.proname].append((row.prosrc, row.plain))
     for name, body in sorted(expected.functions.items()):
-        said = "is not as the migrations made it" if name in bodies else "is gone"
-        findings.equal(CHECK, bodies.get(name) == body, f"function txtopo.{name} {said}")
+        said = "is not as the migrations made it" if name in found else "is gone"
+        findings.equal(CHECK, found[name] == [(body, True)], f"function txtopo.{name} {said}")
 
 
 def _check_tables(findings: Findings, connection: Connection, expected: Schema) -> None:
-    there = {row.relname: (row.relkind, row.relpersistence) for row in connection.execute(text(_TABLES))}
+    there = {row.relname: row for row in connection.execute(text(_TABLES))}
     for name in sorted(expected.tables):
-        findings.equal(
-            CHECK, there.get(name) == ("r", "p"), f"txtopo.{name} is no plain table that is logged, which it was made"
-        )
+        row = there.get(name)
+        plain = row is not None and (row.relkind, row.relpersistence) == ("r", "p")
+        findings.equal(CHECK, plain, f"txtopo.{name} is no plain table that is logged, which it was made")
+        hidden = row is not None and row.relrowsecurity
+        findings.equal(CHECK, not hidden, f"table txtopo.{name} has row level security: a driver may not see all of its rows")  # fmt: skip
 
 
 def _check_definitions(findings: Findings, connection: Connection, expected: Schema) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, text
 
@@ -15,11 +15,28 @@ CHECK = "target.shape"
 
 def check_tables(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
     """The target and, where there is one, the table of contributions. One that is missing is found where it is read."""
-    _check(findings, connection, committer.target, committer.target_columns)
+    target = committer.target_sql.replace("%%", "%")
+    if _check(findings, connection, committer.target, committer.target_columns, committer.numbers):
+        _check_key(findings, connection, committer.target, target, committer.keys)
+        _tell_added(findings, connection, committer.target, target)
     if committer.contributions:
-        name = f"{committer.target}_contribution"
-        if _check(findings, connection, name, committer.contribution_columns):
-            _check_guards(findings, connection, name, committer.contributions_sql.replace("%%", "%"))
+        name, contributions = f"{committer.target}_contribution", committer.contributions_sql.replace("%%", "%")
+        if _check(findings, connection, name, committer.contribution_columns, committer.numbers):
+            _check_key(findings, connection, name, contributions, ("txid", "reverses", *committer.keys))
+            _check_guards(findings, connection, name, contributions)
+            _tell_added(findings, connection, name, contributions, *_GUARDS)
+
+
+def _check_key(findings: Findings, connection: Connection, name: str, quoted_name: str, keys: Sequence[str]) -> None:
+    """One row a key, which commits rely on."""
+    found = connection.execute(text(sql.UNIQUE), {"table": quoted_name}).all()
+    there = any(row.one_row_a_key and sorted(row.columns) == sorted(keys) for row in found)
+    findings.equal(CHECK, there, f"table {name} has no unique key over {', '.join(keys)} any more: it may have two rows of one key")  # fmt: skip
+
+
+def _tell_added(findings: Findings, connection: Connection, name: str, quoted_name: str, *own: str) -> None:
+    for row in connection.execute(text(sql.ADDED), {"table": quoted_name, "own": list(own)}):
+        findings.by_design(CHECK, f"table {name} has {row.what}, which txtopo did not make: what it does was not looked at", 0)  # fmt: skip
 
 
 def _check_guards(findings: Findings, connection: Connection, name: str, quoted_name: str) -> None:
@@ -35,7 +52,9 @@ def _check_guards(findings: Findings, connection: Connection, name: str, quoted_
         findings.equal(CHECK, whole and row.tgenabled in ("O", "A"), f"table {name}: trigger {trigger} {said}")
 
 
-def _check(findings: Findings, connection: Connection, name: str, expected: Mapping[str, str | None]) -> bool:
+def _check(
+    findings: Findings, connection: Connection, name: str, expected: Mapping[str, str | None], numbers: Sequence[str]
+) -> bool:
     """Returns whether there is such a table."""
     schema, _, table = name.partition(".")
     found = connection.execute(text(sql.COLUMNS), {"schema": schema, "table": table}).all()
@@ -47,7 +66,9 @@ def _check(findings: Findings, connection: Connection, name: str, expected: Mapp
         findings.equal(CHECK, persistence == "p", f"table {name} is not logged: it is empty after a crash of Postgres")
     wrong = differing_columns({row.attname: row.type for row in found}, expected)
     findings.equal(CHECK, not wrong, f"table {name} has other columns: {'; '.join(wrong)}")
-    return True
+    nullable = [row.attname for row in found if row.attname in numbers and not row.attnotnull]
+    findings.equal(CHECK, not nullable or bool(wrong) or kind not in ("r", "p"), f"table {name} allows NULL as a number: {', '.join(nullable)}")  # fmt: skip
+    return kind in ("r", "p")
 
 
 def differing_columns(found: Mapping[str, str], expected: Mapping[str, str | None]) -> list[str]:
@@ -64,4 +85,4 @@ def differing_columns(found: Mapping[str, str], expected: Mapping[str, str | Non
 
 _GUARDS = {"frozen": 1 + 2 + 8 + 16, "kept_whole": 2 + 32}
 """Bits: 1 for each row, 2 before, 8 delete, 16 update, 32 truncate."""
-_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table, or has one as a part", "S": "a sequence"}

@@ -116,7 +116,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
-        return _failed(error, flags)
+        try:
+            return _failed(error, flags)
+        except BrokenPipeError:  # nobody reads what failed; that it failed is still the answer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+            return _exit_code(error)
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return 2
+    return error.exit_code if isinstance(error, TxtopoError) else TxtopoError.exit_code
 
 
 def _failed(error: Exception, flags: dict[str, Any]) -> int:
@@ -127,19 +137,19 @@ def _failed(error: Exception, flags: dict[str, Any]) -> int:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\n", err=True)
         _complain(error.format_message(), flags)
-        return 2
+        return _exit_code(error)
     if isinstance(error, TxtopoError) and not isinstance(error, InvariantBroken):
         _complain(str(error), flags)
         if isinstance(error, Halted) and error.next_command:
             click.echo(f"  next: {error.next_command}", err=True)
-        return error.exit_code
+        return _exit_code(error)
     try:
         where = f"the trace is in {_keep_trace(error)}"
     except OSError as trouble:  # a full disk may be what failed
         click.echo(_trace(error), err=True, nl=False)
         where = f"the trace is above, since no file could be written: {trouble}"
     _complain(f"internal error: {error!r}; {where}", flags)
-    return TxtopoError.exit_code
+    return _exit_code(error)
 
 
 def _complain(message: str, flags: dict[str, Any]) -> None:
