@@ -16,6 +16,7 @@ from txtopo.core import limits, written
 from txtopo.core.state import PoisonPolicy
 from txtopo.core.storm_settings import is_storms, why_nothing
 from txtopo.errors import ConfigurationError
+from txtopo.slips import slip_in
 
 CONFIG_FILE = "txtopo.toml"
 CHROOT = "/txtopo"
@@ -24,8 +25,6 @@ LOCAL_SERVICES = "local services"
 """Source of what `with_services` filled in."""
 TOPOLOGY_CONFIG = "the topology's own config"
 """Source of what `with_topology` filled in."""
-SLIP_RATIO_MIN = 0.96
-"""How alike a name must be to one of Storm's to be a slip: a letter or two."""
 DEV_SESSION_S = 4.0
 """ZooKeeper session on local services: a restarted driver need not wait for its predecessor's session for long."""
 
@@ -357,7 +356,7 @@ def _pyproject_layer(cwd: Path) -> Iterator[_Layer]:
 
 def is_setting(key: str) -> bool:
     """Is it a setting where a topology's own `config` says it? Those by Storm's name are, and by ours those of how a batch runs."""
-    return key in _NAMES and (_NAMES[key] != key or key in _OF_TOPOLOGY)
+    return key in _NAMES and (is_storms(key) or key in _OF_TOPOLOGY)
 
 
 def _topology_layer(config: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, object]]:
@@ -367,9 +366,9 @@ def _topology_layer(config: Mapping[str, Any], problems: list[str]) -> Iterator[
         if value is None:
             continue
         if not is_setting(key):
-            # A component's own, unless it is all but one of Storm's: a slip of the pen must not leave the default in force.
-            if key.startswith("topology.") and difflib.get_close_matches(key, list(_NAMES), n=1, cutoff=SLIP_RATIO_MIN):
-                problems.append(_unknown(key, TOPOLOGY_CONFIG))
+            # A component's own, unless it is a slip of the pen.
+            if (slip := slip_in(key, _NAMES, _OF_TOPOLOGY)) is not None:
+                problems.append(f"{TOPOLOGY_CONFIG}: {slip}")
             continue
         name = _NAMES[key]
         if name in seen:

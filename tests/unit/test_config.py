@@ -183,9 +183,10 @@ def test_a_topologys_own_config_is_stronger_than_defaults_only(tmp_path: Path) -
 
 
 def test_a_topologys_config_holds_more_than_settings() -> None:
-    """Components have settings of their own in it, whose names may be those of where a run looks or what it says; None is Storm's "not given"."""
+    """Components have settings of their own in it, whose names may be those of what a run says; None is Storm's "not given"."""
     config = {
-        "limit": 3, "dsn": "postgresql://elsewhere/d", "verbose": 2, "once": True, "topology.tick.tuple.freq.secs": 5, "topology.max.spout.pending": None
+        "limit": 3, "source_dsn": "postgresql://elsewhere/d", "verbose": 2, "debug": True, "worker": 1, "batch_max": 4, "conf": {}, "dsn": None,
+        "topology.tick.tuple.freq.secs": 5, "topology.max.spout.pending": None,
     }  # fmt: skip
 
     assert Settings().with_topology(config) == Settings()
@@ -199,6 +200,30 @@ def test_a_slip_in_one_of_storms_names_is_not_passed_over() -> None:
     said = str(caught.value)
     assert "unknown key topology.message.timeout.sec: did you mean topology.message.timeout.secs?" in said
     assert "enable" not in said, "one that txtopo does not have is a component's own"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, "did you mean on_poison?") for name in ("on-poison", "onpoison", "onPoison", "on.poison", "on_poisn", "txtopo.on_poison")),
+        ("attempt_max", "did you mean attempts_max?"),
+        ("Workers", "did you mean workers?"),
+        ("message-timeout-s", "did you mean message_timeout_s?"),
+        ("dsn", "is no setting of a topology: give it by --dsn, TXTOPO_DSN or txtopo.toml"),
+        ("postgres_dsn", "give it by --dsn"),
+        ("zk", "give it by --zk"),
+        ("master", "give it by --master"),
+        ("once", "give it by --once"),
+    ],
+)  # fmt: skip
+def test_a_slip_in_one_of_txtopos_names_is_refused_in_a_topologys_config(name: str, words: str) -> None:
+    """With `on-poison` a topology halted where it was to go on, and nobody was told."""
+    with pytest.raises(ConfigurationError) as caught:
+        Settings().with_topology({name: "quarantine_batch"})
+
+    assert f"the topology's own config: unknown key {name}: {words}" in str(caught.value) or (
+        f"{name} is no setting of a topology" in str(caught.value) and words in str(caught.value)
+    )
 
 
 def test_everything_wrong_in_a_topologys_config_is_said_at_once() -> None:
