@@ -56,7 +56,7 @@ def _rolled_back(
 ) -> None:
     txid = entry.plan.txid
     with ledger.session(lead) as session:
-        check_turn(lock_fence(session, lead, txid), txid)
+        check_turn(lock_fence(session, lead, txid), txid)  # the ledger would refuse its row too, in other words
         session.append_ledger(entry)
         write(session)
         for committer in committers:

@@ -86,6 +86,7 @@ class TopologyCoordinator:
             found = self._session.get(self._paths.epoch)
             if found is not None:
                 there = codec.decode_epoch(found[0], self._paths.epoch)
+                # Another driver has another nonce, so that this is my own write; only one whose reply was lost may be found like that.
                 if there == mine and self._epoch_unsure:
                     self._epoch_unsure = False
                     return found[1]

@@ -42,8 +42,8 @@ class Election:
                 self._session.create(prefix, self._data, ephemeral=True, sequential=True)
                 break
             except ZooKeeperUnavailable:
-                if tries_left == 0 or self._session.state() is SessionState.LOST:
-                    raise
+                if tries_left == 0:
+                    raise  # of a session that is lost the next look at the queue raises as well
         self._entered = True
 
     def leader(self) -> str | None:
@@ -65,6 +65,7 @@ class Election:
         while True:
             moved = threading.Event()
             try:
+                # While it is suspended a look would block for up to a session, longer than was asked for.
                 if self._session.state() is not SessionState.SUSPENDED and self._stands_first_or_watches(moved):
                     return True
             except ZooKeeperUnavailable:
@@ -84,7 +85,7 @@ class Election:
         if place == 0:
             return True
         if not self._session.watch(f"{self._paths.leader}/{queue[place - 1]}", moved.set):
-            moved.set()
+            moved.set()  # it has just gone; without this the next look would only come RECHECK_S later
         return False
 
     def confirm(self) -> None:
@@ -96,6 +97,7 @@ class Election:
         if found is None:
             raise self._gone()
         try:
+            # Nobody else writes there, and no other node ever has its name: the version only says so once more.
             self._session.multi([SetNode(path, self._data, found[1])])
         except (NodeMissing, VersionDiffers) as error:
             raise self._gone() from error

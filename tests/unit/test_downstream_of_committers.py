@@ -121,7 +121,7 @@ class Keep(BatchCommitter):
 
 def ran(build: Callable[[TopologyBuilder], object], **settings: Any) -> TopologyHarness:
     """A topology over `WORDS`, run to its end."""
-    builder = TopologyBuilder("downstream", acking=settings.pop("acking", "batch"))
+    builder = TopologyBuilder("downstream", acking=settings.pop("acking", "batch"), config=settings.pop("config", None))
     builder.set_spout("words", Words())
     build(builder)
     with TopologyHarness(builder.build(), **settings) as harness:
@@ -131,7 +131,9 @@ def ran(build: Callable[[TopologyBuilder], object], **settings: Any) -> Topology
 
 
 def edges(harness: TopologyHarness, txid: int) -> Mapping[str, tuple[int, int]]:
-    return {edge.edge: (edge.sent, edge.received) for edge in harness.edges(txid)}
+    found = {edge.edge: (edge.sent, edge.received) for edge in harness.edges(txid)}
+    assert len(found) == len(harness.edges(txid)), "each is told once"
+    return found
 
 
 def kept(harness: TopologyHarness, txid: int) -> list[Any]:
@@ -145,8 +147,10 @@ class Holds(Rich):
         self.collector.emit(tup.values, anchors=[tup])
 
 
-@pytest.mark.parametrize("acking", ["batch", "tuple"])
-def test_a_tuple_that_is_held_there_fails_its_batch_whatever_the_acking(acking: str) -> None:
+@pytest.mark.parametrize(
+    ("acking", "config"), [("batch", {}), ("batch", {"topology.acker.executors": 0}), ("tuple", {})]
+)
+def test_a_tuple_that_is_held_there_fails_its_batch_whatever_the_acking(acking: str, config: Any) -> None:
     """No acker hears of the commit phase: the bolt is asked all the same, or what it held would be lost without a word."""
 
     def build(builder: TopologyBuilder) -> None:
@@ -155,7 +159,7 @@ def test_a_tuple_that_is_held_there_fails_its_batch_whatever_the_acking(acking: 
         builder.set_committer_bolt("kept", Keep()).global_grouping("held")
 
     with pytest.raises(Halted, match="failed in held: Holds neither acked nor failed the tuple"):
-        ran(build, acking=acking)
+        ran(build, acking=acking, config=config)
 
 
 def test_where_the_topology_has_no_ackers_nobody_asks_there_either() -> None:
@@ -311,16 +315,21 @@ class Misconfigured(Batch):
         raise ValueError("no lookup table")
 
 
-@pytest.mark.parametrize(("bolt", "state"), [(Basic, "quarantined"), (Misconfigured, None)])
+@pytest.mark.parametrize(
+    ("bolt", "state", "sources"),
+    [(Basic, "quarantined", ["first"]), (Basic, "quarantined", ["first", "words"]), (Misconfigured, None, ["first"])],
+)
 def test_a_batch_is_left_out_over_a_bolt_there_only_where_it_is_at_fault(
-    monkeypatch: pytest.MonkeyPatch, bolt: type[Any], state: str | None
+    monkeypatch: pytest.MonkeyPatch, bolt: type[Any], state: str | None, sources: list[str]
 ) -> None:
-    """What is downstream of committers is tried over no rows first: a bolt that fails on those, too, halts the topology."""
+    """What is downstream of committers is tried over no rows first, of what came out of the processing phase too: a bolt that fails on those halts the topology."""
     monkeypatch.setattr(sys.modules[__name__], "WORDS", [["bad"], ["c"]])
 
     def build(builder: TopologyBuilder) -> None:
         builder.set_committer_bolt("first", Passing()).shuffle_grouping("words")
-        builder.set_bolt("bolt", bolt()).shuffle_grouping("first")
+        declarer = builder.set_bolt("bolt", bolt())
+        for source in sources:
+            declarer.shuffle_grouping(source)
         builder.set_committer_bolt("counts", CountCommitter("by_word", ["word"])).shuffle_grouping("bolt")
 
     if state is None:
@@ -416,12 +425,16 @@ class Times(BasicBolt):
             collector.emit(tup.values)
 
 
-@pytest.mark.parametrize(("first", "bolt", "who"), [(Many, Basic, "first"), (Passing, Times, "bolt")])
+@pytest.mark.parametrize(
+    ("first", "bolt", "who", "limit"),
+    [(Many, Basic, "first", 10), (Passing, Times, "bolt", 10), (Passing, Basic, "bolt", 9)],
+    ids=["committer", "bolt", "together"],
+)
 def test_more_tuples_than_a_turn_may_have_fail_the_batch(
-    monkeypatch: pytest.MonkeyPatch, first: type[Any], bolt: type[Any], who: str
+    monkeypatch: pytest.MonkeyPatch, first: type[Any], bolt: type[Any], who: str, limit: int
 ) -> None:
     """The driver holds them, and a lock: the limit is told, and who passed it."""
-    monkeypatch.setattr(limits, "TURN_TUPLES_MAX", 10)
+    monkeypatch.setattr(limits, "TURN_TUPLES_MAX", limit)
 
     def build(builder: TopologyBuilder) -> None:
         builder.set_committer_bolt("first", first()).shuffle_grouping("words")
@@ -430,9 +443,64 @@ def test_more_tuples_than_a_turn_may_have_fail_the_batch(
 
     with pytest.raises(
         Halted,
-        match=f"failed in {who}: .*{who}: in the turn of a batch .* may emit 10 tuples together, and batch 1 has more",
+        match=f"failed in {who}: .*{who}: in the turn of a batch .* may emit {limit} tuples together, and batch 1 has more",
     ):
         ran(build, capture=False)
+
+
+class Long(BasicBolt):
+    """Emits far longer words than it gets."""
+
+    outputs = ["word string", "n bigint"]
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        collector.emit(["x" * 2_000, tup["n"]])
+
+
+class LongFirst(Passing):
+    """A committer that does."""
+
+    def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> None:
+        collector.emit(["x" * 2_000, 1])
+
+
+@pytest.mark.parametrize(("first", "bolt", "who"), [(LongFirst, Basic, "first"), (Passing, Long, "keep")])
+def test_more_bytes_than_a_turn_may_have_fail_the_batch(
+    monkeypatch: pytest.MonkeyPatch, first: type[Any], bolt: type[Any], who: str
+) -> None:
+    """The driver holds what committers emit, and the results of those downstream: whoever's it is."""
+    monkeypatch.setattr(limits, "RESULTS_BYTES_MAX", 1_500)
+
+    def build(builder: TopologyBuilder) -> None:
+        builder.set_committer_bolt("first", first()).shuffle_grouping("words")
+        builder.set_bolt("bolt", bolt()).shuffle_grouping("first")
+        builder.set_committer_bolt("keep", Keep()).shuffle_grouping("bolt")
+
+    with pytest.raises(Halted, match=f"{who}: its tuples take .* MiB in the turn of a batch"):
+        ran(build, capture=False)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_a_committer_emits_goes_on_in_one_order(order: int) -> None:
+    """A bolt that depends on the order of its tuples gives the same in each attempt."""
+    builder = TopologyBuilder("downstream")
+    builder.set_spout("words", Words())
+    builder.set_committer_bolt("first", Passing()).shuffle_grouping("words")
+    builder.set_bolt("bolt", Basic()).shuffle_grouping("first")
+    builder.set_committer_bolt("keep", Keep()).shuffle_grouping("bolt")
+    topology = builder.build()
+    run = turn.Turn(topology, TransactionAttempt(1, 0), [], lambda: None)
+    (first,) = (one for one in topology.committers if one.name == "first")
+    emitted = run.collector(first)
+    assert emitted is not None
+    for values in [("b", 1), ("a", 2), (None, 3), ("a", 1)][::order]:
+        emitted.emit(values)
+
+    run.applied(first, emitted)
+
+    assert [tuple(row.values()) for row in run._given["first", "default"].to_pylist()] == [
+        ("a", 1), ("a", 2), ("b", 1), (None, 3),
+    ]  # fmt: skip
 
 
 class Clock:
@@ -504,3 +572,40 @@ def test_the_server_is_told_that_a_turn_is_alive(
     else:
         with pytest.raises(Halted, match=failed):
             ran(build)
+
+
+class Quick(Basic):
+    """Each tuple takes a second and a half."""
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        CLOCK.now += 1.5
+        super().execute(tup, collector)
+
+
+def test_a_server_that_goes_away_while_a_turn_is_at_work_is_no_fault_of_the_bolt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W1: six seconds into the turn, and one and a half after it was told: trouble of the store, which the batch outlives without a failed attempt."""
+    from txtopo.committers.memory_session import MemoryLedgerSession
+
+    calls: list[float] = []
+
+    def keep_alive(session: Any) -> None:
+        calls.append(CLOCK.now)
+        if len(calls) == 4:
+            raise PostgresUnavailable("terminating connection due to administrator command")
+
+    CLOCK.now = 0.0
+    monkeypatch.setattr(turn, "time", CLOCK)
+    monkeypatch.setattr(turn, "ROWS_PER_MESSAGE", 1)
+    monkeypatch.setattr(MemoryLedgerSession, "keep_alive", keep_alive)
+
+    def build(builder: TopologyBuilder) -> None:
+        builder.set_committer_bolt("first", Passing()).shuffle_grouping("words")
+        builder.set_bolt("bolt", Quick()).shuffle_grouping("first")
+        builder.set_committer_bolt("keep", Keep()).shuffle_grouping("bolt")
+
+    harness = ran(build)
+
+    assert calls[3] == 6.0
+    assert [(batch.state, batch.attempt) for batch in harness.batches][:1] == [("applied", 0)]

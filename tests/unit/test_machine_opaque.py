@@ -245,6 +245,7 @@ class TestCutUnderWay:
 
         assert dict(hand.state.batches) == {}
         assert dict(hand.state.next_attempts) == {1: 1, 2: 1, 3: 1, 4: 1}
+        assert hand.state.owed == {1, 2, 3, 4}, "planned once, so no run has finished without them"
         hand.tick(100)
         assert hand.last_cut == (1, {1: 1, 2: 1, 3: 1, 4: 1})
 

@@ -41,6 +41,17 @@ def test_an_order_that_goes_on_while_thousands_end_must_still_be_signed_for() ->
     assert book.doubt("1:0/1", complete=True) == "no task read source for it"
 
 
+@pytest.mark.parametrize("leaf", ["source", "other"])
+def test_a_leaf_is_signed_for_by_its_own_tasks(leaf: str) -> None:
+    """Those of another spout say nothing of this one, which may have read nothing at all."""
+    book = Signatures()
+    book.open("1:0/1")
+    with book.order("batch 1", ["1:0/1"]) as mine, book.held(7, mine, ["source"]):
+        book.receive(Signature(copy=7, leaf=leaf, made_for=None, order=mine))
+
+    assert book.doubt("1:0/1", complete=True) == (None if leaf == "source" else "no task read source for it")
+
+
 def test_nothing_is_kept_of_what_ended_long_ago() -> None:
     book = Signatures()
     for number in range(2 * REMEMBERED_MAX):

@@ -15,8 +15,8 @@ from txtopo.committers import session as module
 from txtopo.committers.outcomes import LOCK_NOT_AVAILABLE
 from txtopo.committers.resolving import TRIES_MAX, resolve_commit
 from txtopo.committers.session import PostgresLedgerSession
-from txtopo.core.values import Committed, Lead
-from txtopo.errors import PostgresUnavailable
+from txtopo.core.values import Committed, Fence, Lead
+from txtopo.errors import Fenced, PostgresUnavailable
 
 LEAD = Lead(topology="t", incarnation="i", epoch=3, owner_nonce="n", code_hash=b"c")
 
@@ -118,3 +118,34 @@ def test_a_commit_whose_fence_row_stays_locked_is_not_known(monkeypatch: pytest.
         resolved(database, monkeypatch, [])
 
     assert (len(database.terminated), database.unresolved_pids) == (TRIES_MAX, {7})
+
+
+def test_what_is_wrong_with_a_look_besides_the_lock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who holds the lock is ended; with anything else the lock says nothing about the batch."""
+    database: Any = Noting(locked=99)
+    database.unresolved_pids.add(7)
+    monkeypatch.setattr(Locked, "pgcode", "57014")
+
+    with pytest.raises(PostgresUnavailable, match="resolving batch 4"):
+        resolved(database, monkeypatch, [])
+
+    assert (database.terminated, database.unresolved_pids) == ([], {7})
+
+
+@pytest.mark.parametrize("other", ["epoch", "owner_nonce", "incarnation", "code_hash"])
+def test_who_leads_no_more_resolves_nothing(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R4, R7: a successor may have committed this txid with another plan, or may be about to: what is not there now is no abort."""
+    mine: dict[str, Any] = {"epoch": 3, "owner_nonce": "n", "incarnation": "i", "code_hash": b"c"}
+    fence = Fence(**{**mine, other: 9 if other == "epoch" else b"d" if other == "code_hash" else "other"}, last_txid=3)
+    asked: list[str] = []
+
+    def begin(connection: Any, topology: str, tag: str, lock: str) -> tuple[Fence, str]:
+        asked.append(lock)
+        return fence, "1"
+
+    monkeypatch.setattr(resolving, "begin", begin)
+
+    with pytest.raises(Fenced, match="another driver leads"):
+        resolving._look(SimpleNamespace(), LEAD, 4, b"digest")  # type: ignore[arg-type]
+
+    assert asked == ["lock_fence_to_commit"]

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import ssl
+import urllib.error
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,10 @@ def test_each_number_is_in_one_list_and_a_number_in_none_is_data() -> None:
         (ConnectionResetError(), "source"),
         (socket.gaierror(socket.EAI_AGAIN, "no name server"), "source"),
         (ssl.SSLError(1, "certificate verify failed"), "data"),
+        (ssl.SSLCertVerificationError(1, "certificate verify failed"), "data"),
         (ssl.SSLEOFError(8, "eof"), "source"),
+        (urllib.error.URLError(ConnectionRefusedError(errno.ECONNREFUSED, "refused")), "source"),
+        (urllib.error.URLError("no such scheme"), "data"),
     ],
 )
 def test_an_error_without_a_number_of_the_system_is_judged_by_its_class(error: OSError, fault: str) -> None:
@@ -261,6 +265,35 @@ def test_the_last_file_of_a_run_that_cannot_be_read_halts_it() -> None:
     assert "no batch is at fault" in hand.state.halting.reason and "nothing else is left" in hand.state.halting.reason
 
 
+def test_a_batch_that_is_still_read_is_waited_for_before_a_run_with_an_end_halts() -> None:
+    """It will tell whether the file is at fault, or its source."""
+    hand = ready(2, workers=2, message_timeout_s=1e9)
+    hand.plans(exhausted=True)
+    fail_often(hand, 2)
+    assert hand.state.halting is None
+
+    hand.succeed(1)
+    hand.tell(
+        AttemptEnded(outcome=Failed(attempt=TransactionAttempt(2, limits.SOURCE_TRIES_MAX), failure=unreadable(2)))
+    )
+
+    assert hand.state.halting is not None and "while other batches could be read" in hand.state.halting.reason
+
+
+def test_trouble_of_something_else_starts_the_count_anew() -> None:
+    """An executor that is lost says nothing about a file: what is counted are failures in a row."""
+    hand = ready(2)
+    hand.plans(exhausted=True)
+    hand.succeed(1)
+    for attempt in range(3 * limits.SOURCE_TRIES_MAX):
+        lost = Failure(kind="infrastructure", message="executor lost")
+        failure = unreadable(2) if attempt % (limits.SOURCE_TRIES_MAX - 1) else lost
+        hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(2, attempt), failure=failure)))
+        hand.tick(limits.BACKOFF_MAX_S)
+
+    assert hand.state.halting is None
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_run_with_an_end_halts_where_all_that_is_left_cannot_be_read(named: bool) -> None:
     """A file server, or a broker whose errors name no file, that never comes back: several batches must not wait for each other for ever."""
@@ -299,10 +332,11 @@ def test_a_run_with_an_end_halts_where_spark_loses_its_tasks_again_and_again() -
 def test_trouble_that_names_no_file_is_no_batchs_fault_while_more_may_come() -> None:
     """A partition whose broker is away, beside others that are read: it is waited for, with its words in `status`."""
     hand = ready(2)
-    hand.succeed(2)
     for attempt in range(2 * limits.SOURCE_TRIES_MAX):
         failure = replace(unreadable(1), position=None)
         hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(1, attempt), failure=failure)))
+        if attempt == 0:
+            hand.succeed(2)
         hand.tick(limits.BACKOFF_MAX_S)
 
     assert hand.state.ended is None and hand.state.halting is None

@@ -56,6 +56,7 @@ class Silent:
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
+        self.watchers: list[Callable[[Any], None]] = []
         self.sent = 0
         self.limits: list[float | None] = []
         self._stopped = threading.Event()
@@ -72,6 +73,7 @@ class Silent:
 
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
         self.sent += 1
+        self.watchers += [keywords["watch"]] if "watch" in keywords else []
         return Answered(self.answers.pop(0)) if self.answers else Unanswered(self.limits)
 
 
@@ -190,8 +192,10 @@ def test_a_watch_fires_once_when_the_connection_goes_away(lost: str, session: Zo
     ended(lambda: session.watch("/unanswered", lambda: fired.append("unanswered")))
 
     session._listen(lost)
+    assert fired == ["there"]
     session._listen(KazooState.LOST)
     session.close()
+    client.watchers[0](None)  # the server's word comes late
 
     assert fired == ["there"]
 

@@ -339,6 +339,7 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         quarantined=state.quarantined + (batch.quarantine is not None),
         batches=batches,
         carried={number: known for number, known in state.carried.items() if number > txid},
+        # It left when its plan came; what is committed is owed by no way.
         owed=frozenset(number for number in state.owed if number > txid),
         next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},
         committing=False,
@@ -469,9 +470,8 @@ def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone | 
             return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
         case HaltRequired(reason=reason, txid=int() as txid, next_command=next_command, planning=True):
             halting = Halting(txid=txid, reason=reason, next_command=next_command)
-            # Where a batch below has failed for good meanwhile, that halt comes first; whoever starts again comes upon this one.
-            is_first = state.halting is None or txid < state.halting.txid
-            return replace(state, cutting=False, halting=halting if is_first else state.halting), []
+            # Where a batch has failed for good meanwhile, that halt is the lower one; whoever starts again comes upon this one.
+            return replace(state, cutting=False, halting=state.halting or halting), []
         case HaltRequired(reason=reason, txid=txid, next_command=next_command):
             return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=next_command))
         case LeadGone(fenced=fenced, message=message):

@@ -417,7 +417,10 @@ def _done(state: State) -> End:
 
 
 def _is_done(state: State) -> bool:
-    """Nothing more will come, and everything that was ever planned or ordered is committed."""
+    """Nothing more will come, and everything that was ever planned or ordered is committed.
+
+    While anything is owed more input is expected too; both are asked, since each alone would end a run over input that is in no batch.
+    """
     left = state.batches or state.owed or state.orders or state.cutting
     return state.no_more_input and not left and state.checkpointed_txid >= state.last_txid
 

@@ -107,10 +107,13 @@ class WatchedSession(LossySession):
         super().__init__(session)
         self.watching = threading.Event()
         """Set when a watch is in place."""
+        self.watched: list[str] = []
+        """Paths."""
         self._deaf = deaf
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:
         """See the port; a deaf session forgets to tell."""
+        self.watched.append(path)
         there = self._session.watch(path, nothing if self._deaf else changed)
         self.watching.set()
         return there

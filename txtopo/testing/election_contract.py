@@ -8,7 +8,7 @@ import pytest
 
 from txtopo.coordinators import election
 from txtopo.coordinators.codec import encode_identity
-from txtopo.coordinators.election import current_leader
+from txtopo.coordinators.election import current_leader, read_queue
 from txtopo.errors import Halted, LeadLost, ZooKeeperUnavailable
 from txtopo.ports import (
     DeleteNode,
@@ -107,7 +107,11 @@ class ElectionContract:
         first = candidate_on(world.open(), "one")
         second_session = world.open()
         candidate_on(second_session, "two")
-        third = candidate_on(world.open(), "three")
+        third_session = WatchedSession(world.open())
+        third = candidate_on(third_session, "three")
+        assert third.wait(0) is False
+        queue = read_queue(third_session, PATHS)
+        assert third_session.watched == [f"{PATHS.leader}/{queue[1]}"]
 
         second_session.close()
 

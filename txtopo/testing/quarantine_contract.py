@@ -23,6 +23,7 @@ from txtopo.testing.ledger_driver import (
     rejected_row,
     result_of,
 )
+from txtopo.testing.own_committer_contract import Words, broken_number, own, words
 
 
 class RejectContract:
@@ -144,14 +145,45 @@ class QuarantineContract:
         driver.commit(driver.ready(1))
         before = world.rows("flights_count"), world.contributions("flights_count")
         plan = driver.ready(2)
-        failed = driver.commit(plan, [("AA", "JFK", 2**63 - 1, 1), *ROWS[1:]])
+        bad = [("AA", "JFK", 2**63 - 1, 1), *ROWS[1:]]
+        failed = driver.commit(plan, bad)
 
-        proof = prove_commit(driver.ledger, driver.lead, plan, driver.processed(2), driver.topology)
+        proof = prove_commit(driver.ledger, driver.lead, plan, driver.processed(2, bad), driver.topology)
 
         assert isinstance(failed, Aborted) and failed.failure.kind == "data"
         assert proof is None
         assert (world.rows("flights_count"), world.contributions("flights_count")) == before
         assert isinstance(driver.commit(plan), Committed)
+
+    def test_a_commit_that_fails_over_no_rows_or_over_the_last_batchs_is_no_batchs_fault(
+        self, world: LedgerWorld
+    ) -> None:
+        """W4: a custom committer whose code fails whatever comes; a table that does not take what it took before."""
+        driver = lead_on(world, committer(), own(Words(broken_number)))
+        plan = driver.ready(1)
+        results = (result_of(ROWS), words([("a", 1)]))
+        over_nothing = prove_commit(
+            driver.ledger, driver.lead, plan, driver.processed(1, results=results), driver.topology
+        )
+        driver.committers = [committer()]
+        driver.commit(plan, [("AA", "JFK", 2**62, 1)])
+        over_the_last = prove_commit(driver.ledger, driver.lead, driver.ready(2), driver.processed(2), driver.topology)
+
+        assert over_nothing is not None and (over_nothing.kind, over_nothing.component) == ("data", "words")
+        assert over_the_last is not None and (over_the_last.kind, over_the_last.component) == ("data", "by_route")
+
+    def test_what_a_redo_cannot_take_back_is_its_own_failure(self, world: LedgerWorld) -> None:
+        """W4: its batch alone took that; other batches commit."""
+        driver = lead_on(world)
+        driver.commit(driver.ready(1))
+        world.change_by_hand("flights_count", ("AA", "JFK"), None)
+        plan = driver.redo(2, 1)
+        failed = driver.commit(plan)
+
+        proof = prove_commit(driver.ledger, driver.lead, plan, driver.processed(2), driver.topology)
+
+        assert isinstance(failed, Aborted) and failed.failure.kind == "data"
+        assert proof is None
 
     def test_an_attempt_that_still_runs_is_cancelled_by_the_quarantine(self, world: LedgerWorld) -> None:
         """A batch that is final has no attempt under way."""
