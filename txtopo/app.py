@@ -81,7 +81,7 @@ def run_application(
         if not needs_spark(error):
             raise
         return _run_with_early_spark(application, settings, cut, is_wanted)
-    return drive(topology, application, settings, spark_executor, cut=cut, is_wanted=is_wanted)
+    return drive(topology, in_its_folder(application), settings, spark_executor, cut=cut, is_wanted=is_wanted)
 
 
 def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wanted: Callable[[], bool] | None) -> int:
@@ -92,7 +92,7 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
         start_session(session_options(settings, "txtopo"))
         try:
             topology = load_application(application)
-            return drive(topology, application, settings, spark_executor, cut=cut, is_wanted=is_wanted)
+            return drive(topology, in_its_folder(application), settings, spark_executor, cut=cut, is_wanted=is_wanted)
         finally:
             with signals.call(lambda: None):
                 stop_session()
@@ -118,6 +118,13 @@ def own_script(name: str) -> str:
 
     typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
     return f"{SCRIPT}{typed}{IN_FOLDER}{Path.cwd()}"
+
+
+def in_its_folder(application: str) -> str:
+    """An application as it is kept for `next`: with the folder from which its file is named, where that matters."""
+    place = application.rpartition(":")[0] or application
+    relative = place.endswith(".py") and not Path(place).is_absolute()
+    return f"{application}{IN_FOLDER}{Path.cwd()}" if relative else application
 
 
 def drive(

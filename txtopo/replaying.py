@@ -148,8 +148,8 @@ def _txids(span: tuple[int | None, int | None], status: TopologyStatus) -> range
     if first < 1 or last > status.last_txid or first > status.last_txid:
         wrong = 0 if first < 1 else last if last > status.last_txid else first
         raise NoSuchBatchesError(
-            f"batch {wrong} of {topology} is not committed: those from 1 to {status.last_txid} are\n"
-            f"  next: txtopo batches {topology}; failed batches come again with txtopo retry {topology}"
+            f"batch {wrong} of {topology} is not committed: those from 1 to {status.last_txid} are; "
+            f"failed batches come again with txtopo retry {topology}\n  next: txtopo batches {topology}"
         )
     return range(first, last + 1)
 

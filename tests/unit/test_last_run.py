@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kit.applications import orders_topology
-from txtopo.app import Driver, own_script
+from txtopo.app import Driver, in_its_folder, own_script
 from txtopo.audit.model import how_to_run
 from txtopo.config import Settings, load_settings
 from txtopo.last_run import LAST_RUN, given_by_hand, with_last_run
@@ -80,3 +80,20 @@ def test_a_script_is_proposed_with_its_folder_and_arguments(tmp_path: Path, monk
     )
     assert own_script("birds").startswith("python ")
     assert how_to_run("python run.py") == "python run.py"  # as earlier releases kept it
+
+
+def test_a_file_is_proposed_with_the_folder_that_it_was_named_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: `next` can be run as it stands, wherever it is read, and whatever the file is called."""
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    kept = in_its_folder("my app.py:topology")
+
+    assert how_to_run(kept) == "txtopo run 'my app.py:topology'"
+    monkeypatch.chdir(tmp_path)
+    assert how_to_run(kept) == f"cd '{folder}' && txtopo run 'my app.py:topology'"
+    assert in_its_folder("/srv/app.py:topology") == "/srv/app.py:topology"
+    assert in_its_folder("package.module:topology") == "package.module:topology"
+    assert how_to_run(None) == "txtopo run APP"

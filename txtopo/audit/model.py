@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from txtopo.core import limits
@@ -31,12 +32,20 @@ def after_failure(topology: str, txid: int) -> tuple[str, ...]:
 
 
 def how_to_run(application: str | None) -> str:
-    """The command that runs an application again: `txtopo run APP`, or its own script in its folder."""
+    """The command that runs an application again: `txtopo run APP`, or its own script, in its folder where that is another one."""
     name = application or "APP"
     script, _, folder = name.partition(IN_FOLDER)
     if not name.startswith("python "):
-        return f"txtopo run {name}"
+        script = f"txtopo run {shlex.quote(script)}"
+        folder = "" if folder == _here() else folder
     return f"cd {shlex.quote(folder)} && {script}" if folder else script
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # somebody removed it
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,11 +203,11 @@ class _Here:
 
         application = app or status.application
         following = how_to_run(application)
+        application = application and application.partition(IN_FOLDER)[0]
         settings = with_last_run(reachable(load(context), zookeeper=True), status.settings)
         problem = None
         if application is None or application.startswith("python "):
-            script = (application or "no application").partition(IN_FOLDER)[0]
-            problem = f"no leader is alive, and {script} cannot be started from here"
+            problem = f"no leader is alive, and {application or 'no application'} cannot be started from here"
         else:
             try:
                 topology = load_application(application)

@@ -105,12 +105,13 @@ def _show(plan: Replay, as_json: bool, poison: str) -> None:
 
 def _verify(settings: Settings, status: TopologyStatus, plan: Replay, app: str | None, as_json: bool) -> int:
     from txtopo.audit.as_json import document, plain
+    from txtopo.core.values import IN_FOLDER
     from txtopo.errors import ConfigurationError
     from txtopo.verifying import exit_code_of, verified_text, verify
 
     say = sayer(settings)
     _say_left_out(plan, say)
-    application = app or status.application
+    application = app or (status.application and status.application.partition(IN_FOLDER)[0])
     if application is None or application.startswith("python "):
         raise ConfigurationError(f"{application or 'no application'} cannot be loaded from here: name FILE.py:ATTRIBUTE or MODULE:ATTRIBUTE with --app")  # fmt: skip
     batches = _counting(str(settings.dsn), status.topology, plan)
