@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from txtopo.committers.rules import compare_lead, describe_counts, other_batch
 from txtopo.committers.turn import Turn, committers_of, fresh, phases_in_turn
 from txtopo.core.plan import Plan
-from txtopo.core.remedies import RESTORE
+from txtopo.core.remedies import REPORT, RESTORE
 from txtopo.core.values import (
     Aborted,
     ActionRecord,
@@ -174,7 +174,7 @@ def _check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequen
 
 def _check_attempt(plan: Plan, txid: int, attempt: str) -> None:
     if txid != plan.txid:
-        raise Halted(f"attempt {attempt} is not of batch {plan.txid}", txid=plan.txid)
+        raise Halted(f"attempt {attempt} is not of batch {plan.txid}", txid=plan.txid, next_command=REPORT)
 
 
 def lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
@@ -215,7 +215,9 @@ def _read_redone(session: LedgerSession, plan: Plan) -> Redone | None:
     redone = session.read_redone(plan.redo_of)
     if redone is None:
         raise Halted(
-            f"batch {plan.txid} redoes batch {plan.redo_of}, but the ledger has no batch {plan.redo_of}", txid=plan.txid
+            f"batch {plan.txid} redoes batch {plan.redo_of}, but the ledger has no batch {plan.redo_of}",
+            txid=plan.txid,
+            next_command=RESTORE,
         )
     return redone
 

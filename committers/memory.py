@@ -170,7 +170,7 @@ class MemoryLedger:
                     for source in inputs:
                         found = sources.get((spout, source.path))
                         if found is not None and plan.redo_of is None:
-                            raise consumed_twice(source.path, found[1], plan.txid)
+                            raise consumed_twice(lead.topology, source.path, found[1], plan.txid)
                         sources[(spout, source.path)] = (source.fingerprint, plan.txid)
             reach(CrashPoint.MIRROR_OPEN, entries[0].plan.txid)
             rows.plans, rows.sources = plans, sources

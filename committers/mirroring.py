@@ -68,7 +68,10 @@ def _consume(connection: Connection, lead: Lead, created: Sequence[MirrorEntry])
     if len(inserted) != len(rows):
         found = run(connection, "find_consumed_twice", topology=lead.topology, **values).one_or_none()
         raise (
-            consumed_twice(*found)
+            consumed_twice(lead.topology, *found)
             if found
-            else Halted(f"a file is named twice in one of the batches {sorted(set(values['txids']))}")
+            else Halted(
+                f"a file is named twice in one of the batches {sorted(set(values['txids']))}",
+                next_command=f"fix the spout, then txtopo replan {lead.topology}",
+            )
         )

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from txtopo.committers.rules import describe_counts
 from txtopo.committers.verdicts import BROKEN_CONNECTION, CLIENT, Owner, Verdict, of_owner, verdict_on
 from txtopo.core.limits import STATEMENT_TIMEOUT_MS
+from txtopo.core.remedies import RESTORE, RUN_AGAIN
 from txtopo.core.values import cause_of
 from txtopo.errors import (
     BatchDataError,
@@ -32,6 +33,8 @@ PROGRAM_LIMIT_EXCEEDED = "54"
 _UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
 _NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
+_LOCK_TIMED_OUT = "ProcessInterrupts"
+"""The server's function that ends a wait for a lock."""
 _PATIENCE: dict[Verdict, Patience] = {Verdict.LOCK: "lock", Verdict.TIME: "time", Verdict.ONCE: "once"}
 EDGES = "edges"
 """Component of what is wrong with the counts of edges."""
@@ -78,6 +81,10 @@ def verdict_of(error: BaseException, owner: Owner, answers: Answers | None = Non
         verdict = of_owner(BROKEN_CONNECTION, owner)
     else:
         verdict = of_owner(CLIENT, owner)
+    if verdict is Verdict.LOCK and _told(error, "source_function") not in (None, _LOCK_TIMED_OUT):
+        return (
+            Verdict.STORE
+        )  # W1: raised by a trigger, or over a lock that was not waited for: neither proves that somebody holds one
     if verdict is Verdict.BROKEN:
         return Verdict.DATA if answers is not None and answers() else Verdict.STORE
     return verdict
@@ -102,7 +109,7 @@ def translate(error: Exception, doing: str, *, committing: bool = False) -> Txto
         return InvariantBroken(message)
     if verdict in (Verdict.STORE, Verdict.LOCK, Verdict.ONCE):
         return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
-    return Halted(f"Postgres refuses: {message}")
+    return Halted(f"Postgres refuses: {message}", next_command=RUN_AGAIN)
 
 
 def translate_apply(
@@ -116,7 +123,7 @@ def translate_apply(
 ) -> TxtopoError:
     """The typed error for what went wrong while a committer's rows were applied. `compare` looks for what is wrong with its tables."""
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
-        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
+        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
     if table_of(error) == ("txtopo", "committer_count") and (sqlstate(error) or "").startswith("23"):
         return _data(error, committer, f"committer {committer}: {_numbers(error)}")
     verdict = verdict_of(error, Owner.TARGET, answers)
@@ -133,7 +140,7 @@ def translate_own(
 ) -> TxtopoError:
     """The typed error for a statement of a custom committer. Its statements fail for its own reasons, except where the store is at fault."""
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
-        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid)
+        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
     verdict = verdict_of(error, Owner.CUSTOM, answers)
     if verdict is Verdict.DATA:
         # The server's time for a statement was up while user code held the database transaction: it would be again.
@@ -176,7 +183,7 @@ def _judged(
             f"{message}{f'; {wrong}' if wrong else ''}",
             txid=txid,
             component=component,
-            next_command="set right what is named, make the table or grant what is missing, then start `txtopo run` again",
+            next_command=f"make the table or grant what is missing; {RUN_AGAIN}",
         )
     return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
 
@@ -215,7 +222,7 @@ def _refused_by_ledger(message: str) -> TxtopoError:
         return Fenced(message)
     if "would go back" in message or "may not" in message:
         return InvariantBroken(message)
-    return Halted(f"the ledger refuses: {message}")
+    return Halted(f"the ledger refuses: {message}", next_command=RESTORE)
 
 
 def _numbers(error: Exception) -> str:

@@ -107,14 +107,22 @@ def check_same(entry: MirrorEntry, found: bytes | None) -> None:
         )
 
 
-def consumed_twice(path: str, before: int, txid: int) -> Halted:
+def consumed_twice(topology: str, path: str, before: int, txid: int) -> Halted:
     """A file is input once."""
-    return Halted(f"{path} is planned into batch {txid}, but batch {before} consumed it already", txid=txid)
+    return Halted(
+        f"{path} is planned into batch {txid}, but batch {before} consumed it already",
+        txid=txid,
+        next_command=f"txtopo replan {topology}",
+    )
 
 
 def expired_plan(txid: int) -> Halted:
     """A batch that somebody wants to redo, but retention has removed how it was cut."""
-    return Halted(f"the plan of batch {txid} was removed by retention, so the batch cannot be redone", txid=txid)
+    return Halted(
+        f"the plan of batch {txid} was removed by retention, so the batch cannot be redone",
+        txid=txid,
+        next_command="withdraw the order (docs/operating.md, An order is open), then start `txtopo run` again",
+    )
 
 
 def checked_part(digest: str, data: bytes | None) -> bytes:

@@ -32,6 +32,7 @@ from txtopo.committers.statements import statement
 from txtopo.committers.targets import wrong_with
 from txtopo.committers.texts import storable
 from txtopo.committers.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
+from txtopo.core.remedies import RESTORE
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
@@ -330,7 +331,7 @@ class PostgresLedgerSession:
     def _state_redone(self, txid: int) -> str:
         redone = self._redone or self.read_redone(txid)
         if redone is None:
-            raise Halted(f"batch {txid} is to be redone, but it is not in the ledger", txid=txid)
+            raise Halted(f"batch {txid} is to be redone, but it is not in the ledger", txid=txid, next_command=RESTORE)
         return redone.state
 
     def _check_finished(self, txid: int, rows: int, fences: int, xid: str) -> None:
@@ -344,7 +345,9 @@ class PostgresLedgerSession:
 
     def _translate_finish(self, error: Exception, txid: int) -> TxtopoError:
         if table_of(error) == ("txtopo", "ledger"):
-            return Halted(f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid)
+            return Halted(
+                f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid, next_command=RESTORE
+            )
         if table_of(error) == ("txtopo", "edge_count"):
             return translate_kept(error, "counts of edges", EDGES, txid, answers=self._answers)
         return translate(error, f"finishing batch {txid}")

@@ -13,6 +13,8 @@ from txtopo.committers.transactions import run
 from txtopo.core.values import Lead
 from txtopo.errors import ConfigurationError, Halted
 
+AS_IT_SAYS = "change the table as the line says, then start `txtopo run` again"
+
 
 def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None:
     """Make one committer's tables fit for use, inside a fenced database transaction. Raises Halted with the remedy. Repeatable."""
@@ -22,11 +24,13 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
     if owner not in (None, f"{lead.topology}/{name}"):
         topology, _, committer = owner.partition("/")
         raise Halted(
-            f"table {target} belongs to committer {committer} of topology {topology}; each committer needs a table of its own"
+            f"table {target} belongs to committer {committer} of topology {topology}; each committer needs a table of its own",
+            next_command="name another table, then start `txtopo run` again",
         )
     if owner is None and other is not None:
         raise Halted(
-            f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {target}; give it another name"
+            f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {target}; give it another name",
+            next_command=f"name table {other} again, or give the committer another name; then start `txtopo run` again",
         )
     if (
         connection.exec_driver_sql("select to_regnamespace(%(name)s)", {"name": quoted(shape.schema)}).scalar_one()
@@ -81,13 +85,19 @@ def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, reg
     if found:
         if found[0][3] not in ("r", "p") or found[0][4] != "p":
             # P5: an unlogged table is empty after a crash.
-            raise Halted(f"{shape.schema}.{table} is no plain, logged table; txtopo would create it as: {ddl}")
+            raise Halted(
+                f"{shape.schema}.{table} is no plain, logged table; txtopo would create it as: {ddl}",
+                next_command=AS_IT_SAYS,
+            )
         _check_columns(f"{shape.schema}.{table}", {row[0]: (row[1], row[2]) for row in found}, columns, ddl)
         _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
         return
     if registered:
         # Created afresh it would be empty, and every count in it too small.
-        raise Halted(f"table {shape.schema}.{table} is gone although batches were counted in it; restore it")
+        raise Halted(
+            f"table {shape.schema}.{table} is gone although batches were counted in it; restore it",
+            next_command="restore it from a backup (docs/operating.md, A target table), then start `txtopo run` again",
+        )
     for statement in (ddl, *further):
         connection.exec_driver_sql(statement.replace("%", "%%"), {})
 
@@ -129,7 +139,10 @@ def _check_columns(table: str, found: dict[str, tuple[str, bool]], columns: Sequ
         if kind != column.type and (column.type, kind) != ("text", "character varying"):
             wrong.append(f"{column.name} is {kind}, not {column.type}")
     if wrong:
-        raise Halted(f"table {table} has other columns: {'; '.join(wrong)}. txtopo would create it as: {ddl}")
+        raise Halted(
+            f"table {table} has other columns: {'; '.join(wrong)}. txtopo would create it as: {ddl}",
+            next_command=AS_IT_SAYS,
+        )
 
 
 def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequence[Column], not_null: set[str]) -> None:
@@ -139,7 +152,7 @@ def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequen
     if numbers:
         # NULL + 1 is NULL: such a row would swallow every count that comes.
         sets = ", ".join(f"alter column {_plain(column.name)} set not null" for column in numbers)
-        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}")
+        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=AS_IT_SAYS)
     for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=shape.schema, table=table):
         if set(columns) == names and (
             nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)
@@ -147,7 +160,8 @@ def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequen
             return
     unique = ", ".join(_plain(key.name) for key in keys)
     raise Halted(
-        f"table {name} needs one row a key, NULL included; alter table {name} add unique nulls not distinct ({unique})"
+        f"table {name} needs one row a key, NULL included; alter table {name} add unique nulls not distinct ({unique})",
+        next_command=AS_IT_SAYS,
     )
 
 
@@ -158,14 +172,16 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
     contributions = shape.contributions
     if contributions is not None and _has_rows(connection, contributions):
         raise Halted(
-            f"table {shape.schema}.{shape.contribution_table} holds contributions of another life of {target}; move it away first"
+            f"table {shape.schema}.{shape.contribution_table} holds contributions of another life of {target}; move it away first",
+            next_command="rename or drop that table, then start `txtopo run` again",
         )
     digest = None
     if _has_rows(connection, shape.target):
         bolt = applier.component.bolt
         if not (isinstance(bolt, CountCommitter) and bolt.baseline):
             raise Halted(
-                f"table {target} holds rows that no topology has counted; baseline=True adopts them as they are, or name another table"
+                f"table {target} holds rows that no topology has counted; baseline=True adopts them as they are, or name another table",
+                next_command="set baseline=True of the committer, or name another table; then start `txtopo run` again",
             )
         digest = _adopt(connection, shape)
     run(connection, "insert_target", target=target, topology=lead.topology, committer=name, baseline_digest=digest)

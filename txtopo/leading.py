@@ -10,6 +10,7 @@ from typing import Any
 from txtopo import faults
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
+from txtopo.core.remedies import RUN_AGAIN, rebuild_zookeeper
 from txtopo.core.values import ActionRecord, Lead, Left, Request
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, TopologyError, TxtopoError
 from txtopo.faults import CrashPoint
@@ -98,12 +99,12 @@ def take_lead(
 
 @contextmanager
 def noting_halts(note: Callable[[Halted], None]) -> Iterator[None]:
-    """A halt in here is in `status` with its reason, as far as Postgres can still be told."""
+    """A halt in here, and a right that is missing, is in `status` with its reason, as far as Postgres can still be told."""
     try:
         yield
-    except Halted as halt:
+    except (Halted, ConfigurationError) as error:
         with suppress(TxtopoError):
-            note(halt)
+            note(error if isinstance(error, Halted) else Halted(str(error), next_command=RUN_AGAIN))
         raise
 
 
@@ -164,7 +165,7 @@ def begin(
     except (Halted, ConfigurationError, BatchDataError) as error:
         txid = error.txid if isinstance(error, Halted) else None
         with suppress(TxtopoError):
-            following = error.next_command if isinstance(error, Halted) else None
+            following = error.next_command if isinstance(error, Halted) else RUN_AGAIN
             ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans), following)
         raise
     ledger.describe(lead, topology.describe(), settings)
@@ -217,7 +218,10 @@ def _carry_out_replans(
         # Nodes of cuts stay (R3): what is not mirrored of an opaque topology is cut again by every new leader, so there is nothing to remove.
         cuts = {txid: found[max(found)] for txid, found in view.cuts.items() if txid > max(mirrored_txid, view.mark)}
         digests = {
-            str(txid): read_plan(data, f"plan {txid}").digest.hex() for txid, data in sorted({**cuts, **plans}.items())
+            str(txid): read_plan(
+                data, f"plan {txid} in ZooKeeper", rebuild_zookeeper(claimed.lead.topology)
+            ).digest.hex()
+            for txid, data in sorted({**cuts, **plans}.items())
         }
         if request.progress and request.progress != {"dropped": digests}:
             plans, digests = {}, dict(request.progress.get("dropped", {}))

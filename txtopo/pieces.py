@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from txtopo.core import limits
 from txtopo.core.plan import Metadata, Plan, canonical
+from txtopo.core.remedies import RESTORE
 from txtopo.errors import Halted
 from txtopo.ports import Ledger
 from txtopo.sources import IDLE_KEY, is_idle, last_of
@@ -28,7 +29,7 @@ class Pieces:
             return metadata
         value = json.loads(self.ledger.read_part(str(metadata[PART_KEY])))
         if not isinstance(value, dict):
-            raise Halted("a piece in table txtopo.plan_part holds no metadata")
+            raise Halted("a piece in table txtopo.plan_part holds no metadata", next_command=RESTORE)
         return value
 
     def fitted(self, plan: Plan) -> Plan:
@@ -52,6 +53,7 @@ class Pieces:
                 f"batch {txid} of {self.topology} has {len(data)} bytes of metadata, at most {limits.PLAN_PART_BYTES_MAX} are allowed: "
                 "put less into a batch (files_per_batch, batch_size)",
                 txid=txid,
+                next_command="put less into a batch, then start `txtopo run` again",
             )
         pointer = {PART_KEY: self.ledger.store_part(data)}
         return {IDLE_KEY: pointer} if is_idle(entry) else pointer

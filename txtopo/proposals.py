@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from txtopo.audit import statements
 from txtopo.audit.inputs import other_inputs
 from txtopo.audit.listing import Span, rows, tried_states
-from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run
+from txtopo.audit.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run, told_advice
 from txtopo.audit.operating import txids_of
 from txtopo.audit.reading import read_batch
 from txtopo.audit.redos import read_redos
@@ -125,10 +125,21 @@ def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> P
         effect=f"batch {txid} of {topology} would be quarantined: a row in the ledger in its place in the order, without any effect",
         nothing=f"batch {txid} of {topology} is quarantined already: {done.reason}; nothing to do" if done else None,
         batches=(batch,),
-        notes=(f"failed before it, and first in turn: batch {', batch '.join(map(str, before))}",) if before else (),
+        notes=(
+            *([f"failed before it, and first in turn: batch {', batch '.join(map(str, before))}"] if before else []),
+            *_no_reason_to_skip(status, txid),
+        ),
         tables={},
         next_command=f"txtopo redrive {topology} {done.redo_of or txid}" if done else None,
     )
+
+
+def _no_reason_to_skip(status: TopologyStatus, txid: int) -> Sequence[str]:
+    """What speaks against it: a halt over this batch that is no batch's fault, and so says what else to do."""
+    advice = told_advice(status.advice) if status.state == "HALTED" and status.halted_txid == txid else None
+    if advice is None or "txtopo skip" in advice:
+        return ()
+    return (f"the topology halted over it with the words: {advice}; to skip it may leave out a good batch",)
 
 
 def propose_redrive(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:

@@ -58,6 +58,7 @@ from txtopo.core.health import Health
 from txtopo.core.inputs import in_short
 from txtopo.core.machine import step
 from txtopo.core.plan import Plan
+from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.state import State
 from txtopo.core.values import (
     AlreadyCommitted,
@@ -161,7 +162,7 @@ class Runner:
             self._world.lanes.finish(Lane.PLAN)
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
             # R16: who gives up because of Postgres does not wait for it once more.
-            self._last_word(state.ended, state.planned_txid)
+            return self._last_word(state.ended, state.planned_txid)
         return state.ended
 
     def _next_event(self, state: State) -> Event:
@@ -246,7 +247,7 @@ class Runner:
                     reason=error.reason, txid=error.txid, next_command=error.next_command, planning=lane is Lane.PLAN
                 )
             except ConfigurationError as error:  # a right that was taken away in mid-run
-                event = HaltRequired(reason=str(error))
+                event = HaltRequired(reason=str(error), next_command=RUN_AGAIN)
             except MemoryError as error:
                 event = ExecutorGone(message=str(DriverFull(error)))
             except BaseException as error:  # whatever it is, the main loop raises it
@@ -447,19 +448,26 @@ class Runner:
         if new:
             self._inbox.put(RequestsSeen(requests=new))
 
-    def _last_word(self, end: End, planned_txid: int) -> None:
-        """Tell Postgres how the run ended, as far as it still may be told."""
+    def _last_word(self, end: End, planned_txid: int) -> End:
+        """Tell Postgres how the run ended, as far as it still may be told. Finished is only what may be told so: `status` would go on with another word."""
         world = self._world
         world.lanes.finish(Lane.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
-            return  # nothing to say, or not the end: the lead is taken again at once
-        try:
-            if self._stop_request is not None:
+            return end  # nothing to say, or not the end: the lead is taken again at once
+        if self._stop_request is not None:
+            try:
                 world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
+            except TxtopoError as error:
+                world.say(f"the order to stop could not be answered: {error}")
+        try:
             kind = "stopped" if end.kind == "executor_lost" else end.kind
             world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid, end.next_command)
         except TxtopoError as error:
-            world.say(f"the end of the run could not be noted: {error}")
+            words = f"the end of the run could not be noted: {error}"
+            if end.kind == "finished" and isinstance(error, ConfigurationError):
+                return End(kind="halted", reason=f"every batch is committed, but {words}", next_command=RUN_AGAIN)
+            world.say(words)
+        return end
 
 
 def _ended_by_code(error: BaseException) -> HaltRequired:

@@ -11,7 +11,7 @@ from typing import get_args
 import click
 import pytest
 
-from tests.kit.halts import GAP, Halt, halts
+from tests.kit.halts import GAP, Halt, failures, halts, refused_starts, without_next
 from txtopo import cli, errors
 from txtopo.audit import model, verdicts
 from txtopo.cli.verbs import VERBS
@@ -152,6 +152,37 @@ def test_halts_are_found_in_the_code() -> None:
 def test_every_halt_is_on_the_page(halt: Halt) -> None:
     """Promise: whoever reads a halt finds its words here, with the cause and what to do. A new halt needs its row."""
     assert any(quoted.search(halt.sentence) for quoted in QUOTED), f"docs/operating.md has no words of: {halt.sentence}"
+
+
+def test_every_halt_says_what_to_do_next() -> None:
+    """Promise: no dead end. A new halt needs its `next_command`: a command, or in words what a person has to do."""
+    assert without_next() == []
+
+
+REFUSED, FAILED = refused_starts(), failures()
+
+
+def test_refused_starts_and_failures_are_found_in_the_code() -> None:
+    """The tests below are not of nothing."""
+    assert (len(REFUSED) > 15, len(FAILED) > 60) == (True, True)
+    assert any(halt.sentence.endswith("grant the role what it needs") for halt in REFUSED)
+    assert any("the source changed after it was planned" in halt.sentence for halt in FAILED)
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda halt: halt.where)
+def test_every_start_that_is_refused_is_on_the_page(refused: Halt) -> None:
+    """Promise: whoever may not start finds the words here."""
+    assert any(quoted.search(refused.sentence) for quoted in QUOTED), (
+        f"docs/operating.md has no words of: {refused.sentence}"
+    )
+
+
+@pytest.mark.parametrize("failure", FAILED, ids=lambda halt: halt.where)
+def test_every_failure_of_a_batch_is_on_the_page(failure: Halt) -> None:
+    """Promise: a failure whose attempts are used up is a halt, and has its words here too."""
+    assert any(quoted.search(failure.sentence) for quoted in QUOTED), (
+        f"docs/operating.md has no words of: {failure.sentence}"
+    )
 
 
 SAYINGS = [

@@ -31,6 +31,11 @@ def after_failure(topology: str, txid: int) -> tuple[str, ...]:
     return (f"txtopo retry {topology}", f'txtopo skip {topology} {txid} --reason "…"')
 
 
+def told_advice(advice: str | None) -> str | None:
+    """What a halt said to do next, where that is more than to look at the batch."""
+    return None if advice is None or advice.startswith("txtopo show") else advice or None
+
+
 def how_to_run(application: str | None) -> str:
     """The command that runs an application again: `txtopo run APP`, or its own script, in its folder where that is another one."""
     name = application or "APP"
@@ -55,11 +60,13 @@ class FailureCounts:
     data: int
     infrastructure: int
     suspect: int
+    halt: int = 0
+    """Any batch would have failed alike."""
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.data + self.infrastructure + self.suspect
+        return self.data + self.infrastructure + self.suspect + self.halt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +172,8 @@ class TopologyStatus:
         if self.state == "STALLED" and self.is_led and self.waiting:
             stuck = self.waiting["txid"]
             return (f"txtopo show {self.topology} {stuck}", f"txtopo events {self.topology} {stuck}")
-        if self.state == "HALTED" and self.advice and not self.advice.startswith("txtopo show"):
-            return (self.advice,)
+        if self.state == "HALTED" and (advice := told_advice(self.advice)):
+            return (advice,)
         # The last heartbeat before a halt may not have known that the batch was planned.
         is_planned = txid is not None and (txid <= self.planned_txid or txid in self.failed_txids)
         if self.state != "HALTED" or not is_planned:
@@ -358,6 +365,8 @@ class BatchDetail:
     txid: int
     state: BatchState
     application: str | None
+    advice: str | None = None
+    """What the halt over this batch said to do next; None where the topology has not halted over it, or where that only names `txtopo show`."""
     digest: str | None
     """Identity of the batch, hex; None until its plan is mirrored."""
     planned_at: datetime | None
@@ -390,8 +399,17 @@ class BatchDetail:
         """Its failed attempts by kind."""
         kinds = [attempt.kind for attempt in self.attempts if attempt.state == "failed"]
         return FailureCounts(
-            data=kinds.count("data"), infrastructure=kinds.count("infrastructure"), suspect=kinds.count("suspect")
+            data=kinds.count("data"),
+            infrastructure=kinds.count("infrastructure"),
+            suspect=kinds.count("suspect"),
+            halt=kinds.count("halt"),
         )
+
+    @property
+    def _may_be_at_fault(self) -> bool:
+        """Was its last failure one of the batch or the code? Trouble of a store, or what any batch would meet, is no reason to leave it out."""
+        kinds = [attempt.kind for attempt in self.attempts if attempt.state == "failed"]
+        return kinds[-1:] not in (["infrastructure"], ["halt"])
 
     @property
     def is_redone(self) -> bool:
@@ -405,7 +423,10 @@ class BatchDetail:
         if any(order.state == "open" for order in self.orders):
             return (status, how_to_run(self.application))  # a leader carries it out, the next one at its start
         if self.state == "failed":
-            return (*after_failure(self.topology, self.txid), status)
+            if self.advice:
+                return (self.advice, status)
+            again, without = after_failure(self.topology, self.txid)
+            return (again, without, status) if self._may_be_at_fault else (again, status)
         if (
             self.state == "quarantined" and self.redo_of
         ):  # its place is free again: what to do depends on the batch itself

@@ -28,6 +28,7 @@ from txtopo.audit.model import (
     RequestRow,
     TopologyState,
     TopologyStatus,
+    told_advice,
 )
 from txtopo.audit.operating import actions_about, dead_letters, orders_about, redos_of, rejected_rows, txids_of
 from txtopo.audit.stored_plans import files_of, metadata_of, redo_of
@@ -120,6 +121,7 @@ def read_batch(
         txid=txid,
         state=ledger["state"] if ledger else open_state([attempt.state for attempt in attempts]),
         application=fence["application"],
+        advice=told_advice(fence["advice"]) if fence["halted_txid"] == txid else None,
         digest=ledger["digest"] if ledger else plan["digest"] if plan else None,
         planned_at=plan["created_at"] if plan else ledger["planned_at"] if ledger else None,
         plan_problem=problem,

@@ -23,7 +23,8 @@ select f.topology, f.epoch, f.incarnation::text as incarnation, f.last_txid,
 
 FAILURES = """
 select count(*) as failed_attempts, count(*) filter (where kind = 'data') as data,
-       count(*) filter (where kind = 'infrastructure') as infrastructure, count(*) filter (where kind = 'suspect') as suspect
+       count(*) filter (where kind = 'infrastructure') as infrastructure, count(*) filter (where kind = 'suspect') as suspect,
+       count(*) filter (where kind = 'halt') as halt
   from txtopo.attempt where topology = :topology and state = 'failed'
 """
 
@@ -80,7 +81,8 @@ select txid, count(*) as files from txtopo.source_file
 """
 
 FENCE = """
-select f.last_txid, t.application from txtopo.fence f left join txtopo.topology t using (topology) where f.topology = :topology
+select f.last_txid, t.application, case when t.state = 'halted' then t.halted_txid end as halted_txid, to_jsonb(t) ->> 'advice' as advice
+  from txtopo.fence f left join txtopo.topology t using (topology) where f.topology = :topology
 """
 
 LEDGER_ROW = """

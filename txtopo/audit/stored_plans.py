@@ -13,6 +13,7 @@ from txtopo.audit import statements
 from txtopo.audit.listing import one
 from txtopo.audit.model import SourceFile
 from txtopo.core.plan import read_plan
+from txtopo.core.remedies import RESTORE
 from txtopo.errors import Halted
 
 _PART_KEY = "$part"
@@ -59,7 +60,7 @@ def _whole(connection: Connection, metadata: Any) -> Any:
         return metadata
     part = one(connection, statements.PLAN_PART, digest=str(metadata[_PART_KEY]))
     if part is None:
-        raise Halted(f"table txtopo.plan_part has no piece {metadata[_PART_KEY]}")
+        raise Halted(f"table txtopo.plan_part has no piece {metadata[_PART_KEY]}", next_command=RESTORE)
     return json.loads(bytes(part["bytes"]))
 
 

@@ -164,6 +164,7 @@ def batches_named(txids: Sequence[int]) -> str:
 def failures_text(failures: FailureCounts) -> str:
     """Each kind apart: they mean different things."""
     kinds = f"{count(failures.data)} data, {count(failures.infrastructure)} infrastructure, {count(failures.suspect)} suspect"
+    kinds += f", {count(failures.halt)} halt" if failures.halt else ""
     return f"{counted(failures.total, 'failed attempt')}{f': {kinds}' if failures.total else ''}"
 
 

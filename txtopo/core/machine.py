@@ -49,6 +49,7 @@ from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.plan import Plan
 from txtopo.core.poison import nobodys_fault, proven, remembered, used_up, with_cause
 from txtopo.core.recutting import is_stale, planned, stale_ended, tried_again
+from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State, Stopping
@@ -372,7 +373,7 @@ def _commit_again(state: State, message: str, patience: Patience, moment: Moment
     if batch.quarantine is not None or state.unresolved:
         # There is nothing to try again, or it is not known yet what happened: the next leader looks.
         reason = f"batch {batch.plan.txid} of {state.topology}: {words}"
-        return _ended(state, End(kind="halted", reason=reason, txid=batch.plan.txid))
+        return _ended(state, End(kind="halted", reason=reason, txid=batch.plan.txid, next_command=RUN_AGAIN))
     state = replace(state, commit_tries=Tries(), locked=None)
     kind: FailureKind = "data" if patience == "time" else "halt"
     cause = cause_of(None, "statement timeout", None) if patience == "time" else None
@@ -411,9 +412,8 @@ def _mirror_failed(state: State, event: MirrorFailed, moment: Moment) -> Step:
         return state, []
     txid = state.mirrored_txid + 1
     words = f"its plan could not be mirrored {tries.counts[event.patience]} times, and Postgres answers"
-    return _ended(
-        state, End(kind="halted", reason=f"batch {txid} of {state.topology}: {words}: {event.message}", txid=txid)
-    )
+    reason = f"batch {txid} of {state.topology}: {words}: {event.message}"
+    return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=RUN_AGAIN))
 
 
 def _checkpoint_ended(state: State, event: Checkpointed | CheckpointFailed, moment: Moment) -> State:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from txtopo.core.remedies import RESTORE
 from txtopo.errors import Halted
 
 PLAN_VERSION = 1
@@ -73,8 +74,8 @@ def canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
-def read_plan(data: bytes, where: str) -> Plan:
-    """Decode a plan found at `where`; anything unreadable halts, never reads as "no state" (Z14)."""
+def read_plan(data: bytes, where: str, remedy: str = RESTORE) -> Plan:
+    """Decode a plan found at `where`, by default in Postgres; anything unreadable halts with its `remedy`, never reads as "no state" (Z14)."""
     try:
         raw = json.loads(data)
         if raw["v"] != PLAN_VERSION:
@@ -91,9 +92,9 @@ def read_plan(data: bytes, where: str) -> Plan:
             metadata=dict(raw["metadata"]),
         )
     except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
-        raise Halted(f"{where} holds no readable plan: {error}") from error
+        raise Halted(f"{where} holds no readable plan: {error}", next_command=remedy) from error
     if plan.bytes != data:
-        raise Halted(f"{where} holds a plan that is not in canonical form")
+        raise Halted(f"{where} holds a plan that is not in canonical form", next_command=remedy)
     return plan
 
 

@@ -9,6 +9,7 @@ from txtopo.core import limits
 from txtopo.core.events import Action, Proven, Say
 from txtopo.core.ordering import failed_again
 from txtopo.core.recutting import tried_again
+from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
 from txtopo.core.values import Failure, Left, Processed, Quarantine, TransactionAttempt, cause_of
@@ -45,10 +46,10 @@ def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, process
 
 
 def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:
-    """W2: it would be the same for every batch, so none is tried again and none is left out."""
+    """W2: it would be the same for every batch, so none is tried again and none is left out; nor is it offered to leave one out."""
     where = f" in {failure.component}" if failure.component else ""
     reason = f"batch {batch.plan.txid} of {state.topology} failed{where}, and no batch is at fault: {failure.message}"
-    return halted_at(state, batch, reason, failure.next_command)
+    return halted_at(state, batch, reason, failure.next_command or RUN_AGAIN)
 
 
 def halted_at(state: State, batch: Batch, reason: str, next_command: str | None = None) -> Step:

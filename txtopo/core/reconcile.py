@@ -81,7 +81,7 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
     while txid in mirrored or txid in stores.coordinator_plans:
         plan = mirrored.get(txid)
         if plan is None:
-            plan = read_plan(stores.coordinator_plans[txid], _where(stores, txid))
+            plan = read_plan(stores.coordinator_plans[txid], _where(stores, txid), rebuild_zookeeper(stores.topology))
         elif not _is_in_zookeeper(stores, plan):
             restore.append(plan)
         plans.append(plan)
@@ -113,7 +113,7 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
         plan = mirrored.get(txid)
         if plan is None:
             cuts = stores.coordinator_cuts[txid]
-            plan = read_plan(cuts[max(cuts)], _where(stores, txid))
+            plan = read_plan(cuts[max(cuts)], _where(stores, txid), rebuild_zookeeper(stores.topology))
         elif not _is_in_zookeeper(stores, plan):
             restore.append(plan)
         plans.append(plan)
@@ -134,7 +134,10 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
 def _discarded(stores: Stores, plans: Sequence[Plan]) -> tuple[Plan, ...]:
     first = stores.last_txid + len(plans) + 1
     last_cuts = {txid: cuts[max(cuts)] for txid, cuts in stores.coordinator_cuts.items() if txid >= first and cuts}
-    found = (read_plan(data, _where(stores, txid)) for txid, data in sorted(last_cuts.items()))
+    found = (
+        read_plan(data, _where(stores, txid), rebuild_zookeeper(stores.topology))
+        for txid, data in sorted(last_cuts.items())
+    )
     return tuple(plan for plan in found if plan.redo_of is None)
 
 

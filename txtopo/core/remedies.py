@@ -9,6 +9,14 @@ RESTORE = (
 """For rows of Postgres that contradict each other: no command repairs them, and a mended row hides the evidence."""
 
 
+RUN_AGAIN = "set right what is named, then start `txtopo run` again"
+"""For what is no batch's fault and is named: a right, a table, a setting of the server."""
+REPORT = (
+    "keep what was said and the server's log, and start `txtopo run` again; if it comes back, it is a bug: report it"
+)
+"""For what only a mistake in txtopo brings about."""
+
+
 def rebuild_zookeeper(topology: str) -> str:
     """For znodes that are unreadable, half there, or contradict Postgres: Postgres is the authority, and what was never mirrored is cut again."""
     return (
