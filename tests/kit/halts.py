@@ -15,8 +15,8 @@ STARTING = ("committers", "coordinators", "txtopo/spark", "txtopo/app.py", "txto
 """Where a start is refused with a ConfigurationError; elsewhere one is about what somebody typed or wrote in a topology, and names it."""
 GAP = "…"
 """Stands for what differs from halt to halt."""
-TOLD_MIN = 12
-"""Characters besides gaps; a sentence with fewer is another one's, passed on."""
+TOLD_MIN = 10
+"""Letters besides gaps; a sentence with fewer is another one's, passed on."""
 DOUBLES = ("memory", "testing")
 """Files of these names hold what stands in for a store in tests."""
 
@@ -79,7 +79,7 @@ def _collected(picks: Picks) -> list[Halt]:
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and picks(node, path):
                     texts = sorted(_sentences(_reason(node), function))
-                    told = [text for text in texts if len("".join(text.split(GAP)).strip()) >= TOLD_MIN]
+                    told = [text for text in texts if sum(map(str.isalpha, text)) >= TOLD_MIN]
                     found += [Halt(f"{path}:{node.lineno}", text) for text in told]
     return found
 
