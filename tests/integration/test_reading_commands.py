@@ -120,7 +120,7 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     said = run("status", "--json")
 
     (one,) = said.json["topologies"]
-    assert one["failures"] == {"data": 2, "infrastructure": 1, "suspect": 1}
+    assert one["failures"] == {"data": 2, "infrastructure": 1, "suspect": 1, "halt": 0}
     assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
     assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
     assert (one["open_requests"], one["open_orders"]) == (1, [{"request_id": order, "kind": "retry", "txids": [6]}])
@@ -372,7 +372,7 @@ def test_show_of_a_failed_batch_gives_the_ways_out_and_counts_failures_by_kind(l
 
     assert 'next      txtopo retry flights\n          txtopo skip flights 5 --reason "…"' in said.out
     assert "failures  3 failed attempts: 2 data, 0 infrastructure, 1 suspect" in said.out
-    assert as_json.json["failures"] == {"data": 2, "infrastructure": 0, "suspect": 1}
+    assert as_json.json["failures"] == {"data": 2, "infrastructure": 0, "suspect": 1, "halt": 0}
 
 
 def test_show_lists_rejected_rows_and_as_many_as_asked_for(ledger: FilledLedger, run: Run) -> None:
