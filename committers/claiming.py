@@ -96,7 +96,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
             txid=last_txid,
             next_command=RESTORE,
         )
-    last_digest, newest, newest_bytes, system_identifier, description = found
+    last_digest, newest, newest_bytes, system_identifier, description, last_epoch = found
     return Claimed(
         lead=lead,
         last_txid=last_txid,
@@ -109,6 +109,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
         system_identifier=system_identifier,
         recent=_recent(connection, lead.topology),
         description={} if description is None else json.loads(description),
+        last_epoch=last_epoch,
     )
 
 

@@ -396,6 +396,7 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[
         ],
         system_identifier="memory",
         recent=_recent(topology, rows, actions),
+        last_epoch=rows.ledger[last].epoch,
     )
 
 

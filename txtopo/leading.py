@@ -127,7 +127,7 @@ def _take_up(
             topology=identity.topology, incarnation=claimed.lead.incarnation, last_txid=claimed.last_txid, last_digest=claimed.last_digest,
             mark=after.mark, coordinator_plans=after.plans,
             mirrored_plans=claimed.plans, coordinator_attempts=after.attempts, attempts=claimed.attempts,
-            code_hash=identity.code_hash, opaque=identity.opaque, coordinator_cuts=after.cuts,
+            code_hash=identity.code_hash, opaque=identity.opaque, coordinator_cuts=after.cuts, last_epoch=claimed.last_epoch,
         )
     )  # fmt: skip
     if before.incarnation is None and claimed.last_txid > 0:

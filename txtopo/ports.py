@@ -187,6 +187,8 @@ class Claimed:
     """Orders that are still open, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """What the topology was under the last leader that got under way; empty for a new one."""
+    last_epoch: int = 0
+    """Epoch that committed `last_txid`: only leaders from this one on can have died in the turn of the next batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@ select l.digest,
        newest.txid,
        (select p.bytes from txtopo.plan p where (p.topology, p.txid, p.cut, p.digest) = (l.topology, newest.txid, newest.cut, newest.digest)),
        (select system_identifier::text from pg_control_system()),
-       (select t.description::text from txtopo.topology t where t.topology = l.topology)
+       (select t.description::text from txtopo.topology t where t.topology = l.topology),
+       l.epoch
 from txtopo.ledger l
 left join lateral (select n.txid, n.cut, n.digest from txtopo.ledger n where n.topology = l.topology and n.redo_of is null and n.txid > 0
                    order by n.txid desc limit 1) newest on true

@@ -88,11 +88,11 @@ def test_every_point_of_a_turn_can_be_the_last_of_its_driver_on_real_stores(
 ) -> None:
     """One driver after the other dies in its second turn, at the next point of it; and once by what a bolt does there."""
     sign = orders.logs / "sign"
-    for failpoint in (*BETWEEN, *AROUND):
+    for failpoint in ("", *BETWEEN, *AROUND):
         before = orders.last_txid()
         killed = orders.start(module=MODULE, failpoints=failpoint, DOWNSTREAM_SIGNAL=f"{signal.SIGKILL:d} 1000 {sign}")
         assert killed.wait() == -9, f"{failpoint}: {killed.output()}"
-        assert orders.last_txid() - before in (0, 1, 2)
+        assert orders.last_txid() - before <= 2
     assert sign.exists()
     last = orders.start(module=MODULE)
 

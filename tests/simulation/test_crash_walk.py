@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import Totals, recount, write_orders
+from txtopo.core.state import Rules
 from txtopo.faults import CrashPoint
 from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
 
@@ -84,3 +85,20 @@ def test_any_number_of_deaths_leaves_the_counts_right(folder: Path, seed: int) -
     else:
         assert SimulatedDriver(topology=topology, stores=stores, seed=seed).run().kind == "finished"
     check(stores, folder)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drivers_that_die_in_the_turns_of_other_batches_leave_none_out(tmp_path: Path, seed: int) -> None:
+    """Each commits a batch and dies in the turn of the next: whatever else it had processed alone by then, and held, is not at fault."""
+    write_orders(tmp_path, 12, rows=2)
+    topology, stores = orders_topology(tmp_path), SimulatedStores()
+    rules = Rules(workers=3, on_poison="quarantine_batch")
+    for life in range(9):
+        with KillAt(2, CrashPoint.LEDGER_APPENDED), pytest.raises(Killed):
+            SimulatedDriver(topology=topology, stores=stores, seed=seed * 100 + life, rules=rules).run()
+
+    end = SimulatedDriver(topology=topology, stores=stores, seed=seed, rules=rules).run()
+
+    assert end.kind == "finished", end
+    assert {row.state for txid, row in stores.postgres.topologies["orders"].ledger.items() if txid} == {"applied"}
+    assert totals(stores) == recount(tmp_path)

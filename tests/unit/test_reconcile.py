@@ -110,6 +110,18 @@ def test_runs_alone_count_for_the_code_that_ran() -> None:
     assert reconcile(stores(attempts=old[:1])).suspects_once == frozenset()
 
 
+def test_runs_alone_count_only_where_they_may_have_ended_their_driver() -> None:
+    """Of the batch whose turn it is since it is; of one behind it where no other began alone after it. Whoever was processed and waited is innocent."""
+
+    def at(epoch: int, txid: int, attempt: int) -> AttemptRecord:
+        return replace(record(txid, attempt, alone=True), epoch=epoch)
+
+    attempts = [at(5, 3, 0), at(6, 3, 1), at(7, 3, 2), at(7, 4, 0), at(7, 5, 0), at(8, 3, 3), at(8, 4, 1)]
+
+    assert reconcile(stores(attempts=attempts, last_epoch=7)).suspects == {3: 2, 4: 1, 5: 1}
+    assert reconcile(stores(attempts=attempts, last_epoch=5)).suspects == {3: 4, 4: 1, 5: 1}
+
+
 def test_a_batch_that_is_mirrored_was_processed_once() -> None:
     """Only what is processed is mirrored: of such a batch one attempt without an end only waited for its turn, and no more than one."""
     twice = reconcile(stores(attempts=[record(3, 0), record(3, 1)]))

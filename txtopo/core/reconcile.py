@@ -25,7 +25,7 @@ class Reconciled:
     next_attempts: Mapping[int, int]
     """First attempt id that was never used, by txid; also of txids whose plan is gone and that will be planned anew."""
     suspects: Mapping[int, int]
-    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code."""
+    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code and may be what ended their driver."""
     suspects_once: frozenset[int] = frozenset()
     """Those of them of which that is known once, beside others: what a driver's death leaves behind by the hundred."""
     discarded: tuple[Plan, ...] = ()
@@ -52,6 +52,8 @@ class Stores:
     """May batches be cut again that are not mirrored?"""
     coordinator_cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
     """Plans of opaque batches in ZooKeeper, by txid and attempt."""
+    last_epoch: int = 0
+    """Epoch that committed `last_txid`."""
 
 
 def reconcile(stores: Stores) -> Reconciled:
@@ -220,13 +222,27 @@ def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> t
     alone: Counter[int] = Counter()
     ends: Counter[int] = Counter()
     seen_alone: set[int] = set()
+    last_alone: dict[int, int] = {}
+    for record in stores.attempts:
+        if record.alone:
+            last_alone[record.epoch] = max(record.attempt.txid, last_alone.get(record.epoch, 0))
     for record in stores.attempts:
         txid = record.attempt.txid
         if record.state == "begun" and (planned is None or txid in planned):
             ends[txid] += 1
-            alone[txid] += record.alone and record.code_hash == stores.code_hash
             if record.alone:
                 seen_alone.add(txid)
+                may_be = _may_have_ended_its_driver(record, stores, last_alone)
+                alone[txid] += may_be and record.code_hash == stores.code_hash
     ends.subtract(txid for txid in mirrored if txid in ends)
     suspects = {txid: alone[txid] for txid, count in ends.items() if count > 0}
     return suspects, frozenset(txid for txid in suspects if txid not in seen_alone and ends[txid] == 1)
+
+
+def _may_have_ended_its_driver(record: AttemptRecord, stores: Stores, last_alone: Mapping[int, int]) -> bool:
+    """Of the batch whose turn it is: is it its turn since then? Of those behind it: was it the last that began alone?
+
+    One that began alone before another had been processed by then, and waited for its turn when its driver died of something else.
+    """
+    txid, epoch = record.attempt.txid, record.epoch
+    return epoch >= stores.last_epoch if txid == stores.last_txid + 1 else last_alone[epoch] == txid

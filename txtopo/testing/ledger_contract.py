@@ -230,6 +230,7 @@ class MirrorContract:
 
         claimed = world.open().claim_fence(claim_for(opaque=True))
         assert [read_plan(bytes(data), "test").cut for data in claimed.plans] == [1]
+        assert claimed.last_epoch == driver.lead.epoch < claimed.lead.epoch
         assert claimed.last_metadata == first.metadata
         assert [read_plan(one.plan, "test").cut for one in driver.ledger.redo_chain(1)] == [2]
 
