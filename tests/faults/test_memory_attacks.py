@@ -13,9 +13,9 @@ import pytest
 from tests.kit.drivers import DriverProcess, World, jvm_of, wait_until
 from tests.kit.orders import recount, write_orders
 
-pytestmark = [pytest.mark.attack, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.attack, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 DRIVER = ("tests.kit.memory_driver",)
-LONG_S = 280.0
+LONG_S = 500.0
 SMALL_WORKERS = "spark.executor.pyspark.memory=2g"
 GIB = 2**30
 

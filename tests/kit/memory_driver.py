@@ -82,7 +82,7 @@ def of_heap(orders: Any) -> Any:
 
     if MENDED:
         return orders
-    many = F.when(F.col("article") == "heap", F.lit(2_000_000_000)).otherwise(F.lit(1))
+    many = F.when(F.col("article") == "heap", F.lit(400_000_000)).otherwise(F.lit(1))
     return orders.withColumn("shop", F.when(F.length(F.repeat(F.col("shop"), many)) > 0, F.col("shop")))
 
 

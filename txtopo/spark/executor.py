@@ -121,7 +121,8 @@ class SparkExecutor:
         waves = self._waves if self._waves is not None else broken("the executor was not started")
 
         def told(outcome: Outcome) -> None:
-            self.broken = self.broken or self._reports_lost  # whatever the outcome says
+            if self._reports_lost is not None and self.broken is None:  # whatever the outcome says
+                self.broken = JVM_GONE if jvm_ended() else self._reports_lost
             tell(outcome)
 
         return waves.process(wave, told)
