@@ -37,6 +37,8 @@ TASK_FAILURES_MAX = 4
 """Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
 STOP_S = 10.0
 """Seconds the JVM gets to end by itself before it is killed."""
+KILLED_S = 0.5
+"""Seconds after which a JVM whose connections broke is found to have ended."""
 _DEFAULTS: Mapping[str, str] = {
     "spark.driver.maxResultSize": "256m",
     "spark.scheduler.mode": "FIFO",
@@ -148,7 +150,7 @@ def start_session(options: SessionOptions) -> SparkSession:
             _sockets.entrust(spark._jvm)
             check_settings(spark)
         except Exception as error:
-            killed = _Jvm.started is not None and (_Jvm.started.poll() or 0) < 0
+            killed = _Jvm.started is not None and _Jvm.started.was_killed()
             stop_session()
             if isinstance(error, ConfigurationError):
                 raise
@@ -263,6 +265,13 @@ class _Jvm(subprocess.Popen[bytes]):
         with _signals_held():
             super().__init__(*arguments, **settings)
             _Jvm.started = self
+
+    def was_killed(self) -> bool:
+        """Has a signal ended it? Its connections break a moment before."""
+        try:
+            return self.wait(KILLED_S) < 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def end(self, patience_s: float) -> None:
         """Wait so long for it to end by itself, as it does when its stdin ends, then kill it."""
