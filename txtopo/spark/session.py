@@ -131,6 +131,8 @@ def start_session(options: SessionOptions) -> SparkSession:
         raise ConfigurationError("this process has a Spark session already; hand it over instead of options")
     # PySpark says this of every plain UDF with type hints, and means nothing by it.
     warnings.filterwarnings("ignore", message="Cannot infer the eval type from type hints", category=UserWarning)
+    # Nor that a JVM which stands still cannot be stopped in order: it is killed then, and told.
+    warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process", category=RuntimeWarning)
     # A dead JVM is told as an outcome; py4j would print a traceback of its own for every call.
     # It does so at the root logger.
     logging.getLogger().addFilter(_is_not_py4j)
