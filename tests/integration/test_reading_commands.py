@@ -574,6 +574,7 @@ def test_a_schema_of_an_earlier_release_names_the_command(
 
     assert (said.code, said.out) == (2, "")
     assert "has no up-to-date schema txtopo: run `txtopo migrate`" in said.err
+    assert "where that finds it up to date, somebody changed it, and `txtopo audit` says what" in said.err
 
 
 @pytest.mark.parametrize(

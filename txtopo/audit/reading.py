@@ -69,7 +69,8 @@ def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
     state = sqlstate(error)
     if state in _UNDEFINED:
         return ConfigurationError(
-            f"{mask_dsn(dsn)} has no up-to-date schema txtopo: run `txtopo migrate` ({one_line(error)})"
+            f"{mask_dsn(dsn)} has no up-to-date schema txtopo: run `txtopo migrate` ({one_line(error)}); "
+            "where that finds it up to date, somebody changed it, and `txtopo audit` says what"
         )
     remedy = "; reading needs USAGE on the schema and SELECT on its tables" if state == "42501" else ""
     return PostgresUnavailable(f"{mask_dsn(dsn)}: {mask_dsn(one_line(error))}{remedy}")
