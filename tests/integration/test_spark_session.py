@@ -100,11 +100,26 @@ def test_workers_need_not_look_through_all_modules_for_garbage(spark_session: Sp
 @pytest.mark.parametrize("name", sorted(RESULT_SETTINGS))
 def test_a_session_with_another_such_setting_is_refused(spark_session: SparkSession, name: str) -> None:
     before = spark_session.conf.get(name)
-    other = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.legacy.timeParserPolicy": "LEGACY"}
+    other = {
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.sql.legacy.timeParserPolicy": "LEGACY",
+        "spark.sql.maxPlanStringLength": "1000",
+    }
     spark_session.conf.set(name, other.get(name, "false" if before == "true" else "true"))
     try:
         with pytest.raises(ConfigurationError, match=name):
             check_settings(spark_session)
+    finally:
+        spark_session.conf.set(name, str(before))
+
+
+def test_a_setting_that_nobody_has_set_is_as_results_need_it(spark_session: SparkSession) -> None:
+    """Spark tells its own value in other letters than those that txtopo sets."""
+    name = "spark.sql.maxPlanStringLength"
+    before = spark_session.conf.get(name)
+    spark_session.conf.unset(name)
+    try:
+        check_settings(spark_session)
     finally:
         spark_session.conf.set(name, str(before))
 

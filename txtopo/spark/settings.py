@@ -14,6 +14,8 @@ RESULT_SETTINGS: Mapping[str, str] = {
     # These two change what txtopo's own plans mean: names in backticks become patterns, aggregates lose their keys.
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.retainGroupColumns": "true",
+    # What a plan reads shows in its text, as long as none of that is cut off. Spark's own value.
+    "spark.sql.maxPlanStringLength": "2147483632",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
@@ -44,7 +46,8 @@ def is_same_setting(name: str, actual: str, wanted: str) -> bool:
     """Do both values of one of RESULT_SETTINGS mean the same?"""
     if name == "spark.sql.session.timeZone":
         return actual in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
-    return actual.lower() == wanted.lower()
+    # Spark tells bytes with a unit where nobody has set them.
+    return actual.lower() == wanted.lower() or (name == "spark.sql.maxPlanStringLength" and actual == f"{wanted}b")
 
 
 def worker_memory_mib(memory_bytes: int, cores: int) -> int:
