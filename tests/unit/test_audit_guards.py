@@ -1,4 +1,4 @@
-"""What the audit says of seals and of the schema, on rows made by hand: each deviation alone, which a real database shows only together with others."""
+"""What the audit says of seals, on rows made by hand: each deviation alone, which a real database shows only together with others."""
 
 from __future__ import annotations
 
@@ -11,34 +11,22 @@ from typing import Any
 import pytest
 
 from txtopo.audit import check_seal
-from txtopo.audit.check_schema import check_schema
 from txtopo.audit.check_seal import DESCRIBED, LOGGED, Around, Chain, Seals
 from txtopo.audit.expecting import Expected, check_expected, read_expected
-from txtopo.audit.made_schema import migrations, schema_at
-from txtopo.audit.verdicts import Findings, Verdict
+from txtopo.audit.verdicts import Findings
 from txtopo.errors import ConfigurationError
 
 A, B = "a" * 64, "b" * 64
 
 
-class Rows(list[Any]):
-    """A result."""
-
-    def all(self) -> list[Any]:
-        return list(self)
-
-    def scalar_one_or_none(self) -> Any:
-        return self[0] if self else None
-
-
 class Answering:
-    """A database that answers a statement with the rows under the first name that stands in it."""
+    """A database that answers with these rows."""
 
-    def __init__(self, **answers: list[Any]) -> None:
-        self._answers = answers
+    def __init__(self, *rows: Any) -> None:
+        self._rows = rows
 
-    def execute(self, statement: Any, bound: Any = None) -> Rows:
-        return Rows(next(rows for name, rows in self._answers.items() if name in str(statement)))
+    def execute(self, statement: Any, bound: Any) -> Any:
+        return self._rows
 
 
 def messages(findings: Findings) -> list[str]:
@@ -80,7 +68,7 @@ def test_kept_seals_are_compared_with_those_stored() -> None:
     """Of batches and of actions; what lies before the range says nothing."""
     findings = Findings()
     actions = Chain(findings, LOGGED, "action", {3: SimpleNamespace(seal=bytes.fromhex(A))})
-    connection: Any = Answering(ledger=[SimpleNamespace(txid=4, seal=A), SimpleNamespace(txid=5, seal=A)])
+    connection: Any = Answering(SimpleNamespace(txid=4, seal=A), SimpleNamespace(txid=5, seal=A))
 
     check_expected(findings, connection, "t", Expected({4: A}, {3: A}), actions, 1)
     assert (messages(findings), findings.limits()) == ([], ())
@@ -163,69 +151,3 @@ def test_a_chain_has_no_gap_no_change_and_nothing_beside_it() -> None:
     assert "was never sealed" in chained((1, first), (None, None), (2, second))[0]
     assert "1 action before action 2" in chained((2, second))[0]
     assert "action 2 was changed" in chained((1, first), (2, check_seal._digest([2, None])))[0]
-
-
-EXPECTED = schema_at(max(name[:4] for name, _ in migrations()))
-
-
-def schema(**plants: Any) -> tuple[list[str], list[str], Verdict]:
-    """What the audit says of a schema as the migrations make it, but for what is planted."""
-    assert EXPECTED is not None
-    functions, definitions = dict(EXPECTED.functions), set(EXPECTED.definitions)
-    tables = dict.fromkeys(EXPECTED.tables, ("r", "p"))
-    if "function" in plants:
-        functions[min(functions)] = plants["function"]
-    if "persistence" in plants:
-        tables["ledger"] = ("r", plants["persistence"])
-    gone = sorted(one for one in definitions if one[0] == "ledger")[: plants.get("gone", 0)]
-    connection: Any = Answering(
-        version_num=[plants.get("revision", max(name[:4] for name, _ in migrations()))],
-        prosrc=[SimpleNamespace(proname=name, prosrc=body) for name, body in functions.items()],
-        pg_get_constraintdef=[
-            *(SimpleNamespace(relname=table, made=made, trigger=None) for table, made in definitions - set(gone)),
-            *plants.get("triggers", ()),
-        ],
-        tgenabled=plants.get("off", []),
-        relpersistence=[SimpleNamespace(relname=name, relkind=kind, relpersistence=kept) for name, (kind, kept) in tables.items()],
-        rulename=plants.get("rules", []),
-    )  # fmt: skip
-    findings = Findings()
-    check_schema(findings, connection)
-    return messages(findings), [one.reason for one in findings.limits()], findings.verdict
-
-
-def test_a_schema_as_the_migrations_make_it_is_right() -> None:
-    assert schema() == ([], [], Verdict.MATCH)
-
-
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        ({"function": "begin return new; end"}, "is not as the migrations made it"),
-        ({"persistence": "u"}, "txtopo.ledger is no plain table that is logged"),
-        ({"gone": 1}, "table txtopo.ledger: gone, or not as the migrations made it"),
-        ({"off": [SimpleNamespace(relname="ledger", what="trigger guard")]}, "trigger guard is switched off"),
-        ({"rules": [SimpleNamespace(relname="ledger", rulename="quiet")]}, "rule quiet changes what statements do"),
-    ],
-)
-def test_what_guards_the_ledger_is_missed(plant: dict[str, Any], words: str) -> None:
-    found, _, verdict = schema(**plant)
-
-    assert len(found) == 1
-    assert words in found[0]
-    assert verdict is Verdict.MISMATCH
-
-
-def test_a_schema_of_another_revision_is_not_called_right() -> None:
-    found, _, verdict = schema(revision="0001")
-
-    assert verdict is Verdict.UNVERIFIED
-    assert "of revision 0001, which this release does not know" in found[0]
-
-
-def test_triggers_of_somebody_else_are_told() -> None:
-    strange = SimpleNamespace(relname="ledger", made="CREATE TRIGGER mine", trigger="mine")
-    found, limits, _ = schema(triggers=[strange])
-
-    assert (found, len(limits)) == ([], 1)
-    assert "a trigger that no migration made, mine" in limits[0]
