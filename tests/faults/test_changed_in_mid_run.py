@@ -230,7 +230,7 @@ def test_a_role_that_may_not_log_in_is_waited_for_with_its_words(
     changed: Changed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R16: the driver stays, says why, and goes on by itself."""
-    back = threading.Timer(5, lambda: execute_as_superuser(changed.owner, sql.SQL(f"alter role {ROLE} login")))
+    back = threading.Timer(12, lambda: execute_as_superuser(changed.owner, sql.SQL(f"alter role {ROLE} login")))
     back.start()
 
     ended = changed.run(f"alter role {ROLE} nologin; {END_SESSIONS}", on_poison="quarantine_batch", quiet=False)
