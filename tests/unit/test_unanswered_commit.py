@@ -15,6 +15,7 @@ from txtopo.committers import session as module
 from txtopo.committers.outcomes import LOCK_NOT_AVAILABLE
 from txtopo.committers.resolving import TRIES_MAX, resolve_commit
 from txtopo.committers.session import PostgresLedgerSession
+from txtopo.committers.transactions import Database
 from txtopo.core.values import Committed, Fence, Lead
 from txtopo.errors import Fenced, PostgresUnavailable
 
@@ -149,3 +150,24 @@ def test_who_leads_no_more_resolves_nothing(other: str, monkeypatch: pytest.Monk
         resolving._look(SimpleNamespace(), LEAD, 4, b"digest")  # type: ignore[arg-type]
 
     assert asked == ["lock_fence_to_commit"]
+
+
+@pytest.mark.parametrize(
+    ("is_closed", "fresh_fails", "answers"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_postgres_answers_where_the_connection_is_whole_and_a_fresh_one_works(
+    is_closed: bool, fresh_fails: bool, answers: bool
+) -> None:
+    """W1: only then is an error with a code of connections not about connections."""
+
+    @contextmanager
+    def connect() -> Iterator[Any]:
+        if fresh_fails:
+            raise OperationalError("connect", {}, Exception())
+        yield SimpleNamespace(exec_driver_sql=lambda sql: SimpleNamespace(scalar_one=lambda: True))
+
+    database: Any = SimpleNamespace(fresh=SimpleNamespace(connect=connect))
+    raw = SimpleNamespace(dbapi_connection=SimpleNamespace(closed=is_closed))
+    connection: Any = SimpleNamespace(invalidated=False, closed=False, connection=raw)
+
+    assert Database.answers(database, connection) is answers
