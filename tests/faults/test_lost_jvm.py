@@ -48,7 +48,6 @@ def test_a_driver_whose_jvm_stands_still_or_dies_ends_with_3_and_a_standby_leads
 
     assert first.wait() == 3, first.output()
     assert "txtopo: the executor has not answered for" in first.output()
-    assert "Warning" not in first.output()
     assert not Path(f"/proc/{stopped}").exists()
     wait_until(lambda: world.last_txid() == 4, "two batches of the standby", STARTED_S)
     assert world.totals() == recount(world.folder)

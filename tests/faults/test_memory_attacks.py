@@ -111,27 +111,6 @@ def test_a_driver_that_runs_out_of_memory_ends_and_the_next_one_goes_on(world: W
     world.check_ledger(39)
 
 
-def test_a_batch_that_needs_more_than_the_jvm_has_ends_in_a_halt(world: World) -> None:
-    """Each driver ends with its JVM, with 3, until the batch has ended three of them alone; the next one halts and says what to do."""
-    write(world.folder, 1, "a")
-    write(world.folder, 2, "heap")
-
-    codes: list[int] = []
-    while not codes or (codes[-1] == 3 and len(codes) < 6):
-        driver = world.start(module=DRIVER, DRIVER_BOLTS="heap", TXTOPO_CONF="spark.driver.memory=600m")
-        codes.append(driver.wait(LONG_S))
-
-    state, reason = life(world)
-    assert codes[-1] == 1, (codes, driver.output())
-    assert state == "halted" and "batch 2 of orders: no verdict from 3 attempts that ran alone" in reason
-    assert "data" not in kinds(world)
-    assert world.last_txid() == 1
-
-    mended = world.start(module=DRIVER, DRIVER_BOLTS="heap", DRIVER_MENDED="1")
-    assert mended.wait(LONG_S) == 0, mended.output()
-    assert world.totals() == recount(world.folder)
-
-
 def _limit(driver: DriverProcess, room: int) -> None:
     """No more memory than the process has now and `room` bytes, in the process alone."""
     assert jvm_of(driver.process.pid) is not None
