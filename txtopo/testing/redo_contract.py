@@ -15,6 +15,7 @@ from txtopo.testing.ledger_driver import (
     Driver,
     LedgerWorld,
     Row,
+    claim_for,
     committer,
     die_at,
     lead_on,
@@ -274,6 +275,16 @@ class RedoContract:
             newest[number] = txid
 
         assert world.rows("flights_count") == total(*batches) == summed(world)
+
+    def test_a_new_leader_goes_on_behind_the_last_batch_that_redoes_nothing(self, world: LedgerWorld) -> None:
+        """R12: the next batch is cut behind new input; behind that of the redo it would be counted again."""
+        driver = lead_on(world)
+        for plan in (driver.ready(1), driver.ready(2), driver.redo(3, 1)):
+            driver.commit(plan)
+
+        claimed = world.open().claim_fence(claim_for())
+
+        assert claimed.last_metadata == {"spout": {"path": "/in/2.csv"}}
 
     def test_the_chain_of_redos_of_a_batch(self, world: LedgerWorld) -> None:
         """A recompute of a batch already redone redoes the last applied redo in its chain."""
