@@ -1,4 +1,6 @@
-"""Word count in bare PySpark, three ways: what `benchmarks/words.py` compares txtopo with. No txtopo in it, no counting, no acking."""
+"""Word count in bare PySpark, three ways: what `benchmarks/words.py` compares txtopo with. No txtopo in it, no
+counting, no acking.
+"""
 
 from __future__ import annotations
 

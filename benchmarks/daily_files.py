@@ -1,9 +1,11 @@
-"""What a batch costs: the same daily files in bare PySpark, through the executor alone, and through the whole of txtopo,
+"""What a batch costs: the same daily files in bare PySpark, through the executor alone, and through the whole of
+txtopo,
 each with a Spark job a file and in waves, in one run.
 
     make bench                        # or: python benchmarks/daily_files.py [FILES]
 
-Prints milliseconds a batch and the ratio to bare PySpark with four jobs in flight, and writes build/bench_daily_files.json. Only ratios of one
+Prints milliseconds a batch and the ratio to bare PySpark with four jobs in flight, and writes
+build/bench_daily_files.json. Only ratios of one
 run mean anything; leave the machine alone meanwhile.
 """
 
@@ -25,11 +27,11 @@ from txtopo.app import Driver, connect_strings
 from txtopo.config import Settings, load_settings
 from txtopo.core.values import Processed, TransactionAttempt
 from txtopo.demo.flights import find_flights, write_days
+from txtopo.driver.console import Reporter
+from txtopo.driver.signals import StopSignals
 from txtopo.local.java import java_environment
 from txtopo.local.services import LocalServices
 from txtopo.ports import Assignment
-from txtopo.progress import Reporter
-from txtopo.stopping import StopSignals
 from txtopo.topology.components import SpoutContext
 
 FIELDS = "carrier string, origin string, distance int"
@@ -51,17 +53,19 @@ def main() -> None:
         os.environ.update(java_environment())
         settings = load_settings(
             {"dsn": services.state.dsn, "zookeeper": services.state.zookeeper, "once": True, "quiet": True},
-            cwd=Path(folder), environment={}, target=None,
-        )  # fmt: skip
+            cwd=Path(folder),
+            environment={},
+            target=None,
+        )
         measured = measure(sorted(days.glob("*.csv")), settings, Path(folder))
     tell(measured, count)
 
 
 def measure(files: Sequence[Path], settings: Settings, folder: Path) -> dict[str, float]:
     """Seconds for all files, by case."""
-    from txtopo.committers.migrating import migrate
+    from txtopo.committers.postgres.migrate import migrate
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session import SessionOptions, start_session, stop_session
+    from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
 
     migrate(str(settings.dsn))
     spark = start_session(SessionOptions(app_name="bench", log_folder=folder / "logs"))
@@ -117,9 +121,16 @@ def bare(spark: Any, file: Path) -> int:
     """What a user writes by hand for one file, without any guarantee."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = spark.read.schema("year int, month int, day int, dep_time string, sched_dep_time int, dep_delay string, arr_time string, "
-                             "sched_arr_time int, arr_delay string, carrier string, flight int, tailnum string, origin string, dest string, "
-                             "air_time string, distance int, hour int, minute int, time_hour string").option("header", True).csv(str(file))  # fmt: skip
+    rows = (
+        spark.read.schema(
+            "year int, month int, day int, dep_time string, sched_dep_time int, dep_delay string, arr_time string, "
+            "sched_arr_time int, arr_delay string, carrier string, flight int, tailnum string, origin string, dest "
+            "string, "
+            "air_time string, distance int, hour int, minute int, time_hour string"
+        )
+        .option("header", True)
+        .csv(str(file))
+    )
     return len(rows.groupBy("carrier", "origin").agg(F.count("*"), F.sum("distance")).collect())
 
 
@@ -147,7 +158,7 @@ def whole(one: Topology, settings: Settings, spark: Any) -> float:
     """From the first attempt to the last commit, as the ledger has them: everything but the start."""
     import sqlalchemy as sa
 
-    from txtopo.committers.connecting import make_engine
+    from txtopo.committers.postgres.connect import make_engine
     from txtopo.spark.executor import SparkExecutor
 
     reporter = Reporter(one.name, quiet=True)

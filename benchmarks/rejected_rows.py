@@ -2,7 +2,8 @@
 
     make bench                        # or: python benchmarks/rejected_rows.py [MEGABYTES]
 
-Prints seconds and the ratio to the clean file, with and without quotes, and writes build/bench_rejected_rows.json. Only ratios of one run mean
+Prints seconds and the ratio to the clean file, with and without quotes, and writes build/bench_rejected_rows.json. Only
+ratios of one run mean
 anything; leave the machine alone meanwhile.
 """
 
@@ -21,7 +22,15 @@ from txtopo.topology.components import SpoutContext, Tally
 
 FIELDS = "carrier string not null, distance int, price decimal(10,2), sold timestamp, day date"
 BAD_SHARE = 0.05
-BAD_LINES = ("C,1\n", "C,x{0},1.5,,,\n", "C,99999999{0},1.5,,,\n", "C,1,{0}.555,,,\n", "C,1,,2024-13-{0},,\n", "C,1,,,{0}.12.2024,\n", ",1,,,,{0}\n")  # fmt: skip
+BAD_LINES = (
+    "C,1\n",
+    "C,x{0},1.5,,,\n",
+    "C,99999999{0},1.5,,,\n",
+    "C,1,{0}.555,,,\n",
+    "C,1,,2024-13-{0},,\n",
+    "C,1,,,{0}.12.2024,\n",
+    ",1,,,,{0}\n",
+)
 RUNS = 4
 
 

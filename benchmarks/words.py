@@ -1,9 +1,12 @@
-"""Word count by every kind of bolt, with counting and acking on and off, beside the same computation in bare PySpark, in one run.
+"""Word count by every kind of bolt, with counting and acking on and off, beside the same computation in bare PySpark,
+in one run.
 
     make bench-words                  # or: python benchmarks/words.py [MILLION_WORDS]
 
-Prints words a second and ratios, and writes build/bench_words.json. Only ratios of one run mean anything; leave the machine alone meanwhile. What
-is measured is the processing phase: from the plan of a batch to its result rows in the driver. The bare programs are in benchmarks/bare_words.py.
+Prints words a second and ratios, and writes build/bench_words.json. Only ratios of one run mean anything; leave the
+machine alone meanwhile. What
+is measured is the processing phase: from the plan of a batch to its result rows in the driver. The bare programs are in
+benchmarks/bare_words.py.
 """
 
 from __future__ import annotations
@@ -136,7 +139,7 @@ TO_REACH = (
 
 def main() -> None:
     """Write the texts, start Spark once, measure every case beside its bare program, best of some runs."""
-    from txtopo.spark.session import SessionOptions, start_session, stop_session
+    from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
 
     million = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     os.environ.update(java_environment())
@@ -151,7 +154,9 @@ def main() -> None:
 
 
 def write_texts(folder: Path, words: int) -> tuple[list[str], int]:
-    """Real English: the topics of Python's help, over and over, in files of equal size; returns how many words there are."""
+    """Real English: the topics of Python's help, over and over, in files of equal size; returns how many words there
+    are.
+    """
     lines = [" ".join(line.split()) for text in topics.values() for line in text.splitlines()]
     lines = [line for line in lines if line]
     once = sum(len(line.split(" ")) for line in lines)
@@ -187,9 +192,11 @@ def measured(spark: Any, files: Sequence[str], words: int) -> list[dict[str, Any
     from txtopo.spark.executor import SparkExecutor
 
     executors = [
-        SparkExecutor(topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),), ackers=ACKERS)
+        SparkExecutor(
+            topology_of(case, files), b"bench", session=spark, py_files=(str(bare_words.__file__),), ackers=ACKERS
+        )
         for case in CASES
-    ]  # fmt: skip
+    ]
     for executor in executors:
         executor.start()
     best = {(case.name, what): float("inf") for case in CASES for what in ("txtopo", "bare")}
@@ -204,12 +211,13 @@ def measured(spark: Any, files: Sequence[str], words: int) -> list[dict[str, Any
         executor.close()
     return [
         {
-            "case": case.name, "words_per_s": round(words / best[case.name, "txtopo"]),
+            "case": case.name,
+            "words_per_s": round(words / best[case.name, "txtopo"]),
             "bare_words_per_s": round(words / best[case.name, "bare"]),
             "bare_program": f"benchmarks/bare_words.py: {case.bare.__name__}",
         }
         for case in CASES
-    ]  # fmt: skip
+    ]
 
 
 def timed(spark: Any, case: Case, executor: Any, attempt: TransactionAttempt, files: Sequence[str]) -> dict[str, float]:
@@ -238,13 +246,15 @@ def check(outcome: Any, expected: dict[str, int]) -> None:
 def tell(rows: Sequence[dict[str, Any]], words: int) -> None:
     """Print and keep the figures."""
     print(
-        f"{words / 1e6:.1f} M words in {FILES} files, one batch; best of {ROUNDS}; {ACKERS} ackers; million words a second"
+        f"{words / 1e6:.1f} M words in {FILES} files, one batch; best of {ROUNDS}; {ACKERS} ackers; million words a "
+        f"second"
     )
     print(f"{'case':<44}{'txtopo':>9}{'bare':>9}{'ratio':>8}   bare program")
     for row in rows:
         ratio = row["words_per_s"] / row["bare_words_per_s"]
         print(
-            f"{row['case']:<44}{row['words_per_s'] / 1e6:>9.2f}{row['bare_words_per_s'] / 1e6:>9.2f}{ratio:>8.2f}   {row['bare_program']}"
+            f"{row['case']:<44}{row['words_per_s'] / 1e6:>9.2f}{row['bare_words_per_s'] / 1e6:>9.2f}{ratio:>8.2f}   "
+            f"{row['bare_program']}"
         )
     pace = {row["case"]: row["words_per_s"] for row in rows}
     for what, slower, faster, most in TO_REACH:

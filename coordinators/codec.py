@@ -1,4 +1,6 @@
-"""What stands in a znode: canonical JSON with a version; anything unreadable halts with the path and never reads as "no state" (Z14)."""
+"""What stands in a znode: canonical JSON with a version; anything unreadable halts with the path and never reads as "no
+state" (Z14).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class EpochNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class CandidateNode:
     """Who a candidate is, in words for people; only the nonce decides anything."""
 
     host: str
@@ -90,15 +92,15 @@ CUTS = canonical({"v": NODE_VERSION, "cuts": True})
 """What stands in the node of a batch whose metadata lies below it, a node an attempt (opaque spouts)."""
 
 
-def encode_identity(identity: Identity) -> bytes:
+def encode_identity(identity: CandidateNode) -> bytes:
     """The data of a candidate's node."""
     return _encode(host=identity.host, pid=identity.pid, since=identity.since, nonce=identity.nonce)
 
 
-def decode_identity(data: bytes, path: str) -> Identity:
+def decode_identity(data: bytes, path: str) -> CandidateNode:
     """Back from `encode_identity`."""
     raw = _decode(data, path, {"host": str, "pid": int, "since": str, "nonce": str})
-    return Identity(host=raw["host"], pid=raw["pid"], since=raw["since"], nonce=raw["nonce"])
+    return CandidateNode(host=raw["host"], pid=raw["pid"], since=raw["since"], nonce=raw["nonce"])
 
 
 def operation_bytes(operation: Operation) -> int:
@@ -108,7 +110,9 @@ def operation_bytes(operation: Operation) -> int:
 
 
 def check_size(operations: Sequence[Operation]) -> None:
-    """Z9: refuse what is too big before it is sent; the server would cut the connection, and a retry would do so for ever."""
+    """Z9: refuse what is too big before it is sent; the server would cut the connection, and a retry would do so for
+    ever.
+    """
     size = sum(operation_bytes(operation) for operation in operations)
     invariant(
         size <= limits.MULTI_BYTES_MAX,

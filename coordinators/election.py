@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 
-from txtopo.coordinators.codec import Identity, decode_identity, encode_identity
+from txtopo.coordinators.codec import CandidateNode, decode_identity, encode_identity
 from txtopo.coordinators.paths import TopologyPaths
 from txtopo.errors import Halted, LeadLost, ZooKeeperUnavailable, invariant
 from txtopo.ports import CoordinatorSession, NodeMissing, SessionState, SetNode, VersionDiffers
@@ -22,7 +22,7 @@ _SEQUENCES = 2**32
 class Election:
     """One candidacy on one session (Z4); see `txtopo.ports.Candidacy`. Closing the session leaves the queue."""
 
-    def __init__(self, session: CoordinatorSession, topology: str, identity: Identity) -> None:
+    def __init__(self, session: CoordinatorSession, topology: str, identity: CandidateNode) -> None:
         self._session = session
         self._paths = TopologyPaths(topology)
         self._identity = identity
@@ -35,7 +35,8 @@ class Election:
         """Join the queue; may be called again after ZooKeeperUnavailable, and joins once all the same."""
         prefix = self._paths.candidate_prefix(self._identity.nonce)
         for tries_left in reversed(range(_TRIES_MAX)):
-            # Z4: a create whose reply was lost may have happened; a second node would outlive my candidacy in the queue.
+            # Z4: a create whose reply was lost may have happened; a second node would outlive my candidacy in the
+            # queue.
             if self._own(self._queue()) is not None:
                 break
             try:
@@ -59,7 +60,9 @@ class Election:
         return "a driver that is just leaving"
 
     def wait(self, seconds: float) -> bool:
-        """Wait until I stand first; raises ZooKeeperUnavailable when the session is lost, LeadLost when my node is gone."""
+        """Wait until I stand first; raises ZooKeeperUnavailable when the session is lost, LeadLost when my node is
+        gone.
+        """
         invariant(self._entered, "wait comes after enter")
         deadline = time.monotonic() + seconds
         while True:
@@ -89,7 +92,9 @@ class Election:
         return False
 
     def confirm(self) -> None:
-        """Write to my own node with its version, then see that I stand first. Raises LeadLost: my session ended while I did not look (Z1)."""
+        """Write to my own node with its version, then see that I stand first. Raises LeadLost: my session ended while I
+        did not look (Z1).
+        """
         queue = self._queue()
         name = queue[self._require_own(queue)]
         self._path = path = f"{self._paths.leader}/{name}"
@@ -106,7 +111,8 @@ class Election:
             raise LeadLost("another driver stands before this one in the queue")
 
     def check_place(self) -> None:
-        """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on borrowed time.
+        """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on
+        borrowed time.
 
         Only its own node is looked at: what strangers put into the queue is the matter of those who come.
         """
@@ -119,7 +125,9 @@ class Election:
         return read_queue(self._session, self._paths)
 
     def _own(self, queue: list[str]) -> int | None:
-        """My place: the first node with my nonce (a second one, from a lost reply, is mine as well and dies with the session)."""
+        """My place: the first node with my nonce (a second one, from a lost reply, is mine as well and dies with the
+        session).
+        """
         return next((place for place, name in enumerate(queue) if self._is_mine(name)), None)
 
     def _require_own(self, queue: list[str]) -> int:
@@ -168,12 +176,16 @@ def _describe(session: CoordinatorSession, paths: TopologyPaths, name: str) -> s
     if identity.nonce != paths.candidate(name)[0]:
         raise Halted(
             f"ZooKeeper node {path} holds another candidate's data",
-            next_command=f"remove {path} below the chroot with ZooKeeper's own client (`delete`), and start `txtopo run` again",
+            next_command=f"remove {path} below the chroot with ZooKeeper's own client (`delete`), and start `txtopo "
+            f"run` "
+            f"again",
         )
     return str(identity)
 
 
 def _distance(paths: TopologyPaths, one: str, two: str) -> int:
-    """Signed way from `two` to `one` on the ring of sequence numbers; those in a queue lie far closer than half of it."""
+    """Signed way from `two` to `one` on the ring of sequence numbers; those in a queue lie far closer than half of
+    it.
+    """
     difference = paths.candidate(one)[1] - paths.candidate(two)[1]
     return (difference + _SEQUENCES // 2) % _SEQUENCES - _SEQUENCES // 2

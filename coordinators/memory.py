@@ -1,4 +1,6 @@
-"""A ZooKeeper without a server: one shared ensemble in memory and sessions on it, with the trouble that tests want to make."""
+"""A ZooKeeper without a server: one shared ensemble in memory and sessions on it, with the trouble that tests want to
+make.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field
 
 from txtopo.coordinators.codec import check_size
 from txtopo.core import limits
-from txtopo.errors import ZooKeeperUnavailable, broken, invariant
+from txtopo.errors import ZooKeeperUnavailable, invariant, unreachable
 from txtopo.ports import (
     CheckNode,
     CreateNode,
@@ -67,7 +69,9 @@ class MemoryZooKeeper:
         _fire(fired)
 
     def expire(self, session: MemorySession, *, told: bool = True) -> None:
-        """The server ends a session: its ephemeral nodes go. With `told` False its owner learns it by its next call, like a driver that was paused (Z1)."""
+        """The server ends a session: its ephemeral nodes go. With `told` False its owner learns it by its next call,
+        like a driver that was paused (Z1).
+        """
         with self._lock:
             self._sessions.discard(session)
             fired = self._remove_ephemerals(session)
@@ -138,7 +142,7 @@ class MemoryZooKeeper:
         if parent is None:
             raise NodeMissing(path)
         if parent.owner is not None:
-            broken(f"{_parent(path)} is ephemeral and cannot have children")
+            unreachable(f"{_parent(path)} is ephemeral and cannot have children")
         if sequential:
             path = f"{path}{parent.next_sequence:010d}"
         if path in self._nodes:
@@ -150,7 +154,7 @@ class MemoryZooKeeper:
 
     def _delete(self, path: str) -> None:
         if self._node(path).children:
-            broken(f"{path} has children and cannot be deleted")
+            unreachable(f"{path} has children and cannot be deleted")
         del self._nodes[path]
         self._nodes[_parent(path)].children.discard(path.rpartition("/")[2])
 
@@ -212,7 +216,9 @@ class MemoryZooKeeper:
 
 
 class MemorySession:
-    """One session on a `MemoryZooKeeper`; see `txtopo.ports.CoordinatorSession`. Where ZooKeeper would block, it raises at once."""
+    """One session on a `MemoryZooKeeper`; see `txtopo.ports.CoordinatorSession`. Where ZooKeeper would block, it raises
+    at once.
+    """
 
     def __init__(self, ensemble: MemoryZooKeeper) -> None:
         if ensemble.unavailable:
@@ -235,7 +241,9 @@ class MemorySession:
         return self._state
 
     def kill(self) -> None:
-        """The driver died: this object does nothing any more, the session and its nodes stay until `ensemble.expire`."""
+        """The driver died: this object does nothing any more, the session and its nodes stay until
+        `ensemble.expire`.
+        """
         with self._ensemble._lock:
             self._silent = True
             self._state = SessionState.LOST
@@ -288,7 +296,9 @@ class MemorySession:
             return True
 
     def close(self) -> None:
-        """See the port. While the ensemble or the connection is away the nodes stay until `ensemble.expire`, as with ZooKeeper."""
+        """See the port. While the ensemble or the connection is away the nodes stay until `ensemble.expire`, as with
+        ZooKeeper.
+        """
         fired: list[_Watch] = []
         with self._ensemble._lock:
             if self._state is SessionState.CONNECTED and not self._ensemble.unavailable:

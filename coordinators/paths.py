@@ -39,7 +39,9 @@ class TopologyPaths:
         self.attempts = f"{self.coordinator}/currattempts"
         """Highest attempt id of each uncommitted txid."""
         self.plans = f"{self.coordinator}/meta"
-        """Parent of the metadata nodes, create-only (R3): one a batch, or in opaque topologies one an attempt below the batch's."""
+        """Parent of the metadata nodes, create-only (R3): one a batch, or in opaque topologies one an attempt below the
+        batch's.
+        """
 
     def plan(self, txid: int) -> str:
         """Metadata of one batch; twenty digits, so that names sort like numbers."""
@@ -69,7 +71,9 @@ class TopologyPaths:
         return f"{self.leader}/candidate-{nonce}-"
 
     def candidate(self, name: str) -> tuple[str, int]:
-        """Nonce and sequence number of a child of `leader`; anything else there halts (Z14). The number may be negative after an overflow (Z10)."""
+        """Nonce and sequence number of a child of `leader`; anything else there halts (Z14). The number may be negative
+        after an overflow (Z10).
+        """
         match = _CANDIDATE_NAME.fullmatch(name)
         if match is None:
             raise self._foreign(f"{self.leader}/{name}", "is not a candidate")
@@ -78,5 +82,7 @@ class TopologyPaths:
     def _foreign(self, path: str, what: str) -> Halted:
         return Halted(
             f"ZooKeeper node {path} {what}; look at who wrote it and remove it",
-            next_command=f"remove {path} below the chroot with ZooKeeper's own client (`delete`), and start `txtopo run` again",
+            next_command=f"remove {path} below the chroot with ZooKeeper's own client (`delete`), and start `txtopo "
+            f"run` "
+            f"again",
         )

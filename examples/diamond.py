@@ -1,4 +1,5 @@
-"""One stream, two ways through the topology, two committers in one database transaction: txtopo run examples/diamond.py:topology --once
+"""One stream, two ways through the topology, two committers in one database transaction: txtopo run
+examples/diamond.py:topology --once
 
           +-> measure -+
 texts ----|            +-> compare -> lengths (table)

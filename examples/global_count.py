@@ -1,6 +1,7 @@
 """How many words there ever were, and how often each: txtopo run examples/global_count.py:topology --once
 
-Storm's TransactionalGlobalCount and TransactionalWords. The first of its two committers is code of one's own: what it does through `transaction` happens
+Storm's TransactionalGlobalCount and TransactionalWords. The first of its two committers is code of one's own: what it
+does through `transaction` happens
 exactly once a batch, together with what the other one counts.
 """
 

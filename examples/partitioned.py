@@ -1,6 +1,7 @@
 """Log files that grow, a partition each, counted by level: txtopo run examples/partitioned.py:topology
 
-Lines are added to files and files are added to the folder while it runs. A batch takes at most `LINES_MAX` new lines of each file; which bytes
+Lines are added to files and files are added to the folder while it runs. A batch takes at most `LINES_MAX` new lines of
+each file; which bytes
 those are is remembered before a line is read, so a batch can be replayed to the byte.
 """
 

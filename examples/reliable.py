@@ -1,7 +1,9 @@
 """A queue of messages in a folder, each acked once its batch is committed: txtopo run examples/reliable.py:topology
 
-The folder is the queue: a message is a file, renamed to `*.msg` once it is written whole; to ack it is to remove it. What was planned and not yet
-acked when a driver dies is in the queue still, and comes again: the source is at-least-once. `Once` makes it exactly-once again, by remembering the
+The folder is the queue: a message is a file, renamed to `*.msg` once it is written whole; to ack it is to remove it.
+What was planned and not yet
+acked when a driver dies is in the queue still, and comes again: the source is at-least-once. `Once` makes it
+exactly-once again, by remembering the
 id of every message in the database transaction that counts it.
 """
 
@@ -53,7 +55,8 @@ class Once(BatchCommitter):
         )
         for text, n in sorted(Counter(texts[found] for (found,) in new).items()):
             transaction.execute(
-                "INSERT INTO message_texts VALUES (%s, %s) ON CONFLICT (text) DO UPDATE SET n = message_texts.n + excluded.n",
+                "INSERT INTO message_texts VALUES (%s, %s) ON CONFLICT (text) DO UPDATE SET n = message_texts.n + "
+                "excluded.n",
                 (text, n),
             )
         return len(new)

@@ -1,7 +1,9 @@
 """How many words come how often: txtopo run examples/transactional_words.py:topology --once
 
-Storm's TransactionalWords. `count` adds to a table of its own and tells, in the commit phase, what each count is now and was before. What reads it is
-downstream of a committer, so it runs in the commit phase, too: an ordinary bolt finds the buckets of both counts, and a counting committer keeps how
+Storm's TransactionalWords. `count` adds to a table of its own and tells, in the commit phase, what each count is now
+and was before. What reads it is
+downstream of a committer, so it runs in the commit phase, too: an ordinary bolt finds the buckets of both counts, and a
+counting committer keeps how
 many words each bucket has. All of it happens exactly once a batch, in one database transaction.
 """
 
@@ -80,7 +82,8 @@ class KeyedCountUpdater(BatchCommitter):
         transaction.execute("CREATE TABLE IF NOT EXISTS word_counts (word text PRIMARY KEY, n bigint NOT NULL)")
         for row in rows:
             [(n,)] = transaction.execute(
-                "INSERT INTO word_counts VALUES (%s, %s) ON CONFLICT (word) DO UPDATE SET n = word_counts.n + excluded.n RETURNING n",
+                "INSERT INTO word_counts VALUES (%s, %s) ON CONFLICT (word) DO UPDATE SET n = word_counts.n + "
+                "excluded.n RETURNING n",
                 (row["word"], row["more"]),
             )
             collector.emit((row["word"], n, n - row["more"]))

@@ -1,4 +1,6 @@
-"""What Alembic runs: on the connection handed over by `txtopo.committers.migrating`, or offline, printing SQL."""
+"""What Alembic runs: on the connection handed over by `txtopo.committers.postgres.migrate`, or offline, printing
+SQL.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ from txtopo.local.zookeeper import zookeeper_version
 
 settings.register_profile("search", derandomize=False, deadline=None, max_examples=2_000)
 settings.load_profile("ci")
-"""Hypothesis tries the same examples in every run, and no clock fails a test. `--hypothesis-profile=search` looks for new ones."""
+"""Hypothesis tries the same examples in every run, and no clock fails a test. `--hypothesis-profile=search` looks for
+new ones.
+"""
 
 pytest_plugins = ["tests.kit.fix_postgres", "tests.kit.fix_proxy", "tests.kit.fix_zookeeper", "tests.kit.fix_spark"]
 
@@ -26,7 +28,10 @@ def pytest_report_header() -> list[str]:
         java = find_java()
         account = service_account()
         postgres = find_binaries(account)
-        services = f"postgres {postgres.version}{f' as {account.name}' if account else ''}, zookeeper {zookeeper_version()}, java {java.version} from {java.source}"
+        services = (
+            f"postgres {postgres.version}{f' as {account.name}' if account else ''}, zookeeper "
+            f"{zookeeper_version()}, java {java.version} from {java.source}"
+        )
     except ConfigurationError as error:
         services = str(error)
     return [f"services: {services}", f"spark: {version('pyspark')}, python {sys.version.split()[0]}"]

@@ -1,17 +1,19 @@
-"""Transactional batch topologies on Spark: exactly-once batches into Postgres. This is the public face; names load when they are used."""
+"""Transactional batch topologies on Spark: exactly-once batches into Postgres. This is the public face; names load when
+they are used.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txtopo.lazily import names_when_used
+from txtopo._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from txtopo.committers.counting import CountCommitter
-    from txtopo.committers.seen import NewIds
+    from txtopo.committers.count_committer import CountCommitter
+    from txtopo.committers.new_ids import NewIds
     from txtopo.core.values import TransactionAttempt
     from txtopo.errors import Fenced, Halted, TxtopoError
-    from txtopo.spouts.files import FileSpout
+    from txtopo.spouts.file_spout import FileSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
     from txtopo.topology.components import Topology
@@ -21,12 +23,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ClassTopology": "txtopo.topology.class_style",
-    "CountCommitter": "txtopo.committers.counting",
+    "CountCommitter": "txtopo.committers.count_committer",
     "Fenced": "txtopo.errors",
-    "FileSpout": "txtopo.spouts.files",
+    "FileSpout": "txtopo.spouts.file_spout",
     "Grouping": "txtopo.topology.specs",
     "Halted": "txtopo.errors",
-    "NewIds": "txtopo.committers.seen",
+    "NewIds": "txtopo.committers.new_ids",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
     "TransactionAttempt": "txtopo.core.values",
@@ -51,4 +53,4 @@ __all__ = [
 ]
 
 # Commands that need neither Arrow nor SQLAlchemy must not wait for them.
-__getattr__, __dir__ = names_when_used(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

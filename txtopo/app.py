@@ -9,18 +9,24 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txtopo import faults
-from txtopo.application import code_hash, load_application, needs_spark
 from txtopo.core.events import End
-from txtopo.core.limits import SPOUT_PENDING_MAX, SUSPECT_RUNS_ALONE_MAX
+from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.retry import backoff_s
-from txtopo.core.state import Rules, first_state
+from txtopo.core.state import Rules
 from txtopo.core.values import IN_FOLDER, Fence, Lead
+from txtopo.driver.console import Reporter
+from txtopo.driver.failpoints import arm_from_environment
+from txtopo.driver.load_application import code_hash, load_application, needs_spark
+from txtopo.driver.signals import StopSignals
+from txtopo.driver.takeover import CandidateIdentity, Leadership, is_opaque, noting_halts, take_lead
+from txtopo.driver.wiring import Surroundings, candidate_of, make_leader
+from txtopo.driver.work_queues import ThreadWorkQueues
 from txtopo.errors import (
     ConfigurationError,
     DriverFull,
@@ -33,22 +39,16 @@ from txtopo.errors import (
     StoreUnavailable,
     TxtopoError,
     ZooKeeperUnavailable,
-    told,
+    format_error,
 )
-from txtopo.lanes import ThreadLanes
-from txtopo.last_run import given_by_hand
-from txtopo.leading import Identity, Leadership, begin, is_opaque, noting_halts, take_lead
-from txtopo.planner import Planner
-from txtopo.ports import Candidacy, CoordinatorSession, Executor, Ledger
-from txtopo.progress import Reporter
-from txtopo.runner import Runner, World
-from txtopo.stopping import StopSignals
+from txtopo.operating.last_run import given_by_hand
+from txtopo.ports import Executor
 from txtopo.topology.components import Topology
 from txtopo.topology.ignored_settings import ignored_settings, told_ignored
 
 if TYPE_CHECKING:
     from txtopo.config import Settings
-    from txtopo.spark.session import SessionOptions
+    from txtopo.spark.session.spark_session import SessionOptions
 
 MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
 ZOOKEEPER_START_S = 15.0
@@ -72,7 +72,8 @@ def run_application(
 ) -> int:
     """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code.
 
-    Without `cut` no new input is planned: the run ends once what is planned is committed and every open order is carried out. `is_wanted` says
+    Without `cut` no new input is planned: the run ends once what is planned is committed and every open order is
+    carried out. `is_wanted` says
     whether there is still something to do, for a run that waits for the lead.
     """
     try:
@@ -85,8 +86,10 @@ def run_application(
 
 
 def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wanted: Callable[[], bool] | None) -> int:
-    """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started first."""
-    from txtopo.spark.session import start_session, stop_session
+    """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started
+    first.
+    """
+    from txtopo.spark.session.spark_session import start_session, stop_session
 
     with StopSignals() as signals:
         start_session(session_options(settings, "txtopo"))
@@ -99,8 +102,11 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
 
 
 def run_topology(topology: Topology, **flags: Any) -> int:
-    """`topology.run(...)`: the same from Python; errors are told on stderr as by the command, and their exit code is returned."""
-    from txtopo.config import load_settings, masked
+    """`topology.run(...)`: the same from Python; errors are told on stderr as by the command, and their exit code is
+    returned.
+    """
+    from txtopo.config import load_settings
+    from txtopo.core.connect_strings import masked
 
     try:
         settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
@@ -108,13 +114,13 @@ def run_topology(topology: Topology, **flags: Any) -> int:
     except InvariantBroken:
         raise
     except TxtopoError as error:
-        print(masked(told(error)), file=sys.stderr, flush=True)
+        print(masked(format_error(error)), file=sys.stderr, flush=True)
         return error.exit_code
 
 
 def own_script(name: str) -> str:
     """How to run this script again: as it was typed, and where; passwords hidden."""
-    from txtopo.config import masked
+    from txtopo.core.connect_strings import masked
 
     typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
     return f"{SCRIPT}{typed}{IN_FOLDER}{Path.cwd()}"
@@ -136,8 +142,10 @@ def drive(
     cut: bool = True,
     is_wanted: Callable[[], bool] | None = None,
 ) -> int:
-    """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what must be told."""
-    armed = faults.arm_from_environment()
+    """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what
+    must be told.
+    """
+    armed = arm_from_environment()
     is_opaque(topology)  # a mixture is refused before anything is started
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
@@ -149,7 +157,7 @@ def drive(
     with StopSignals() as signals:
         driver = Driver(topology, application, settings, digest, reporter, signals, cut, is_wanted)
         if make_executor is spark_executor:
-            from txtopo.spark.session import running_session
+            from txtopo.spark.session.spark_session import running_session
 
             own = running_session() is not None
             reporter.note(
@@ -173,9 +181,11 @@ def drive(
 
 
 def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
-    """The settings with both stores known: as given, or the services that `txtopo dev up` started, which are migrated on the way."""
-    from txtopo.committers.connecting import check_server, make_engine
-    from txtopo.committers.migrating import migrate, pending
+    """The settings with both stores known: as given, or the services that `txtopo dev up` started, which are migrated
+    on the way.
+    """
+    from txtopo.committers.postgres.connect import check_server, make_engine
+    from txtopo.committers.postgres.migrate import migrate, pending
     from txtopo.config import LOCAL_SERVICES
     from txtopo.local.services import running_dev
 
@@ -198,7 +208,7 @@ def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
 
 def result_settings() -> Mapping[str, str]:
     """Spark's settings that change results; part of the code hash (R12)."""
-    from txtopo.spark.settings import RESULT_SETTINGS
+    from txtopo.spark.session.spark_settings import RESULT_SETTINGS
 
     return RESULT_SETTINGS
 
@@ -206,7 +216,7 @@ def result_settings() -> Mapping[str, str]:
 def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
     """The executor of every real run."""
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session import running_session
+    from txtopo.spark.session.spark_session import running_session
 
     session = running_session()
     if session is not None:  # the application's own, which stays its own to stop
@@ -219,7 +229,7 @@ def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Exe
 def session_options(settings: Settings, name: str) -> SessionOptions:
     """How Spark is to be started for these settings."""
     from txtopo.local.java import java_environment
-    from txtopo.spark.session import SessionOptions
+    from txtopo.spark.session.spark_session import SessionOptions
 
     os.environ.update(java_environment())
     return SessionOptions(
@@ -257,7 +267,9 @@ class Driver:
     cut: bool = True
     """Is new input planned?"""
     is_wanted: Callable[[], bool] | None = None
-    """Is there still something to do, for a run that only carries out an order? Asked before the lead is taken; None: there is."""
+    """Is there still something to do, for a run that only carries out an order? Asked before the lead is taken; None:
+    there is.
+    """
     last_txid: int = 0
     _epoch: int = 0
     """Highest epoch that this process held."""
@@ -270,7 +282,9 @@ class Driver:
     _told: str = ""
 
     def run(self, executor: Executor) -> End:
-        """Lead until the run has ended for good. A lost lead, or a lost place in the queue, is tried for again unless another driver leads (R16)."""
+        """Lead until the run has ended for good. A lost lead, or a lost place in the queue, is tried for again unless
+        another driver leads (R16).
+        """
         epoch_seen = self._epoch_in_fence()
         while True:
             before = self._lead
@@ -303,19 +317,15 @@ class Driver:
 
     def _lead_once(self, executor: Executor, epoch_seen: int) -> End:
         """One candidacy on a new ZooKeeper session (Z4), closed whole whatever happens (R15)."""
-        from txtopo.committers.ledger import PostgresLedger
-        from txtopo.coordinators.batches import TopologyCoordinator
-        from txtopo.coordinators.codec import Identity as Candidate
-        from txtopo.coordinators.election import Election
-        from txtopo.coordinators.zookeeper import open_session
+        from txtopo.committers.postgres.ledger import PostgresLedger
+        from txtopo.coordinators.zookeeper_session import open_session
 
         session = open_session(str(self.settings.zookeeper), self.settings.zookeeper_session_s, ZOOKEEPER_START_S)
         ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
         try:
             identity = self._identity(epoch_seen)
             since = datetime.now(UTC).isoformat(timespec="seconds")
-            candidate = Candidate(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
-            election = Election(session, self.topology.name, candidate)
+            election, coordinator = candidate_of(identity, session, since)
             with noting_halts(lambda halt: ledger.note_halt(halt)):
                 election.enter()
                 self._stood = True
@@ -326,51 +336,39 @@ class Driver:
                     kind="stopped",
                     reason=waiting if self.signals.received else "another leader has carried out the order",
                 )
-            coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
             leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
             self._lead, self._epoch = leadership.lead, leadership.lead.epoch
-            return self._run_lead(leadership, session, election, coordinator, ledger, executor)
+            with closing(ThreadWorkQueues(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)) as lanes:
+                around = Surroundings(
+                    topology=self.topology,
+                    session=session,
+                    candidacy=election,
+                    coordinator=coordinator,
+                    ledger=ledger,
+                    executor=executor,
+                    clock=SystemClock(),
+                    lanes=lanes,
+                    say=self.reporter.say,
+                    watch=self._watch,
+                    dead_letter_max=self.settings.dead_letter_max,
+                    by_hand=given_by_hand(self.settings),
+                )
+                return self._run_lead(leadership, around, rules_of(self.settings, session.session_s))
         finally:
             ledger.close()
             session.close()
 
-    def _run_lead(
-        self, leadership: Leadership, session: CoordinatorSession, candidacy: Candidacy, coordinator: Any, ledger: Ledger,
-        executor: Executor,
-    ) -> End:  # fmt: skip
-        reconciled = leadership.reconciled
-        planner = Planner(
-            lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=SystemClock(),
-            once=self.settings.once, say=self.reporter.say, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
-            committers=self.topology.committers, config=self.topology.config, last_txid=leadership.last_txid, opaque=is_opaque(self.topology),
-            told_again=max(self.settings.spout_pending_max, SPOUT_PENDING_MAX),
-        )  # fmt: skip
-        lanes = ThreadLanes(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)
-        clock = SystemClock()
+    def _run_lead(self, leadership: Leadership, around: Surroundings, rules: Rules) -> End:
+        leader = make_leader(leadership, around, rules, opaque=is_opaque(self.topology), cut=self.cut)
         try:
-            begin(leadership, self.topology, planner, ledger, given_by_hand(self.settings))
             self.reporter.note(
-                f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, {len(reconciled.plans)} planned ones are taken up"
+                f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, "
+                f"{len(leadership.reconciled.plans)} planned ones are taken up"
             )
-            runner = Runner(
-                World(
-                    topology=self.topology, lead=leadership.lead, candidacy=candidacy, coordinator=coordinator, session_state=session.state, ledger=ledger,
-                    executor=executor, planner=planner, clock=clock, lanes=lanes, say=self.reporter.say, watch=self._watch,
-                    dead_letter_max=self.settings.dead_letter_max,
-                )
-            )  # fmt: skip
-            state = first_state(
-                rules_of(self.settings, session.session_s, opaque=is_opaque(self.topology)), self.topology.name, leadership.last_txid, now=clock.monotonic(),
-                plans=reconciled.plans,
-                mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, recent=leadership.recent, owed=frozenset(plan.txid for plan in reconciled.discarded), cut=self.cut,
-                one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
-                last_digest=leadership.last_digest,
-            )  # fmt: skip
-            with self.signals.call(lambda: runner.request_stop(at_once=True, reason="interrupted")):
-                return runner.run(state, leadership.requests)
+            with self.signals.call(lambda: leader.runner.request_stop(at_once=True, reason="interrupted")):
+                return leader.run()
         finally:
-            lanes.close()
-            planner.close()
+            leader.planner.close()
 
     def _watch(self, state: Any) -> None:
         if state.last_txid > self.last_txid:
@@ -378,12 +376,19 @@ class Driver:
             self._trouble = 0
         self.reporter.watch(state)
 
-    def _identity(self, epoch_seen: int) -> Identity:
-        return Identity(
-            topology=self.topology.name, owner_nonce=str(uuid.uuid4()), new_incarnation=str(uuid.uuid4()), code_hash=self.code_hash,
-            host=socket.gethostname(), pid=os.getpid(), application=self.application, description=self.topology.describe(), epoch_seen=epoch_seen,
+    def _identity(self, epoch_seen: int) -> CandidateIdentity:
+        return CandidateIdentity(
+            topology=self.topology.name,
+            owner_nonce=str(uuid.uuid4()),
+            new_incarnation=str(uuid.uuid4()),
+            code_hash=self.code_hash,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            application=self.application,
+            description=self.topology.describe(),
+            epoch_seen=epoch_seen,
             opaque=is_opaque(self.topology),
-        )  # fmt: skip
+        )
 
     def _wait_for_turn(self, wait: Callable[[float], bool], leader: Callable[[], str | None]) -> bool:
         """Stand in the queue, saying who leads; False when told to stop."""
@@ -398,11 +403,13 @@ class Driver:
         return self._is_wanted()
 
     def _is_wanted(self) -> bool:
-        """False where another leader has carried the order out: taking the lead would only use up attempts of other batches."""
+        """False where another leader has carried the order out: taking the lead would only use up attempts of other
+        batches.
+        """
         return self.is_wanted is None or self.is_wanted()
 
     def _fence(self) -> Fence | None:
-        from txtopo.committers.ledger import PostgresLedger
+        from txtopo.committers.postgres.ledger import PostgresLedger
 
         ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
         try:
@@ -415,7 +422,9 @@ class Driver:
         return 0 if fence is None else fence.epoch
 
     def _is_fence_mine(self) -> bool:
-        """Does Postgres say that nobody has led since? What ZooKeeper says of another leader was then written by a stranger."""
+        """Does Postgres say that nobody has led since? What ZooKeeper says of another leader was then written by a
+        stranger.
+        """
         try:
             fence = self._fence()
         except StoreUnavailable:
@@ -441,20 +450,30 @@ class Driver:
                 continue
             if self._epoch and epoch > self._epoch:
                 raise Fenced(
-                    f"{self.topology.name}: another driver has taken the lead (epoch {epoch}, this one had {self._epoch})"
+                    f"{self.topology.name}: another driver has taken the lead (epoch {epoch}, this one had "
+                    f"{self._epoch})"
                 )
             return
 
 
-def rules_of(settings: Settings, session_s: float, *, opaque: bool = False) -> Rules:
-    """The machine's part of the settings, and whether the topology's batches may be cut again."""
+def rules_of(settings: Settings, session_s: float) -> Rules:
+    """The machine's part of the settings."""
     return Rules(
-        spout_pending_max=settings.spout_pending_max, workers=settings.workers, attempts_max=settings.attempts_max, on_poison=settings.on_poison,
+        spout_pending_max=settings.spout_pending_max,
+        workers=settings.workers,
+        attempts_max=settings.attempts_max,
+        on_poison=settings.on_poison,
         quarantined_in_row_max=settings.quarantined_in_row_max,
-        message_timeout_s=settings.message_timeout_s, session_s=session_s, postgres_away_max_s=settings.postgres_away_max_s,
-        spout_poll_s=settings.spout_poll_s, results_bytes_max=settings.results_bytes_max, checkpoint_every_s=settings.checkpoint_every_s,
-        wave_txids_max=settings.wave_txids_max, wave_bytes_max=settings.wave_bytes_max, opaque=opaque, once=settings.once,
-    )  # fmt: skip
+        message_timeout_s=settings.message_timeout_s,
+        session_s=session_s,
+        postgres_away_max_s=settings.postgres_away_max_s,
+        spout_poll_s=settings.spout_poll_s,
+        results_bytes_max=settings.results_bytes_max,
+        checkpoint_every_s=settings.checkpoint_every_s,
+        wave_txids_max=settings.wave_txids_max,
+        wave_bytes_max=settings.wave_bytes_max,
+        once=settings.once,
+    )
 
 
 def tell_end(end: End, topology: Topology, last_txid: int, reporter: Reporter, signals: StopSignals) -> int:

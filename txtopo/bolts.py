@@ -1,4 +1,6 @@
-"""Everything a bolt, a custom committer or a custom grouping is written with: `from txtopo.bolts import BasicBolt, Tuple`."""
+"""Everything a bolt, a custom committer or a custom grouping is written with: `from txtopo.bolts import BasicBolt,
+Tuple`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Settings: flags, environment, `txtopo.toml`, `pyproject.toml` and defaults become one frozen value that remembers where each part came from."""
+"""Settings: flags, environment, `txtopo.toml`, `pyproject.toml` and defaults become one frozen value that remembers
+where each part came from.
+"""
 
 from __future__ import annotations
 
 import ast
 import difflib
-import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,14 +13,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
-from txtopo.core import limits, written
+from txtopo.core import limits, setting_values
+from txtopo.core.connect_strings import masked, zookeeper_address
+from txtopo.core.slips import slip_in
 from txtopo.core.state import PoisonPolicy
 from txtopo.core.storm_settings import is_storms, why_nothing
 from txtopo.errors import ConfigurationError
-from txtopo.slips import slip_in
 
 CONFIG_FILE = "txtopo.toml"
-CHROOT = "/txtopo"
 """Appended to a ZooKeeper address that names no chroot, so that topologies never lie in somebody else's root."""
 LOCAL_SERVICES = "local services"
 """Source of what `with_services` filled in."""
@@ -53,7 +54,9 @@ def _key(kind: str, low: float | None = None, high: float | None = None, **names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a run or a command can be told. Made by `load_settings`; `sources` says where each value came from."""
+    """Everything that a run or a command can be told. Made by `load_settings`; `sources` says where each value came
+    from.
+    """
 
     dsn: str | None = field(default=None, metadata=_key("text"))
     """Postgres URL. May hold a password: never printed, see `masked`."""
@@ -82,14 +85,20 @@ class Settings:
     attempts_max: int = field(default=limits.ATTEMPTS_MAX, metadata=_key("number", 1, 1_000))
     """Data failures of a batch before `on_poison` decides."""
     on_poison: PoisonPolicy = field(default="halt", metadata=_key("choice", choices=get_args(PoisonPolicy)))
-    """What becomes of a batch that keeps failing: the topology halts, the batch is quarantined, or only its rows that fail are left out."""
+    """What becomes of a batch that keeps failing: the topology halts, the batch is quarantined, or only its rows that
+    fail are left out.
+    """
     quarantined_in_row_max: int = field(
         default=limits.QUARANTINED_IN_ROW_MAX,
         metadata=_key("number", 1, 10_000, also=("topology.quarantined.in.row.max",)),
     )
-    """The batch that would be this number in a row to be left out for one cause halts instead; 1: none is left out but by an order."""
+    """The batch that would be this number in a row to be left out for one cause halts instead; 1: none is left out but
+    by an order.
+    """
     dead_letter_max: int = field(default=limits.DEAD_LETTER_MAX, metadata=_key("number", 1, 10_000))
-    """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison = "dead_letter_rows"`."""
+    """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison =
+    "dead_letter_rows"`.
+    """
     ackers: int = field(default=limits.ACKERS, metadata=_key("number", 0, 1_024, also=("topology.acker.executors",)))
     """Acker tasks where every tuple is tracked; 0 switches that off."""
     message_timeout_s: float = field(
@@ -108,7 +117,8 @@ class Settings:
     checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
     """Seconds by which ZooKeeper's counter may lag the ledger."""
     log_folder: Path | None = field(default=None, metadata=_key("folder"))
-    """Where Spark's log is written; None: the folder `logs` of `$TXTOPO_HOME`, by default ~/.local/state/txtopo/logs."""
+    """Where Spark's log is written; None: the folder `logs` of `$TXTOPO_HOME`, by default ~/.local/state/txtopo/logs.
+    """
     quiet: bool = field(default=False, metadata=_key("flag"))
     """Say nothing but results and errors."""
     verbose: int = field(default=0, metadata=_key("number", 0, 3))
@@ -129,7 +139,8 @@ class Settings:
     def with_services(self, find: Callable[[], Services | None], *, zookeeper: bool = True) -> Settings:
         """These settings with what is missing taken from local services; `find` is called only when the DSN is missing.
 
-        Stores are never mixed: with a DSN given, ZooKeeper must be given too. Raises ConfigurationError naming what to do.
+        Stores are never mixed: with a DSN given, ZooKeeper must be given too. Raises ConfigurationError naming what to
+        do.
         """
         if self.dsn is None:
             if zookeeper and self.zookeeper is not None:
@@ -146,7 +157,8 @@ class Settings:
     def with_topology(self, config: Mapping[str, Any]) -> Settings:
         """These settings with what a topology's own `config` says where nothing else does: only defaults are weaker.
 
-        Entries that are no settings belong to the topology's components and are passed over. Raises ConfigurationError naming what is wrong.
+        Entries that are no settings belong to the topology's components and are passed over. Raises ConfigurationError
+        naming what is wrong.
         """
         values: dict[str, Any] = {}
         problems: list[str] = []
@@ -194,16 +206,24 @@ def known_settings() -> tuple[SettingInfo, ...]:
     made = Settings()
     return tuple(
         SettingInfo(
-            name=name, storm=next((other for other in key.also if other.startswith("topology.")), None), variable=environment_variable(name),
-            unit={"seconds": "s", "bytes": "bytes"}.get(key.kind), default=getattr(made, name), meaning=meanings[name],
+            name=name,
+            storm=next((other for other in key.also if other.startswith("topology.")), None),
+            variable=environment_variable(name),
+            unit={"seconds": "s", "bytes": "bytes"}.get(key.kind),
+            default=getattr(made, name),
+            meaning=meanings[name],
         )
         for name, key in _KEYS.items()
-    )  # fmt: skip
+    )
 
 
 def _meanings() -> dict[str, str]:
-    """First sentences below the fields of `Settings` in this file: written once, read by people and by `txtopo config show`."""
-    (shown,) = (node for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8"))) if isinstance(node, ast.ClassDef) and node.name == "Settings")  # fmt: skip
+    """What stands below the fields of `Settings` in this file: written once, for people and `txtopo config show`."""
+    (shown,) = (
+        node
+        for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and node.name == "Settings"
+    )
     meanings: dict[str, str] = {}
     for field_node, said in zip(shown.body, shown.body[1:], strict=False):
         if (
@@ -211,7 +231,7 @@ def _meanings() -> dict[str, str]:
             and isinstance(said, ast.Expr)
             and isinstance(said.value, ast.Constant)
         ):
-            meanings[ast.unparse(field_node.target)] = str(said.value.value)
+            meanings[ast.unparse(field_node.target)] = " ".join(str(said.value.value).split())
     return meanings
 
 
@@ -247,9 +267,11 @@ _RESERVED = frozenset({"config", "target"})
 def load_settings(
     flags: Mapping[str, object], *, cwd: Path, environment: Mapping[str, str], target: str | None = None
 ) -> Settings:
-    """Settle every setting, strongest source first: flag, `TXTOPO_*`, `txtopo.toml` (target, then default), `pyproject.toml`, default.
+    """Settle every setting, strongest source first: flag, `TXTOPO_*`, `txtopo.toml` (target, then default),
+    `pyproject.toml`, default.
 
-    Flags that are None are not given; `config` among them names the file to read. Raises ConfigurationError listing everything that is wrong.
+    Flags that are None are not given; `config` among them names the file to read. Raises ConfigurationError listing
+    everything that is wrong.
     """
     named = flags.get("config") or environment.get("TXTOPO_CONFIG") or None
     layers = [
@@ -355,7 +377,9 @@ def _pyproject_layer(cwd: Path) -> Iterator[_Layer]:
 
 
 def is_setting(key: str) -> bool:
-    """Is it a setting where a topology's own `config` says it? Those by Storm's name are, and by ours those of how a batch runs."""
+    """Is it a setting where a topology's own `config` says it? Those by Storm's name are, and by ours those of how a
+    batch runs.
+    """
     return key in _NAMES and (is_storms(key) or key in _OF_TOPOLOGY)
 
 
@@ -415,7 +439,10 @@ def _flatten(
 def _outside(path: Path, name: str, value: object) -> str:
     if name in _NAMES and not isinstance(value, dict):
         return f"{path}: {name} stands outside a table: put it below [default]"
-    known = "there are [default] and [target.NAME], which --target NAME chooses; one topology's own settings stand in its builder, config={…}"
+    known = (
+        "there are [default] and [target.NAME], which --target NAME chooses; one topology's own settings stand "
+        "in its builder, config={…}"
+    )
     return f"{path}: unknown table [{name}]" + (_did_you_mean(name, ("default", "target")) or f"; {known}")
 
 
@@ -437,27 +464,27 @@ def _refuse(problems: list[str]) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------- conversion
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _convert(key: _Key, raw: object, base: Path) -> object:
     match key.kind:
         case "number" | "seconds" | "bytes":
-            return _bounded(key, written.measure(key.kind, raw))
+            return _bounded(key, setting_values.measure(key.kind, raw))
         case "flag":
-            return written.flag(raw)
+            return setting_values.flag(raw)
         case "pairs":
-            return written.pairs_of(raw)
+            return setting_values.pairs_of(raw)
         case "names":
-            return tuple(str(base / name) for name in written.texts_of(raw))
+            return tuple(str(base / name) for name in setting_values.texts_of(raw))
         case "folder":
-            return base / Path(written.text_of(str(raw) if isinstance(raw, Path) else raw)).expanduser()
+            return base / Path(setting_values.text_of(str(raw) if isinstance(raw, Path) else raw)).expanduser()
         case "address":
-            return zookeeper_address(written.text_of(raw))
+            return zookeeper_address(setting_values.text_of(raw))
         case "choice":
-            return _choice(key, written.text_of(raw))
+            return _choice(key, setting_values.text_of(raw))
         case _:
-            return written.text_of(raw)
+            return setting_values.text_of(raw)
 
 
 def _bounded(key: _Key, value: float) -> float:
@@ -470,30 +497,3 @@ def _choice(key: _Key, text: str) -> str:
     if text not in key.choices:
         raise ValueError(f"must be {' or '.join(key.choices)}, not {text!r}{_did_you_mean(text, key.choices)}")
     return text
-
-
-_HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
-
-
-def zookeeper_address(text: str) -> str:
-    """ZooKeeper's connect string in full: every host with its port, and a chroot. Raises ValueError."""
-    hosts, slash, chroot = text.partition("/")
-    matches = [_HOST.fullmatch(host.strip()) for host in hosts.split(",")]
-    ports_fit = all(0 < int(match["port"] or 2181) < 65_536 for match in matches if match is not None)
-    if not (all(matches) and ports_fit) or any(
-        segment in ("", ".", "..") for segment in chroot.rstrip("/").split("/") if chroot
-    ):
-        raise ValueError(f"must be hosts with ports and a chroot such as zk1:2181,zk2:2181/txtopo, not {text!r}")
-    joined = ",".join(f"{match['host']}:{match['port'] or 2181}" for match in matches if match is not None)
-    return joined + (f"/{chroot.rstrip('/')}" if slash else CHROOT)
-
-
-_SECRET = re.compile(
-    r"(?P<before>://[^\s:/@]*:)[^\s]*(?=@)|(?P<word>\b(?:password|sslpassword|passfile)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&']+)",
-    re.IGNORECASE,
-)
-
-
-def masked(text: str) -> str:
-    """`text` with every password of a connection string in it replaced by `***`."""
-    return _SECRET.sub(lambda match: f"{match['before'] or match['word']}***", text)

@@ -6,8 +6,11 @@ import traceback
 from typing import Literal, NoReturn
 
 Patience = Literal["store", "lock", "time", "once"]
-"""How long a commit that was aborted through trouble of the store is tried again (W5). store: up to a bound while Postgres answers heartbeats. lock:
-without a bound, somebody else holds it. time: a statement's time was up; a few times, then it is the batch's. once: on a fresh connection, then never."""
+"""How long a commit that was aborted through trouble of the store is tried again (W5). store: up to a bound while
+Postgres answers heartbeats. lock:
+without a bound, somebody else holds it. time: a statement's time was up; a few times, then it is the batch's. once: on
+a fresh connection, then never.
+"""
 
 
 class Stopped(SystemExit):
@@ -31,7 +34,9 @@ class TopologyError(ConfigurationError, ValueError):
 
 
 class TopologyTypeError(TopologyError, TypeError):
-    """Something of the wrong type stands in a topology: a class for an instance, text for a list, 5.4 for a number of tasks."""
+    """Something of the wrong type stands in a topology: a class for an instance, text for a list, 5.4 for a number of
+    tasks.
+    """
 
 
 class UnknownStreamError(TopologyError, KeyError):
@@ -78,7 +83,9 @@ class ExecutorLost(TxtopoError):
 
 
 class DriverFull(ExecutorLost):
-    """This process has no memory left. No batch is judged by it: a new process takes over, and what was running are suspects."""
+    """This process has no memory left. No batch is judged by it: a new process takes over, and what was running are
+    suspects.
+    """
 
     def __init__(self, what: BaseException | str) -> None:
         """`what` shows where: the error, or words that name the place."""
@@ -87,19 +94,24 @@ class DriverFull(ExecutorLost):
             said = ": ".join(filter(None, [type(what).__name__, *str(what).splitlines()[:1]]))
             what = f"{frames[-1].filename}:{frames[-1].lineno}: {said}" if frames else said
         super().__init__(
-            f"this driver has no memory left ({what}); give it more, or hold less at once (spout_pending_max, workers), "
+            f"this driver has no memory left ({what}); give it more, or hold less at once (spout_pending_max, "
+            f"workers), "
             "and start `txtopo run` again"
         )
 
 
 class Fenced(TxtopoError):
-    """Another driver has the lead: a newer epoch stands in the fence (R4) or in ZooKeeper (R2). This driver must stop writing."""
+    """Another driver has the lead: a newer epoch stands in the fence (R4) or in ZooKeeper (R2). This driver must stop
+    writing.
+    """
 
     exit_code = 4
 
 
 class LeadLost(TxtopoError):
-    """This driver no longer may lead (session lost, Postgres away for too long, a plan it did not expect); it may campaign again."""
+    """This driver no longer may lead (session lost, Postgres away for too long, a plan it did not expect); it may
+    campaign again.
+    """
 
     exit_code = 3
 
@@ -117,7 +129,9 @@ class Halted(TxtopoError):
 
 
 class NoBatchAtFault(Halted):
-    """A step of a batch failed for a reason that would be the same for every batch (W2): a table that is gone, a right that was taken away."""
+    """A step of a batch failed for a reason that would be the same for every batch (W2): a table that is gone, a right
+    that was taken away.
+    """
 
     def __init__(self, reason: str, *, txid: int, component: str, next_command: str | None = None) -> None:
         super().__init__(reason, txid=txid, next_command=next_command)
@@ -154,7 +168,7 @@ class InvariantBroken(TxtopoError):
     """A programmer's mistake inside txtopo: the topology stops rather than go on with wrong data (R18)."""
 
 
-def told(error: TxtopoError) -> str:
+def format_error(error: TxtopoError) -> str:
     """The error as an operator reads it: what failed and why, then what to type next."""
     following = getattr(error, "next_command", None)
     return f"txtopo: {error}" + (f"\n  next: {following}" if following else "")
@@ -172,9 +186,9 @@ def raise_if_full(error: BaseException) -> None:
 def invariant(condition: object, message: str) -> None:
     """Stop the topology when `condition` does not hold. Unlike `assert` it stays on under `-O` (R18)."""
     if not condition:
-        broken(message)
+        unreachable(message)
 
 
-def broken(message: str) -> NoReturn:
+def unreachable(message: str) -> NoReturn:
     """Raise `InvariantBroken`; for branches that cannot be reached."""
     raise InvariantBroken(message)

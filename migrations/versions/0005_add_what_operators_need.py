@@ -1,4 +1,5 @@
-"""Add what operators need without ZooKeeper: inputs beside attempts, the next command of a halt, the settings of the last run.
+"""Add what operators need without ZooKeeper: inputs beside attempts, the next command of a halt, the settings of the
+last run.
 
 Revision ID: 0005
 Revises: 0004

@@ -34,9 +34,15 @@ def txtopo_command(*arguments: str) -> list[str]:
 def run_txtopo(*arguments: str, cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     return subprocess.run(
-        txtopo_command(*arguments), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+        txtopo_command(*arguments),
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from tests.acceptance.commands import (
 )
 from tests.kit.fix_postgres import folder_for_services
 from txtopo.demo.flights import find_flights, write_days
-from txtopo.demo.recount import recount
+from txtopo.demo.recount import count_by_hand
 
 FILES = 40
 FIRST_KILL, SECOND_KILL = 13, 26
@@ -46,7 +46,8 @@ def environment_of(machine: Path, **extra: str) -> dict[str, str]:
 
 
 def test_the_demo_survives_two_kills_without_any_java_on_the_machine(machine: Path) -> None:
-    """Promise: kills its own driver between COMMIT and the ZooKeeper update, and before a COMMIT in the middle of processing; exit code 0 only if all totals agree.
+    """Promise: kills its own driver between COMMIT and the ZooKeeper update, and before a COMMIT in the middle of
+    processing; exit code 0 only if all totals agree.
 
     Not one line of Spark noise; everything stopped afterwards; the machine's Java hidden.
     """
@@ -84,7 +85,7 @@ def test_the_demo_survives_two_kills_without_any_java_on_the_machine(machine: Pa
 def check_report(report: str, machine: Path) -> None:
     """The table equals a recount of this test's own, and the ledger's story is that of three drivers."""
     write_days(find_flights(), machine / "files", FILES)
-    right = recount(machine / "files")
+    right = count_by_hand(machine / "files")
     rows = [
         match.groups() for line in report.splitlines() if (match := TABLE_LINE.fullmatch(line)) and match[1] != "total"
     ]
@@ -101,13 +102,20 @@ def check_report(report: str, machine: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_demo_that_is_interrupted_leaves_nothing_running(machine: Path, number: signal.Signals, code: int) -> None:
-    """Promise: everything stopped afterwards, also on Ctrl-C. SIGINT comes while batches are committed, SIGTERM while Spark starts."""
+    """Promise: everything stopped afterwards, also on Ctrl-C. SIGINT comes while batches are committed, SIGTERM while
+    Spark starts.
+    """
     moment = "leads with epoch 1" if number is signal.SIGINT else "driver 1 (pid"
     log = machine / "said"
     with log.open("wb") as out:
         demo = subprocess.Popen(
-            txtopo_command("demo"), cwd=machine / "here", env=environment_of(machine), stdin=subprocess.DEVNULL, stdout=out, stderr=out
-        )  # fmt: skip
+            txtopo_command("demo"),
+            cwd=machine / "here",
+            env=environment_of(machine),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
     try:
         deadline = time.monotonic() + DEADLINE_S
         while moment not in log.read_text():

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.acceptance.commands import ROOT, checkout_environment, run_txtopo
-from txtopo.committers.connecting import make_engine
+from txtopo.committers.postgres.connect import make_engine
 from txtopo.demo.flights import find_flights, write_days
 
 Totals = dict[tuple[str, str], tuple[int, int]]
@@ -97,7 +97,9 @@ def recount(files: list[Path]) -> Totals:
 
 
 def test_the_example_counts_every_flight_once_and_only_once(place: Place) -> None:
-    """Promise: `txtopo run examples/flights.py:topology --once` ends at the end of the input; what was consumed is remembered for ever."""
+    """Promise: `txtopo run examples/flights.py:topology --once` ends at the end of the input; what was consumed is
+    remembered for ever.
+    """
     rows = write_days(find_flights(), place.files, 6)
 
     first = place.run()
@@ -117,7 +119,9 @@ def test_the_example_counts_every_flight_once_and_only_once(place: Place) -> Non
 
 
 def test_lines_that_do_not_parse_halt_and_their_mended_file_is_refused(place: Place) -> None:
-    """Promise: more rejected rows than allowed fail the batch with file, line and the next command; a planned file that changed is not read."""
+    """Promise: more rejected rows than allowed fail the batch with file, line and the next command; a planned file that
+    changed is not read.
+    """
     write_days(find_flights(), place.files, 3)
     good, bad, _ = sorted(place.files.iterdir())
     lines = bad.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -48,7 +48,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_installs_one_name_with_everything_in_it(wheel: Path) -> None:
-    """Promise: the wheel builds and installs one name; SQL files, migrations and the type marker are in it, tests are not."""
+    """Promise: the wheel builds and installs one name; SQL files, migrations and the type marker are in it, tests are
+    not.
+    """
     names = zipfile.ZipFile(wheel).namelist()
 
     tops = {name.split("/")[0] for name in names}
@@ -61,7 +63,7 @@ def test_the_wheel_installs_one_name_with_everything_in_it(wheel: Path) -> None:
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "txtopo").rglob("*")
         if path.suffix == ".py" or path.name == "py.typed"
-    }  # fmt: skip
+    }
 
     assert {top for top in tops if not top.endswith(".dist-info")} == {"txtopo"}
     assert len(tops) == 2
@@ -76,8 +78,13 @@ def test_the_installed_wheel_answers_from_an_empty_folder(installed: Path, tmp_p
     version = run_txtopo("version", cwd=tmp_path, environment=environment)
     schema = run_txtopo("migrate", "--sql", cwd=tmp_path, environment=environment)
     where = subprocess.run(
-        [sys.executable, "-c", "import txtopo; print(txtopo.__file__)"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )  # fmt: skip
+        [sys.executable, "-c", "import txtopo; print(txtopo.__file__)"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
     assert version.returncode == 0, version.stderr
     assert version.stdout.startswith("txtopo   0.")

@@ -1,4 +1,6 @@
-"""What every fault test starts from: both stores, an empty folder of input, and drivers that are always killed at the end."""
+"""What every fault test starts from: both stores, an empty folder of input, and drivers that are always killed at the
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attacks that are not tried with every run of the tests: `make attack`. After each the table equals an independent recount."""
+"""Attacks that are not tried with every run of the tests: `make attack`. After each the table equals an independent
+recount.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,17 @@ def test_a_clock_that_jumps_an_hour_changes_nothing(world: World, seconds: int) 
 
 
 def test_a_replan_beside_a_leader_that_is_paused_in_its_mirror_drops_what_was_never_mirrored(world: World) -> None:
-    """R3: whether the mirror counts is decided under the lock of the fence row; the paused one changes nothing when it wakes."""
+    """R3: whether the mirror counts is decided under the lock of the fence row; the paused one changes nothing when it
+    wakes.
+    """
     write_orders(world.folder, 6)
     paused = world.start(failpoints="mirror_open=stop@2")
     wait_until(lambda: paused.is_stopped, "the pause in the mirror")
     before = world.last_txid()
 
     world.execute(
-        "insert into txtopo.request (topology, kind, arguments, actor, host) values ('orders', 'replan', '{}', 'ada', 'here')"
+        "insert into txtopo.request (topology, kind, arguments, actor, host) values ('orders', 'replan', '{}', "
+        "'ada', 'here')"
     )
     second = world.start()
     assert second.wait() == 0, second.output()
@@ -97,9 +102,13 @@ def test_an_output_that_takes_nothing_more_ends_no_run(world: World) -> None:
     write_orders(world.folder, 3)
     with Path("/dev/full").open("wb") as full:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kit.driver", str(world.folder)], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=full, stderr=full,
+            [sys.executable, "-m", "tests.kit.driver", str(world.folder)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=full,
             env=world.environment(once=True),
-        )  # fmt: skip
+        )
         assert process.wait(90) == 0
     assert world.totals() == recount(world.folder)
 
@@ -119,7 +128,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_below_sparks_folders_is_waited_out(world: World, small_disk: Path) -> None:
-    """Spark's log and its local folders have no room: no batch is at fault, and all are committed once there is some."""
+    """Spark's log and its local folders have no room: no batch is at fault, and all are committed once there is some."""  # noqa: E501
     ballast = small_disk / "ballast"
     write_orders(world.folder, 6, rows=2000)
     driver = world.start(

@@ -1,4 +1,6 @@
-"""After drivers that died the audit finds nothing wrong, and its own recount agrees: what recovery left is right to the last seal."""
+"""After drivers that died the audit finds nothing wrong, and its own recount agrees: what recovery left is right to the
+last seal.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from tests.kit.drivers import World
 from tests.kit.orders import write_orders
 from txtopo.cli import main
-from txtopo.faults import CrashPoint
+from txtopo.core.crash_points import CrashPoint
 
 FILES = 8
 
@@ -17,7 +19,9 @@ FILES = 8
 def test_the_audit_matches_after_three_drivers_of_which_two_died(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: audit on a real run without a planted fault gives MATCH and 0, however often it was interrupted; a rejected record is kept once."""
+    """Promise: audit on a real run without a planted fault gives MATCH and 0, however often it was interrupted; a
+    rejected record is kept once.
+    """
     third = write_orders(world.folder, FILES)[2]
     with third.open("a") as out:
         out.write("no/such,price\n")  # two columns too few

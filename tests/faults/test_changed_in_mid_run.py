@@ -1,4 +1,6 @@
-"""Rights, roles and tables that somebody changes while a run is under way: it waits with words and an end, or halts; no batch is left out over it."""
+"""Rights, roles and tables that somebody changes while a run is under way: it waits with words and an end, or halts; no
+batch is left out over it.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,11 @@ from tests.kit.driver import in_process
 from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import execute_as_superuser
 from tests.kit.orders import Totals, recount, write_orders
-from txtopo import faults
 from txtopo.app import drive
 from txtopo.config import load_settings
-from txtopo.core import limits, patience, retry
+from txtopo.core import crash_points, limits, patience, retry
+from txtopo.core.crash_points import CrashPoint
 from txtopo.errors import TxtopoError
-from txtopo.faults import CrashPoint
 
 ROLE = "txtopo_changed"
 GRANTS = f"""
@@ -50,7 +51,9 @@ class Ended:
 
 
 class Changed:
-    """A run in this process, as a role without a superuser's rights, and somebody who changes something once a batch is committed."""
+    """A run in this process, as a role without a superuser's rights, and somebody who changes something once a batch is
+    committed.
+    """
 
     def __init__(self, database: str, zookeeper: str, folder: Path, ask: Callable[..., Said]) -> None:
         scheme, _, rest = database.partition("://")
@@ -63,7 +66,9 @@ class Changed:
     def run(
         self, change: str | Callable[[], None], *, at: tuple[CrashPoint, int] = (CrashPoint.COMMITTED, 2), **flags: Any
     ) -> Ended:
-        """The orders topology; `change` happens the first time that it comes to that point. One that hangs ends with 143."""
+        """The orders topology; `change` happens the first time that it comes to that point. One that hangs ends with
+        143.
+        """
         left = [change]
 
         def listener(point: CrashPoint, txid: int | None) -> None:
@@ -78,13 +83,13 @@ class Changed:
         settings = load_settings(given, cwd=Path.cwd(), environment={}, target=None)
         timer = threading.Timer(HANGS_AFTER_S, lambda: os.kill(os.getpid(), signal.SIGTERM))
         timer.start()
-        faults.listen(listener)
+        crash_points.listen(listener)
         try:
             return Ended(drive(orders_topology(self.folder), "app.py:topology", settings, in_process), "")
         except TxtopoError as error:
             return Ended(error.exit_code, str(error), getattr(error, "next_command", None))
         finally:
-            faults.listen(None)
+            crash_points.listen(None)
             timer.cancel()
 
     def status(self) -> Said:
@@ -107,8 +112,12 @@ class Changed:
 
 @pytest.fixture
 def changed(
-    database: str, zookeeper_root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Changed]:  # fmt: skip
+    database: str,
+    zookeeper_root: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Changed]:
     """Six files, a role that may run a topology, and waits that are short."""
     monkeypatch.setattr(retry, "BACKOFF_MAX_S", 0.05)
     monkeypatch.setattr(limits, "HEARTBEAT_EVERY_S", 0.05)
@@ -123,7 +132,8 @@ def changed(
 def refusing(code: str, when: str = "insert or update") -> str:
     """A trigger of the user's that always raises this code."""
     return (
-        f"create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused' using errcode = '{code}'; end $$; "
+        f"create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'refused' "
+        f"using errcode = '{code}'; end $$; "
         f"create trigger refuse before {when} on public.order_totals for each row execute function public.refuse()"
     )
 
@@ -154,7 +164,9 @@ def test_a_right_on_the_target_that_is_taken_away_halts_and_is_no_reason_to_skip
 
 
 def test_a_driver_that_can_note_nothing_ends_with_1_and_status_says_no_more_than_it_knows(changed: Changed) -> None:
-    """Where the heartbeat and the end cannot be written the driver halts; `status` says how old the last word is, then STALLED."""
+    """Where the heartbeat and the end cannot be written the driver halts; `status` says how old the last word is, then
+    STALLED.
+    """
     ended = changed.run(f"revoke update on txtopo.topology from {ROLE}", once=False)
 
     assert (ended.code, "permission denied for table topology" in ended.words) == (1, True), ended
@@ -186,7 +198,19 @@ def test_a_lock_that_a_trigger_makes_up_is_not_waited_for_without_end(
     assert_halted_without_skip(changed, ended, "its commit failed 3 times, and Postgres answers")
 
 
-TABLES = ["topology", "fence", "ledger", "attempt", "plan", "committer_count", "source_file", "request", "edge_count", "rejected_row", "action"]  # fmt: skip
+TABLES = [
+    "topology",
+    "fence",
+    "ledger",
+    "attempt",
+    "plan",
+    "committer_count",
+    "source_file",
+    "request",
+    "edge_count",
+    "rejected_row",
+    "action",
+]
 
 
 @pytest.mark.attack
@@ -244,7 +268,10 @@ def test_a_role_that_may_not_log_in_is_waited_for_with_its_words(
 
 NOBODYS = {
     "a column that is gone": ("alter table order_totals drop column price", "price numeric is missing"),
-    "another type": ("alter table order_totals alter column price type text using price::text", "price is text, not numeric"),
+    "another type": (
+        "alter table order_totals alter column price type text using price::text",
+        "price is text, not numeric",
+    ),
     "the table is gone": ("alter table order_totals rename to other", "is gone although batches were counted in it"),
     "no unique key": ("alter table order_totals drop constraint order_totals_shop_article_key", "needs one row a key"),
     "a rule": ("create rule r as on insert to order_totals do instead nothing", "INSERT RETURNING"),
@@ -252,25 +279,38 @@ NOBODYS = {
     "a serialization failure each time": (refusing("40001"), "its commit failed 20 times, and Postgres answers"),
     "a deadlock each time": (refusing("40P01"), "its commit failed 20 times, and Postgres answers"),
     "a full disk each time": (refusing("53100"), "its commit failed 20 times, and Postgres answers"),
-}  # fmt: skip
+}
 """The same whatever on_poison says."""
 PROVEN = {
-    "a column that must be there": ("alter table order_totals add extra int not null default 0; alter table order_totals alter extra drop default", "null value in column"),
+    "a column that must be there": (
+        "alter table order_totals add extra int not null default 0; alter table order_totals alter extra drop default",
+        "null value in column",
+    ),
     "a trigger": (refusing("P0001"), "refused (SQLSTATE P0001)"),
     "a trigger over updates": (refusing("P0001", "update"), "refused (SQLSTATE P0001)"),
     "a broken connection that is none": (refusing("08006"), "refused (SQLSTATE 08006)"),
-    "a check": ("alter table order_totals add constraint small check (rows < 3) not valid", 'violates check constraint "small"'),
-    "rows that vanish": (refusing("P0001").replace("raise exception 'refused' using errcode = 'P0001'", "return null"), "its numbers disagree"),
+    "a check": (
+        "alter table order_totals add constraint small check (rows < 3) not valid",
+        'violates check constraint "small"',
+    ),
+    "rows that vanish": (
+        refusing("P0001").replace("raise exception 'refused' using errcode = 'P0001'", "return null"),
+        "its numbers disagree",
+    ),
     "time that is always up": (refusing("57014"), "refused (SQLSTATE 57014)"),
-}  # fmt: skip
-"""Taken for data, until `quarantine_batch` would leave the batch out: then what was good before is tried, and fails too."""
+}
+"""Taken for data, until `quarantine_batch` would leave the batch out: then what was good before is tried, and fails
+too.
+"""
 
 
 @pytest.mark.attack
 @pytest.mark.parametrize("on_poison", ["halt", "quarantine_batch", "dead_letter_rows"])
 @pytest.mark.parametrize("change", [*NOBODYS, *PROVEN])
 def test_a_change_of_the_target_halts_with_its_words(changed: Changed, change: str, on_poison: str) -> None:
-    """W1 to W5: nothing hangs, no batch is left out, none is offered to be skipped where it is proven not to be at fault."""
+    """W1 to W5: nothing hangs, no batch is left out, none is offered to be skipped where it is proven not to be at
+    fault.
+    """
     statement, words = {**NOBODYS, **PROVEN}[change]
 
     ended = changed.run(statement, on_poison=on_poison)
@@ -294,7 +334,11 @@ def test_a_key_that_is_too_long_is_its_batchs_own_fault(changed: Changed, on_poi
     ended = changed.run("select 1", on_poison=on_poison)
 
     if on_poison == "halt":
-        assert (ended.code, "SQLSTATE 54000" in ended.words, "the longest key has 9002 bytes" in ended.words) == (1, True, True), ended  # fmt: skip
+        assert (ended.code, "SQLSTATE 54000" in ended.words, "the longest key has 9002 bytes" in ended.words) == (
+            1,
+            True,
+            True,
+        ), ended
         assert changed.states() == ["applied", "applied"]
     else:
         assert ended.code == 0

@@ -23,10 +23,21 @@ def test_a_driver_whose_terminal_goes_away_ends_in_order(world: World) -> None:
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.kit.driver", str(world.folder)], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env={**os.environ, "TXTOPO_DSN": world.dsn, "TXTOPO_ZK": world.zookeeper, "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S), "DRIVER_ONCE": "0"},
+        [sys.executable, "-m", "tests.kit.driver", str(world.folder)],
+        cwd=ROOT,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={
+            **os.environ,
+            "TXTOPO_DSN": world.dsn,
+            "TXTOPO_ZK": world.zookeeper,
+            "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
+            "DRIVER_ONCE": "0",
+        },
         preexec_fn=take_terminal,
-    )  # fmt: skip
+    )
     try:
         os.close(theirs)
         wait_until(lambda: world.last_txid() == 2, "both batches")

@@ -1,4 +1,6 @@
-"""Kill -9 at every named crash point, on real stores: afterwards the table equals an independent recount, each txid once and in order."""
+"""Kill -9 at every named crash point, on real stores: afterwards the table equals an independent recount, each txid
+once and in order.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import pytest
 
 from tests.kit.drivers import World
 from tests.kit.orders import recount, write_orders
-from txtopo.faults import CrashPoint
+from txtopo.core.crash_points import CrashPoint
 
 FILES = 6
 A_WAVE = (CrashPoint.ATTEMPT_BEGUN, CrashPoint.PROCESSED)
@@ -18,7 +20,9 @@ A_BATCH = (
     CrashPoint.COMMITTED,
 )
 HITS = {**dict.fromkeys(A_WAVE, 2), **dict.fromkeys(A_BATCH, 3)}
-"""In the middle of the run where a point is reached once a wave, of which the first has two batches, or once a batch; elsewhere the first time."""
+"""In the middle of the run where a point is reached once a wave, of which the first has two batches, or once a batch;
+elsewhere the first time.
+"""
 
 
 @pytest.mark.parametrize("point", list(CrashPoint), ids=lambda point: point.value)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.drivers import World, wait_until
 from tests.kit.orders import recount, write_orders
-from txtopo.faults import CrashPoint
+from txtopo.core.crash_points import CrashPoint
 
 MODULE = ("tests.kit.spark_driver",)
 FILES = 40

@@ -1,4 +1,6 @@
-"""Kill -9 and SIGSTOP in the turn of a batch, with bolts and counting committers downstream of committers, on real stores: all of a turn or nothing, once."""
+"""Kill -9 and SIGSTOP in the turn of a batch, with bolts and counting committers downstream of committers, on real
+stores: all of a turn or nothing, once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.kit.downstream_driver import BUCKETS, TABLES
 from tests.kit.drivers import World, wait_until
 from tests.kit.orders import write_orders
 from txtopo.cli import main
-from txtopo.faults import CrashPoint
+from txtopo.core.crash_points import CrashPoint
 
 MODULE = ("tests.kit.downstream_driver",)
 FILES = 10
@@ -72,7 +74,9 @@ def check(world: World, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_turn_with_components_downstream_of_committers_is_all_or_nothing_when_its_driver_dies(
     orders: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Behind the first committer of the second phase, and before COMMIT: each time another driver makes the turn whole, once."""
+    """Behind the first committer of the second phase, and before COMMIT: each time another driver makes the turn whole,
+    once.
+    """
     for failpoint in (BETWEEN[1], "before_commit=exit@2"):
         killed = orders.start(module=MODULE, failpoints=failpoint)
         assert killed.wait() == -9, killed.output()
@@ -86,7 +90,7 @@ def test_a_turn_with_components_downstream_of_committers_is_all_or_nothing_when_
 def test_every_point_of_a_turn_can_be_the_last_of_its_driver_on_real_stores(
     orders: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One driver after the other dies in its second turn, at the next point of it; and once by what a bolt does there."""
+    """One driver after the other dies in its second turn, at the next point of it; and once by what a bolt does there."""  # noqa: E501
     sign = orders.logs / "sign"
     for failpoint in ("", *BETWEEN, *AROUND):
         before = orders.last_txid()
@@ -105,7 +109,9 @@ def test_every_point_of_a_turn_can_be_the_last_of_its_driver_on_real_stores(
 def test_a_leader_paused_in_its_turn_past_its_session_changes_nothing_when_it_wakes(
     orders: World, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """R4, P6: the server ends its database transaction, a standby leads and commits everything; the woken one ends with 4."""
+    """R4, P6: the server ends its database transaction, a standby leads and commits everything; the woken one ends with
+    4.
+    """
     settings: dict[str, Any] = (
         {"DOWNSTREAM_SIGNAL": f"{signal.SIGSTOP:d} 2003 {orders.logs / 'sign'}"} if where == "in a bolt" else {}
     )

@@ -60,7 +60,9 @@ def test_a_file_that_changes_between_plan_and_reading_is_refused_and_counts_once
 
 @pytest.mark.parametrize("settled_s", ["0.05", "0.3"])
 def test_logs_that_grow_in_bursts_all_the_time_are_counted_whole_or_told(site: Site, settled_s: str) -> None:
-    """Writers that pause for longer than a file takes to settle: what is not counted in the end was refused, left or told, by name."""
+    """Writers that pause for longer than a file takes to settle: what is not counted in the end was refused, left or
+    told, by name.
+    """
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance, done = random.Random(seed), threading.Event()
@@ -97,7 +99,8 @@ def test_logs_that_grow_in_bursts_all_the_time_are_counted_whole_or_told(site: S
     assert {code for code, _ in runs} <= {0, 1}, runs
     for path in paths:
         (counted,) = site.world.query(
-            f"select encode(fingerprint, 'hex') from txtopo.source_file where path = '{path}' order by txid desc limit 1"
+            f"select encode(fingerprint, 'hex') from txtopo.source_file where path = '{path}' order by txid desc "
+            f"limit 1"
         )[0:1] or [("",)]
         if hashlib.sha256(path.read_bytes()).hexdigest() != counted[0]:
             assert f"{str(path)!r} was read before and" in runs[-1][1], (path, runs[-1])

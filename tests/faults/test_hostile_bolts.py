@@ -1,4 +1,6 @@
-"""Bolts that end their process, never return, fill the memory, or fail on one row: each ends in a failure, and the next batch works."""
+"""Bolts that end their process, never return, fill the memory, or fail on one row: each ends in a failure, and the next
+batch works.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.contracts.executor_contract import plan_batches
 from tests.kit.drivers import DEADLINE_S, wait_until
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Failure, Processed, TransactionAttempt
 from txtopo.ports import Assignment
-from txtopo.spark import session as session_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.session import SessionOptions, settings
-from txtopo.spark.settings import WORKER_MEMORY_SETTING, machine_memory_bytes
-from txtopo.spouts.files import FileSpout
-from txtopo.testing.executor_contract import plan_batches
+from txtopo.spark.session import spark_session as session_module
+from txtopo.spark.session.spark_session import SessionOptions, settings
+from txtopo.spark.session.spark_settings import WORKER_MEMORY_SETTING, machine_memory_bytes
+from txtopo.spouts.file_spout import FileSpout
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
@@ -110,7 +112,7 @@ def test_a_bolt_that_ends_its_process_is_a_suspect(
 def test_a_bolt_that_never_returns_is_gone_soon_after_it_is_cancelled(
     executor: SparkExecutor, batches: Callable[[str], list[Assignment]], tmp_path: Path
 ) -> None:
-    """The machine cancels an attempt that shows no progress and calls it a suspect; here its Python worker really ends."""
+    """The machine cancels an attempt that shows no progress and calls it a suspect; here its Python worker really ends."""  # noqa: E501
     first, second = batches("spin")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(executor.process, [first])
@@ -131,7 +133,9 @@ def test_a_bolt_that_never_returns_is_gone_soon_after_it_is_cancelled(
 def test_a_bolt_that_fills_the_memory_is_stopped_by_its_limit(
     executor: SparkExecutor, batches: Callable[[str], list[Assignment]]
 ) -> None:
-    """It ends without the machine swapping: the kernel refuses more than a worker's share, and the failure names bolt, line and memory."""
+    """It ends without the machine swapping: the kernel refuses more than a worker's share, and the failure names bolt,
+    line and memory.
+    """
     assert executor.spark.sparkContext.getConf().get(WORKER_MEMORY_SETTING), "set by default"
     first, second = batches("fill")
 
@@ -172,7 +176,9 @@ def test_a_bolt_that_fails_on_one_row_of_one_file_names_it(
 def test_a_worker_on_this_machine_may_have_its_share_unless_the_user_says_otherwise(
     master: str, conf: dict[str, str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three quarters of the machine for the workers of all cores, at least 3 GiB each; on a cluster it is the user's alone."""
+    """Three quarters of the machine for the workers of all cores, at least 3 GiB each; on a cluster it is the user's
+    alone.
+    """
     monkeypatch.setattr(session_module, "machine_memory_bytes", lambda: 64 * 2**30)
 
     found = settings(SessionOptions(app_name="t", log_folder=tmp_path, master=master, conf=conf))

@@ -1,4 +1,6 @@
-"""Hostile bolts in a whole driver on real Spark and real stores: each batch ends in a quarantine that says why, its neighbours in order."""
+"""Hostile bolts in a whole driver on real Spark and real stores: each batch ends in a quarantine that says why, its
+neighbours in order.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def tell(path: Path, word: str) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_hostile_batches_are_quarantined_and_their_neighbours_committed_in_order(world: World) -> None:
-    """A bolt that ends its process and one that fails on one row of one file: neither is an endless loop, and both are named."""
+    """A bolt that ends its process and one that fails on one row of one file: neither is an endless loop, and both are
+    named.
+    """
     paths = dict(enumerate(write_orders(world.folder, FILES), 1))
     for txid, word in HOSTILE.items():
         tell(paths[txid], word)

@@ -9,7 +9,7 @@ import psycopg2
 
 from tests.kit.drivers import World, wait_until
 from tests.kit.orders import recount, write_orders
-from txtopo.audit.reading import read_topologies, reading
+from txtopo.reports.read import read_topologies, reading
 
 
 @contextlib.contextmanager
@@ -29,7 +29,9 @@ def _problem(world: World) -> str:
 
 
 def test_who_locks_the_target_or_the_fence_is_named_and_waited_for(world: World) -> None:
-    """The driver says it, `status` says it, later heartbeats do not wipe it out, and a locked fence row is not called Postgres being away."""
+    """The driver says it, `status` says it, later heartbeats do not wipe it out, and a locked fence row is not called
+    Postgres being away.
+    """
     write_orders(world.folder, 1)
     driver = world.start(once=False, TXTOPO_POSTGRES_AWAY_MAX_S="3")
     wait_until(lambda: world.last_txid() == 1, "the first batch")
@@ -53,9 +55,14 @@ def test_who_locks_the_target_or_the_fence_is_named_and_waited_for(world: World)
         wait_until(lambda: words in _problem(world), "the words of status")
         (age,) = world.query("select extract(epoch from clock_timestamp() - heartbeat_at) from txtopo.topology")[0]
         wait_until(
-            lambda: world.query("select extract(epoch from clock_timestamp() - heartbeat_at) > 7 from txtopo.topology")[0][0] is True,
+            lambda: (
+                world.query("select extract(epoch from clock_timestamp() - heartbeat_at) > 7 from txtopo.topology")[0][
+                    0
+                ]
+                is True
+            ),
             f"a heartbeat (it is {age} s old) that is overdue by more than Postgres may be away",
-        )  # fmt: skip
+        )
     wait_until(lambda: world.last_txid() == 3, "the third batch")
 
     driver.process.terminate()

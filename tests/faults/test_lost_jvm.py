@@ -32,7 +32,9 @@ def _life(world: World) -> tuple[str, str]:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_driver_whose_jvm_stands_still_or_dies_ends_with_3_and_a_standby_leads(world: World) -> None:
-    """K11. The first one's JVM is stopped: its heartbeat goes on, then it gives up. The second one leads, and its JVM is killed."""
+    """K11. The first one's JVM is stopped: its heartbeat goes on, then it gives up. The second one leads, and its JVM
+    is killed.
+    """
     write_orders(world.folder, 2)
     first = world.start(module=MODULE, once=False, DRIVER_SILENT_S=SILENT_S)
     wait_until(lambda: world.last_txid() == 2, "the first two batches", STARTED_S)

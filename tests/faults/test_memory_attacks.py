@@ -1,4 +1,6 @@
-"""Memory that runs out, in a worker, in the JVM, in the driver: `make attack`. No batch is blamed that is not at fault, and nothing is waited for without end."""
+"""Memory that runs out, in a worker, in the JVM, in the driver: `make attack`. No batch is blamed that is not at fault,
+and nothing is waited for without end.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_a_bolt_that_keeps_memory_over_batches_fails_none_of_them(world: World, 
 
 @pytest.mark.parametrize("bolts", ["tuples", "arrow"])
 def test_a_bolt_that_allocates_without_end_fails_its_batch_by_name(world: World, bolts: str) -> None:
-    """The one before is committed, nothing behind it; with the row gone from the bolt's way, `retry` is not even needed."""
+    """The one before is committed, nothing behind it; with the row gone from the bolt's way, `retry` is not even
+    needed.
+    """
     write(world.folder, 1, "a")
     write(world.folder, 2, "a", "fill", "b")
     write(world.folder, 3, "b")
@@ -75,7 +79,9 @@ def test_a_bolt_that_allocates_without_end_fails_its_batch_by_name(world: World,
 
 @pytest.mark.parametrize("word", ["kill", "fault"])
 def test_a_worker_that_the_kernel_ends_halts_its_batch_with_what_to_do(world: World, word: str) -> None:
-    """-9, as when the machine has no memory left, and a crash in native code. The rest of the batches are right, and other code goes on by a start alone."""
+    """-9, as when the machine has no memory left, and a crash in native code. The rest of the batches are right, and
+    other code goes on by a start alone.
+    """
     write(world.folder, 1, "a")
     write(world.folder, 2, "a", word, "b")
 
@@ -94,7 +100,9 @@ def test_a_worker_that_the_kernel_ends_halts_its_batch_with_what_to_do(world: Wo
 
 
 def test_a_driver_that_runs_out_of_memory_ends_and_the_next_one_goes_on(world: World) -> None:
-    """The limit comes in mid-run, when the JVM is there already. Exit code 3 or a halt that names it, never a wrong count."""
+    """The limit comes in mid-run, when the JVM is there already. Exit code 3 or a halt that names it, never a wrong
+    count.
+    """
     write_orders(world.folder, 2)
     driver = world.start(module=DRIVER, once=False)
     wait_until(lambda: world.last_txid() == 2, "the first batches", LONG_S)
@@ -120,7 +128,9 @@ def _limit(driver: DriverProcess, room: int) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 2.0, 5.0, 9.0])
 def test_a_jvm_that_is_killed_at_some_moment_ends_its_driver_with_3_in_a_line(world: World, seconds: float) -> None:
-    """While it is young, while the topology starts, while plans run over nothing, while batches run: the next driver makes the table."""
+    """While it is young, while the topology starts, while plans run over nothing, while batches run: the next driver
+    makes the table.
+    """
     write_orders(world.folder, 20)
     driver = world.start(module=DRIVER, once=False)
     wait_until(lambda: jvm_of(driver.process.pid) is not None, "the JVM", LONG_S)

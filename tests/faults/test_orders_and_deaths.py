@@ -1,4 +1,6 @@
-"""Kill -9 of leaders and commands in the middle of operators' orders, on real stores: an order is carried out once, or stands, and what is said of it is true."""
+"""Kill -9 of leaders and commands in the middle of operators' orders, on real stores: an order is carried out once, or
+stands, and what is said of it is true.
+"""
 
 from __future__ import annotations
 
@@ -71,36 +73,66 @@ REDOING = at("before_metadata=exit@1", "metadata_written=exit@1", "attempt_begun
 ANSWERING = by("before answer_request", "after answer_request")
 CASES = {
     "retry": Case(
-        halted, ("retry", "orders"),
-        (*TAKING_UP, *at("attempt_begun=exit@1", "mirror_open=exit@1", "before_commit=exit@1", "committed=exit@1"), *ANSWERING),
-        APPLIED, [("retry", None)], "Nothing to retry",
+        halted,
+        ("retry", "orders"),
+        (
+            *TAKING_UP,
+            *at("attempt_begun=exit@1", "mirror_open=exit@1", "before_commit=exit@1", "committed=exit@1"),
+            *ANSWERING,
+        ),
+        APPLIED,
+        [("retry", None)],
+        "Nothing to retry",
     ),
     "skip": Case(
-        halted, ("skip", "orders", "2", "--reason", "damaged"),
-        (*TAKING_UP, *at("before_mirror=exit@1", "fence_locked=exit@1", "before_commit=exit@1", "committed=exit@1"), *ANSWERING),
-        [APPLIED[0], (2, "quarantined", None), *APPLIED[2:]], [("skip", 2)], "is quarantined already", skipped_whole,
+        halted,
+        ("skip", "orders", "2", "--reason", "damaged"),
+        (
+            *TAKING_UP,
+            *at("before_mirror=exit@1", "fence_locked=exit@1", "before_commit=exit@1", "committed=exit@1"),
+            *ANSWERING,
+        ),
+        [APPLIED[0], (2, "quarantined", None), *APPLIED[2:]],
+        [("skip", 2)],
+        "is quarantined already",
+        skipped_whole,
     ),
     "redrive": Case(
-        quarantined, ("redrive", "orders", "2"),
+        quarantined,
+        ("redrive", "orders", "2"),
         (*TAKING_UP, *REDOING, *at("before_commit=exit@1", "committed=exit@1"), *ANSWERING),
-        [APPLIED[0], (2, "quarantined", None), *APPLIED[2:], (5, "applied", 2)], [("redrive", 5)], "batch 2 was redone as batch 5",
+        [APPLIED[0], (2, "quarantined", None), *APPLIED[2:], (5, "applied", 2)],
+        [("redrive", 5)],
+        "batch 2 was redone as batch 5",
     ),
     "recompute": Case(
-        corrected, ("replay", "orders", "1,3", "--recompute", "--execute", "--reason", "corrected"),
+        corrected,
+        ("replay", "orders", "1,3", "--recompute", "--execute", "--reason", "corrected"),
         (*TAKING_UP, *REDOING, *at("applied=exit@1", "committed=exit@1", "committed=exit@1"), *ANSWERING),
-        [*APPLIED, (5, "applied", 1), (6, "applied", 3)], [("recompute", 5), ("recompute", 6)], "",
+        [*APPLIED, (5, "applied", 1), (6, "applied", 3)],
+        [("recompute", 5), ("recompute", 6)],
+        "",
     ),
     "replan": Case(
-        halted, ("replan", "orders", "--reason", "another schema"),
-        (*at("elected=exit@1", "fence_claimed=exit@1"), *by("before note_progress", "after note_progress", "before drop_plans", "after drop_plans"), *ANSWERING),
-        APPLIED, [("replan", None)], "",
+        halted,
+        ("replan", "orders", "--reason", "another schema"),
+        (
+            *at("elected=exit@1", "fence_claimed=exit@1"),
+            *by("before note_progress", "after note_progress", "before drop_plans", "after drop_plans"),
+            *ANSWERING,
+        ),
+        APPLIED,
+        [("replan", None)],
+        "",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", CASES)
 def test_an_order_is_carried_out_once_though_leader_after_leader_is_killed_in_it(site: Site, kind: str) -> None:
-    """Between taking the order up and answering it, and between its steps; after each death it is open or done, never half, and `status` ends at once."""
+    """Between taking the order up and answering it, and between its steps; after each death it is open or done, never
+    half, and `status` ends at once.
+    """
     case = CASES[kind]
     case.before(site)
     assert "is left" in site.run(*case.order, "--no-run", code=0)
@@ -126,7 +158,9 @@ def test_an_order_is_carried_out_once_though_leader_after_leader_is_killed_in_it
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_command_that_is_killed_while_it_leads_leaves_an_order_that_the_next_one_ends(site: Site, kind: str) -> None:
-    """Without a living leader the command leads itself: killed before its work, behind it, and behind the answer; given again it follows the same order."""
+    """Without a living leader the command leads itself: killed before its work, behind it, and behind the answer; given
+    again it follows the same order.
+    """
     case = CASES[kind]
     case.before(site)
     for death in (*at("epoch_written=exit@1"), *by("before answer_request")):

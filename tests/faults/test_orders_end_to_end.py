@@ -1,4 +1,6 @@
-"""Operators' orders on both real stores, from the command line: what was ordered happens once, and the totals are those of the files."""
+"""Operators' orders on both real stores, from the command line: what was ordered happens once, and the totals are those
+of the files.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ wrong = build(FIELDS.replace("price decimal(12,2)", "price int"))
 
 
 class Site:
-    """Both stores, a folder of orders, an application, and the command line in this process with executors in this process."""
+    """Both stores, a folder of orders, an application, and the command line in this process with executors in this
+    process.
+    """
 
     def __init__(self, world: World, application: str, run: Callable[..., Said]) -> None:
         self.world, self.application, self.run = world, application, run
@@ -85,7 +89,9 @@ def site(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
 
 
 def test_a_failed_batch_is_retried_after_newer_files_arrived(site: Site) -> None:
-    """Promise: retry is every failed batch again, with its stored metadata, after newer files arrived; no new input is planned; failing again is 1."""
+    """Promise: retry is every failed batch again, with its stored metadata, after newer files arrived; no new input is
+    planned; failing again is 1.
+    """
     site.bad = {2}
     halted = site.once()
     write_orders(site.world.folder, 2, first=5)
@@ -108,7 +114,9 @@ def test_a_failed_batch_is_retried_after_newer_files_arrived(site: Site) -> None
 
 
 def test_a_skipped_batch_is_redriven_once(site: Site) -> None:
-    """Promise: skip quarantines a batch in its place; redrive brings it back as a new txid, twice commits once, the source does not move."""
+    """Promise: skip quarantines a batch in its place; redrive brings it back as a new txid, twice commits once, the
+    source does not move.
+    """
     site.bad = {2}
     site.once()
 
@@ -123,7 +131,13 @@ def test_a_skipped_batch_is_redriven_once(site: Site) -> None:
     assert [said.code for said in (*dry, skipped, redriven, twice)] == [0] * 5
     assert unchanged
     assert behind[:2] == [(1, "applied", None), (2, "quarantined", None)]
-    assert site.states() == [(1, "applied", None), (2, "quarantined", None), (3, "applied", None), (4, "applied", None), (5, "applied", 2)]  # fmt: skip
+    assert site.states() == [
+        (1, "applied", None),
+        (2, "quarantined", None),
+        (3, "applied", None),
+        (4, "applied", None),
+        (5, "applied", 2),
+    ]
     assert "batch 2 was redone as batch 5" in twice.out
     assert site.is_whole()
     assert [(command, reason) for command, _, reason in site.actions()] == [("skip", "damaged"), ("redrive", None)]
@@ -133,7 +147,9 @@ def test_a_skipped_batch_is_redriven_once(site: Site) -> None:
 
 
 def test_a_wrong_schema_is_planned_anew(site: Site) -> None:
-    """Promise: replan drops plans that were never mirrored, for a declared schema that was wrong; a retry alone keeps the stored one."""
+    """Promise: replan drops plans that were never mirrored, for a declared schema that was wrong; a retry alone keeps
+    the stored one.
+    """
     site.bad = {1, 2, 3, 4}
     halted = site.once("wrong")
     site.bad = set()
@@ -150,7 +166,9 @@ def test_a_wrong_schema_is_planned_anew(site: Site) -> None:
 
 
 def test_recomputed_batches_equal_a_rebuild(site: Site) -> None:
-    """Promise: --recompute of a subset after the source was corrected: the table equals a rebuild, and the audit says MATCH."""
+    """Promise: --recompute of a subset after the source was corrected: the table equals a rebuild, and the audit says
+    MATCH.
+    """
     assert site.once().code == 0
     for txid in (2, 4):
         file = site.world.folder / f"order_{txid:04}.csv"
@@ -197,7 +215,9 @@ def leading(site: Site) -> Iterator[DriverProcess]:
 
 
 def test_a_living_leader_carries_orders_out(site: Site) -> None:
-    """Promise: beside a live leader it is an order that the leader carries out, in its turn, and the command follows along."""
+    """Promise: beside a live leader it is an order that the leader carries out, in its turn, and the command follows
+    along.
+    """
     with leading(site) as driver:
         recomputed = site.run("replay", "orders", "2,3", "--recompute", "--execute", "--reason", "to see")
         replanned = site.run("replan", "orders", "--reason", "to see")
@@ -229,7 +249,9 @@ def test_an_order_that_a_leader_had_begun_when_it_died_is_carried_out_once(site:
 
 
 def test_any_subset_of_fifty_batches_recomputed_equals_a_rebuild(site: Site) -> None:
-    """Promise: --recompute of any subset of 50 batches after the source was corrected: the table equals a rebuild, and the audit says MATCH."""
+    """Promise: --recompute of any subset of 50 batches after the source was corrected: the table equals a rebuild, and
+    the audit says MATCH.
+    """
     seed = secrets.randbelow(1 << 30)
     chance = random.Random(seed)
     write_orders(site.world.folder, 50, rows=12)

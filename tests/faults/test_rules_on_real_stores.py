@@ -1,4 +1,6 @@
-"""Takeover from a stopped leader, other code, and stores that do not belong together: the rules as real drivers apply them."""
+"""Takeover from a stopped leader, other code, and stores that do not belong together: the rules as real drivers apply
+them.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,11 @@ def everything(world: World) -> list[object]:
     return [world.query(f"select * from {table} order by 1, 2, 3") for table in tables]
 
 
-# ------------------------------------------------------------------------------------------------------------------ a leader that is stopped
+# ------------------------------------------------------------------------------------------------------------------ a l
 
 
 def test_a_leader_stopped_while_it_holds_the_fence_lock_is_taken_over_from(world: World) -> None:
-    """P6: its locks do not keep the successor waiting beyond the bound. R4: woken, it changes nothing and exits with 4."""
+    """P6: its locks do not keep the successor waiting beyond the bound. R4: woken, it changes nothing and exits with 4."""  # noqa: E501
     leader = start_leader(world, failpoints="applied=stop@2")
     standby = start_standby(world, leader, once=True)
     write_orders(world.folder, 4)
@@ -64,15 +66,22 @@ def test_a_leader_stopped_while_it_holds_the_fence_lock_is_taken_over_from(world
     assert everything(world) == before
     assert world.totals() == recount(world.folder)
     world.check_ledger(4)
-    assert world.query("select txid, epoch from txtopo.ledger where txid > 0 order by txid") == [(1, 1), (2, 2), (3, 2), (4, 2)]  # fmt: skip
+    assert world.query("select txid, epoch from txtopo.ledger where txid > 0 order by txid") == [
+        (1, 1),
+        (2, 2),
+        (3, 2),
+        (4, 2),
+    ]
     world.check_nothing_left_over()
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- other code
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_other_code_leads_only_if_it_was_started_after_the_last_leader_took_the_lead(world: World) -> None:
-    """R12: a driver that was waiting before stands aside with 4, one that was started since is the new version and takes over."""
+    """R12: a driver that was waiting before stands aside with 4, one that was started since is the new version and
+    takes over.
+    """
     write_orders(world.folder, 2)
     first = start_leader(world)
     wait_until(lambda: world.last_txid() == 2, "the first batches")
@@ -99,7 +108,7 @@ def test_other_code_leads_only_if_it_was_started_after_the_last_leader_took_the_
     assert codes[0] != codes[5]
 
 
-# ---------------------------------------------------------------------------------------------------- stores that do not belong together
+# ---------------------------------------------------------------------------------------------------- stores that do no
 
 
 @contextmanager
@@ -134,7 +143,9 @@ def run_through(world: World, files: int, first: int = 1) -> None:
 def test_batches_that_postgres_lost_are_replayed_from_their_plans_or_the_start_is_refused(
     world: World, postgres_server: LocalPostgres
 ) -> None:
-    """R11, P7: with all plans still in ZooKeeper nothing is lost or cut in another way; else both positions are named, exit 1."""
+    """R11, P7: with all plans still in ZooKeeper nothing is lost or cut in another way; else both positions are named,
+    exit 1.
+    """
     run_through(world, 2)
     with restored_to_now(postgres_server, world.dsn) as restore:
         run_through(world, 3, first=3)

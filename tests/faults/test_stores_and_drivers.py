@@ -1,4 +1,6 @@
-"""Whole-system faults on real stores: servers restarted or wiped, two drivers at once, a paused leader, kills at random moments."""
+"""Whole-system faults on real stores: servers restarted or wiped, two drivers at once, a paused leader, kills at random
+moments.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SESSION = "2"
 @pytest.fixture
 def fragile(own_postgres: LocalPostgres, own_zookeeper: LocalZooKeeper, tmp_path: Path) -> Iterator[World]:
     """Servers of the test's own, to be crashed."""
-    from txtopo.committers.migrating import migrate
+    from txtopo.committers.postgres.migrate import migrate
 
     migrate(own_postgres.dsn)
     made = World(own_postgres.dsn, f"{own_zookeeper.hosts}/txtopo", tmp_path / "orders", tmp_path)
@@ -191,7 +193,9 @@ def test_an_unreadable_znode_halts_with_its_path(world: World) -> None:
 
 
 def test_a_standby_whose_session_ended_stands_in_the_queue_again(world: World) -> None:
-    """An outage of ZooKeeper that is longer than the session must not end all standbys: the place is taken anew, and the lead when it comes."""
+    """An outage of ZooKeeper that is longer than the session must not end all standbys: the place is taken anew, and
+    the lead when it comes.
+    """
     write_orders(world.folder, 2)
     leader = world.start(once=False)
     wait_until(lambda: world.last_txid() == 2, "both batches")
@@ -214,7 +218,9 @@ def test_a_standby_whose_session_ended_stands_in_the_queue_again(world: World) -
 
 
 def test_what_strangers_do_to_the_nodes_of_a_leader_makes_it_take_the_lead_anew(world: World) -> None:
-    """Its place in the queue is removed; then the epoch is overwritten, as if another driver led. Postgres knows better: nobody has led since."""
+    """Its place in the queue is removed; then the epoch is overwritten, as if another driver led. Postgres knows
+    better: nobody has led since.
+    """
     write_orders(world.folder, 2)
     leader = world.start(once=False)
     wait_until(lambda: world.last_txid() == 2, "both batches")

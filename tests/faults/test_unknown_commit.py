@@ -1,4 +1,6 @@
-"""Connections between drivers and Postgres that break, stay silent or are refused, at the worst moments, on real servers."""
+"""Connections between drivers and Postgres that break, stay silent or are refused, at the worst moments, on real
+servers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def start_behind(proxy: PostgresProxy, world: World, *, once: bool = True, **set
 
 
 def check_each_batch_once(world: World, batches: int) -> None:
-    """Totals and ledger are right, and nothing was processed twice: each batch had one attempt, and that one was applied."""
+    """Totals and ledger are right, and nothing was processed twice: each batch had one attempt, and that one was
+    applied.
+    """
     assert world.totals() == recount(world.folder)
     world.check_ledger(batches)
     attempts = world.query("select txid, attempt, state from txtopo.attempt order by txid, attempt")
@@ -63,7 +67,9 @@ def test_a_commit_without_an_answer_is_found_out(
 
 
 def test_a_commit_that_arrives_late_changes_nothing(postgres_proxy: PostgresProxy, world: World) -> None:
-    """R7, P6: the old session still holds the fence lock when the ledger is asked, so it is ended; COMMIT then comes too late."""
+    """R7, P6: the old session still holds the fence lock when the ledger is asked, so it is ended; COMMIT then comes
+    too late.
+    """
     postgres_proxy.arm(AtCommit.HOLD, 3)
 
     driver = start_behind(postgres_proxy, world)
@@ -98,7 +104,9 @@ def test_postgres_refused_for_five_seconds_is_waited_out(postgres_proxy: Postgre
 def test_a_leader_without_postgres_gives_up_the_lead_and_comes_back(
     fault: str, postgres_proxy: PostgresProxy, world: World
 ) -> None:
-    """R16: nobody stands in the queue while Postgres is away; when it answers again the driver campaigns anew by itself."""
+    """R16: nobody stands in the queue while Postgres is away; when it answers again the driver campaigns anew by
+    itself.
+    """
     driver = start_behind(postgres_proxy, world, once=False, TXTOPO_POSTGRES_AWAY_MAX_S="2")
     wait_until(lambda: world.last_txid() == FILES, "the first batches")
 

@@ -107,6 +107,8 @@ def redone(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Audited]:
-    """Six files. Batch 2 has a rejected record; 4 is quarantined, 7 redoes it; 8 redoes 3 after its file was corrected; 9 redoes 8."""
+    """Six files. Batch 2 has a rejected record; 4 is quarantined, 7 redoes it; 8 redoes 3 after its file was corrected;
+    9 redoes 8.
+    """
     with copied(postgres_server, filled_with_redos, capsys, monkeypatch) as database:
         yield database

@@ -1,4 +1,6 @@
-"""Actions that a function over DataFrames runs while it is called, on a real local session: at the start over no rows, then over its batch."""
+"""Actions that a function over DataFrames runs while it is called, on a real local session: at the start over no rows,
+then over its batch.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.contracts.executor_contract import CODE_HASH
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
 from tests.kit.tuple_topologies import Keep
 from txtopo.core.values import Failed, Processed
 from txtopo.errors import BatchDataError
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.testing.executor_contract import CODE_HASH
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
@@ -101,7 +103,9 @@ def test_an_action_in_a_thread_that_inherits_sees_its_batch(started: Callable[[T
 def test_a_bolt_that_cannot_be_called_over_no_rows_is_told_so(
     spark_session: SparkSession, topology_of: Callable[[Callable[[DataFrame], DataFrame]], Topology]
 ) -> None:
-    """At the start bolts are called over no rows, where `first()` is None: the message says that, not only what it led to."""
+    """At the start bolts are called over no rows, where `first()` is None: the message says that, not only what it led
+    to.
+    """
 
     def bolt1(frame: DataFrame) -> DataFrame:
         first = frame.first()

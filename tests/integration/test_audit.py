@@ -1,4 +1,6 @@
-"""The audit on a real database filled by real commits: no fault is MATCH, ranges, roles, exit codes, and what is not compared by design."""
+"""The audit on a real database filled by real commits: no fault is MATCH, ranges, roles, exit codes, and what is not
+compared by design.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def test_no_fault_is_match_and_0(orders: Audited) -> None:
 
     assert report["findings"] == []
     assert (code, report["schema"], report["verdict"]) == (0, "txtopo.audit/1", "MATCH")
-    assert [(one["txid"], one["verdict"]) for one in report["batches"]] == [(txid, "MATCH") for txid in range(1, BATCHES + 1)]  # fmt: skip
+    assert [(one["txid"], one["verdict"]) for one in report["batches"]] == [
+        (txid, "MATCH") for txid in range(1, BATCHES + 1)
+    ]
     idle = {check["name"] for check in report["checks"] if not check["comparisons"]}
     assert idle == {"rejects.lines", "quarantine.empty", "actions.signed", "actions.chain", "kept.seals"}
     assert [one["recounted"] for one in report["batches"]] == [20] * BATCHES
@@ -63,7 +67,9 @@ def test_a_file_list_in_a_piece_of_its_own_is_read_and_checked(audited: Audited,
 
 
 def test_a_plan_that_is_gone_is_wrong_however_long_ago_it_was_committed(audited: Audited) -> None:
-    """Promise: nothing of this release removes plans; without one its source could not be compared, which the audit says too."""
+    """Promise: nothing of this release removes plans; without one its source could not be compared, which the audit
+    says too.
+    """
     write_orders(audited.folder, 12, rows=2)
     run_batches(audited.dsn, orders_topology(audited.folder))
     audited.plant("delete from txtopo.plan where txid <= 2")
@@ -92,9 +98,9 @@ def test_failed_attempts_are_listed_with_their_errors(audited: Audited) -> None:
 
     assert code == 0
     assert report["attempts"] == {"applied": 2, "failed": 2}
-    assert [(one["txid"], one["attempt"], one["kind"], one["position"], one["message"]) for one in report["failures"]] == [
-        (1, 0, "data", "in.csv:7", "a bad line"), (2, 0, "data", "in.csv:7", "a bad line")
-    ]  # fmt: skip
+    assert [
+        (one["txid"], one["attempt"], one["kind"], one["position"], one["message"]) for one in report["failures"]
+    ] == [(1, 0, "data", "in.csv:7", "a bad line"), (2, 0, "data", "in.csv:7", "a bad line")]
     assert [one["attempts"] for one in report["batches"]] == [2, 2]
 
 
@@ -119,7 +125,10 @@ def test_a_fault_outside_the_range_does_not_show(orders: Audited) -> None:
     assert [orders.audit(wanted)[0] for wanted in ("1..4", "6", "5", "..5", "") if wanted] == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("arguments", [("orders", "7"), ("orders", "7.."), ("orders", "0..9"), ("orders", "4..3"), ("orders", "x"), ("ordres",)])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [("orders", "7"), ("orders", "7.."), ("orders", "0..9"), ("orders", "4..3"), ("orders", "x"), ("ordres",)],
+)
 def test_what_does_not_exist_is_2_and_never_1(
     orders: Audited, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
@@ -157,8 +166,11 @@ def reader(orders: Audited) -> Iterator[Callable[[str], str]]:
             sql.SQL("create role {} login").format(sql.Identifier(name)),
             sql.SQL("grant usage on schema txtopo to {}").format(sql.Identifier(name)),
             sql.SQL("grant select on all tables in schema txtopo to {}").format(sql.Identifier(name)),
-            *(sql.SQL("grant select on {} to {}").format(sql.Identifier(table), sql.Identifier(name)) for table in tables.split()),
-        )  # fmt: skip
+            *(
+                sql.SQL("grant select on {} to {}").format(sql.Identifier(table), sql.Identifier(name))
+                for table in tables.split()
+            ),
+        )
         scheme, _, rest = orders.dsn.partition("://")
         return f"{scheme}://{quote(name)}@{rest.rpartition('@')[2]}"
 
@@ -184,18 +196,27 @@ def test_rows_that_were_there_before_are_compared_with_what_was_registered(audit
     """Promise: a table that was taken over is the baseline and all contributions; txid 0 is no stranger there."""
     write_orders(audited.folder, 2)
     audited.plant(
-        "create table order_totals (shop text, article text, rows bigint not null, pieces numeric not null, price numeric not null, "
+        "create table order_totals (shop text, article text, rows bigint not null, pieces numeric not null, price "
+        "numeric not null, "
         "unique nulls not distinct (shop, article))",
         "insert into order_totals values ('shop 1', 'a1', 3, 4, 5.50), (null, 'old', 1, 1, 1)",
     )
     builder = TopologyBuilder("orders")
-    builder.set_spout("files", FileSpout(str(audited.folder), "shop string, article string, pieces int, price decimal(12,2)", settled_s=0.05))  # fmt: skip
-    committer = CountCommitter("order_totals", ["shop", "article"], count="rows", sums=["pieces", "price"], baseline=True)  # fmt: skip
+    builder.set_spout(
+        "files",
+        FileSpout(str(audited.folder), "shop string, article string, pieces int, price decimal(12,2)", settled_s=0.05),
+    )
+    committer = CountCommitter(
+        "order_totals", ["shop", "article"], count="rows", sums=["pieces", "price"], baseline=True
+    )
     builder.set_committer_bolt("totals", committer).shuffle_grouping("files")
     run_batches(audited.dsn, builder.build())
 
     good, partly = audited.audit()[0], audited.audit("1")[0]
-    audited.plant("update order_totals_contribution set pieces = 2 where txid = 0 and shop is null", "update order_totals set pieces = 2 where article = 'old'")  # fmt: skip
+    audited.plant(
+        "update order_totals_contribution set pieces = 2 where txid = 0 and shop is null",
+        "update order_totals set pieces = 2 where article = 'old'",
+    )
 
     assert (good, partly, audited.audit()[0]) == (0, 0, 1)
 
@@ -205,7 +226,9 @@ def test_without_contributions_only_the_total_is_compared_and_it_says_so(audited
     write_orders(audited.folder, 2)
     builder = TopologyBuilder("orders")
     builder.set_spout("files", FileSpout(str(audited.folder), "shop string, article string", settled_s=0.05))
-    builder.set_committer_bolt("totals", CountCommitter("order_totals", ["shop"], contributions=False)).shuffle_grouping("files")  # fmt: skip
+    builder.set_committer_bolt(
+        "totals", CountCommitter("order_totals", ["shop"], contributions=False)
+    ).shuffle_grouping("files")
     run_batches(audited.dsn, builder.build())
 
     good, report = audited.audit()
@@ -216,16 +239,19 @@ def test_without_contributions_only_the_total_is_compared_and_it_says_so(audited
 
 
 HOSTILE = {
-    "quotes.csv": 'id,"a key",n,d,at,day\r\n1,"say ""hi""\n, twice",5,1.50,2013-01-31T10:00:00+01:00,2013-01-31\r\n\r\n2,"",-7,2,2013-01-31,2013-01-31\r\n',
+    "quotes.csv": 'id,"a key",n,d,at,day\r\n1,"say ""hi""\n, '
+    'twice",5,1.50,2013-01-31T10:00:00+01:00,2013-01-31\r\n\r\n2,"",-7,2,2013-01-31,2013-01-31\r\n',
     "mark.csv": "\ufeffday,a key,n,d,at\n2013-02-01,NA,,1e1,\n\n\n2013-02-01,null, 8 ,.25,2013-01-31 10:00:00Z\n",
     "empty.csv": "",
     "header only.csv": "a key,n,d,at,day\n",
-    "no end\n*[x] .csv": "a key,n,d,at,day\r\u2028\u00e9,1,0.01,,\r\"NaN\",2,3,,2013-02-01",
-}  # fmt: skip
+    "no end\n*[x] .csv": 'a key,n,d,at,day\r\u2028\u00e9,1,0.01,,\r"NaN",2,3,,2013-02-01',
+}
 
 
 def test_hostile_files_are_counted_as_the_runs_counted_them(audited: Audited) -> None:
-    """Promise: quotes, line ends in values, CRLF, CR, a byte order mark, blank lines, empty, header only; keys of many types; names with %."""
+    """Promise: quotes, line ends in values, CRLF, CR, a byte order mark, blank lines, empty, header only; keys of many
+    types; names with %.
+    """
     folder = audited.folder
     for name, content in HOSTILE.items():
         (folder / name).write_bytes(content.encode())
@@ -246,19 +272,28 @@ def test_hostile_files_are_counted_as_the_runs_counted_them(audited: Audited) ->
 
 
 def test_the_text_says_what_was_compared_with_what(orders: Audited) -> None:
-    """Promise: each check named, with what was compared with what; the runs' own counters beside, never as the proof."""
+    """Promise: each check named, with what was compared with what; the runs' own counters beside, never as the proof."""  # noqa: E501
     code, text = orders.text()
 
     assert code == 0
     assert text.startswith("orders  MATCH  batches 1 to 6: ")
-    for part in ("source.keys", "counts and sums a key, recounted from the files", "the contributions of the batch", "6 MATCH",
-                 "120 read by the runs, 120 counted again in the files of 6 batches", "6 applied", "turn and commit"):  # fmt: skip
+    for part in (
+        "source.keys",
+        "counts and sums a key, recounted from the files",
+        "the contributions of the batch",
+        "6 MATCH",
+        "120 read by the runs, 120 counted again in the files of 6 batches",
+        "6 applied",
+        "turn and commit",
+    ):
         assert part in text
 
 
 @pytest.mark.slow
 def test_ten_thousand_batches_without_recount_cost_no_more_each_than_a_thousand(audited: Audited) -> None:
-    """It took some 3 s here. Held is what no slow machine changes: the work grows with the batches and no faster, in processor time of this process."""
+    """It took some 3 s here. Held is what no slow machine changes: the work grows with the batches and no faster, in
+    processor time of this process.
+    """
     fill(audited.dsn, orders_topology(audited.folder, may_be_empty=True), batches=10_000, keys=10)
 
     def audit(*batches: str) -> tuple[int, float]:

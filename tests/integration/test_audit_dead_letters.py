@@ -1,4 +1,6 @@
-"""The audit of dead letters and of committers of one's own: right where nothing was changed, every change found, and what cannot be compared said."""
+"""The audit of dead letters and of committers of one's own: right where nothing was changed, every change found, and
+what cannot be compared said.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,20 @@ from typing import Any
 import psycopg2
 import pytest
 
+from tests.contracts.user_committer_contract import Words
 from tests.kit.applications import orders_topology
 from tests.kit.audited import CODE, Leader, select
 from tests.kit.audits import Audited, findings
 from tests.kit.orders import write_orders
-from txtopo.audit.reading import read_batch, reading
 from txtopo.cli import main
 from txtopo.core.values import CommitterResult, DeadLetter, EdgeCount, Outcome, Processed
+from txtopo.operating.verify import Recount, verify
 from txtopo.ports import Assignment, Executor, Tell, tell_nobody
+from txtopo.reports.read import read_batch, reading
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.testing.inprocess import InProcessExecutor
-from txtopo.testing.own_committer_contract import Words
 from txtopo.topology.batch_committer import CommitCollector, CommitTransaction
 from txtopo.topology.components import CommitterComponent, Subscription, Topology
-from txtopo.verifying import Recount, verify
 
 LINE = 4
 """Of the record that is a dead letter in batch 2."""
@@ -118,7 +120,9 @@ def make_shops(dsn: str) -> None:
 
 
 def test_dead_letters_and_own_code_match_and_are_told(audited: Audited) -> None:
-    """Row equation with dead letters, their records taken out of the recount; own code is counted, and what it wrote is said to be unverified by design."""
+    """Row equation with dead letters, their records taken out of the recount; own code is counted, and what it wrote is
+    said to be unverified by design.
+    """
     code, report = audited.audit()
 
     assert report["findings"] == []
@@ -133,7 +137,10 @@ def test_dead_letters_and_own_code_match_and_are_told(audited: Audited) -> None:
     assert select(audited.dsn, "select * from shops order by 1") == [(f"shop of {n}",) for n in (1, 2, 3)]
 
 
-COPY = "insert into txtopo.dead_letter select topology, {txid}, spout, {position}, component, reason, raw from txtopo.dead_letter"
+COPY = (
+    "insert into txtopo.dead_letter select topology, {txid}, spout, {position}, component, reason, raw from "
+    "txtopo.dead_letter"
+)
 FAULTS: dict[str, tuple[str, int, list[str]]] = {
     "deleted": ("dead_letters.rows", 2, ["delete from txtopo.dead_letter"]),
     "added": ("dead_letters.rows", 3, [COPY.format(txid=3, position="position")]),
@@ -142,10 +149,22 @@ FAULTS: dict[str, tuple[str, int, list[str]]] = {
     "raw edited": ("ledger.seal", 2, ["update txtopo.dead_letter set raw = 'x'"]),
     "moved": ("ledger.seal", 2, ["update txtopo.dead_letter set position = position || '0'"]),
     "count edited": ("dead_letters.rows", 2, ["update txtopo.ledger set dead_lettered = 0 where txid = 2"]),
-    "count and row gone": ("ledger.equation", 2, ["update txtopo.ledger set dead_lettered = 0 where txid = 2", "delete from txtopo.dead_letter"]),
-    "own numbers edited": ("ledger.seal", 1, ["update txtopo.committer_count set arrived = 4, counted = 4 where committer = 'shops' and txid = 1"]),
-    "own numbers gone": ("ledger.counts", 1, ["delete from txtopo.committer_count where committer = 'shops' and txid = 1"]),
-}  # fmt: skip
+    "count and row gone": (
+        "ledger.equation",
+        2,
+        ["update txtopo.ledger set dead_lettered = 0 where txid = 2", "delete from txtopo.dead_letter"],
+    ),
+    "own numbers edited": (
+        "ledger.seal",
+        1,
+        ["update txtopo.committer_count set arrived = 4, counted = 4 where committer = 'shops' and txid = 1"],
+    ),
+    "own numbers gone": (
+        "ledger.counts",
+        1,
+        ["delete from txtopo.committer_count where committer = 'shops' and txid = 1"],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -171,7 +190,7 @@ def test_a_planted_fault_in_dead_letters_or_own_counts_is_found(audited: Audited
 def test_the_recount_leaves_out_the_record_that_is_named(
     audited: Audited, position: str | None, verdict: str, check: str
 ) -> None:
-    """A dead letter that names another record, none, or no place at all, is found by the source, or said to be unknown."""
+    """A dead letter that names another record, none, or no place at all, is found by the source, or said to be unknown."""  # noqa: E501
     where = "'part 1, number 7'" if position is None else f"'{audited.file(2)}:{position}'"
     audited.plant(f"update txtopo.dead_letter set position = {where}")
 
@@ -181,7 +200,9 @@ def test_the_recount_leaves_out_the_record_that_is_named(
 
 
 def test_show_lists_dead_letters_and_status_counts_them(audited: Audited) -> None:
-    """`txtopo show` lists them: position, component, reason. What is in no table is not only found by those who look at the right batch."""
+    """`txtopo show` lists them: position, component, reason. What is in no table is not only found by those who look at
+    the right batch.
+    """
     assert main(("status", "orders")) == 0
     assert "\n  left out  1 source row in all, as dead letters\n" in audited._capsys.readouterr().out
     assert main(("show", "orders", "2")) == 0
@@ -206,7 +227,9 @@ def verified(audited: Audited, txid: int, **component: Any) -> tuple[str, str]:
 
 
 def test_verify_compares_the_rows_of_own_code_and_the_dead_letters(audited: Audited) -> None:
-    """`replay --verify` compares the digest of what own code was handed; what is made in the commit phase only is UNVERIFIED."""
+    """`replay --verify` compares the digest of what own code was handed; what is made in the commit phase only is
+    UNVERIFIED.
+    """
     assert verified(audited, 2) == ("MATCH", "")
 
     verdict, said = verified(audited, 2, input=Subscription(source="totals"), inputs=())

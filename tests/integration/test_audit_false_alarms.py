@@ -1,4 +1,6 @@
-"""The audit does not cry wolf: what is right, hidden from its role, or not there yet is never called wrong, and nothing stops its report."""
+"""The audit does not cry wolf: what is right, hidden from its role, or not there yet is never called wrong, and nothing
+stops its report.
+"""
 
 from __future__ import annotations
 
@@ -82,16 +84,27 @@ def test_a_topology_that_was_refused_at_its_first_start_has_nothing_that_could_b
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("alter table order_totals_contribution alter rows type numeric", "order_totals_contribution has other columns: rows is numeric, not bigint"),
-        ("alter table order_totals alter rows type numeric", "order_totals has other columns: rows is numeric, not bigint"),
+        (
+            "alter table order_totals_contribution alter rows type numeric",
+            "order_totals_contribution has other columns: rows is numeric, not bigint",
+        ),
+        (
+            "alter table order_totals alter rows type numeric",
+            "order_totals has other columns: rows is numeric, not bigint",
+        ),
         ("alter table order_totals alter price type double precision", "price is double precision, not numeric"),
         ("alter table order_totals add note text", "note is not expected"),
         ("alter table order_totals set unlogged", "table public.order_totals is not logged"),
-        ("alter table order_totals rename to kept; create view order_totals as select * from kept", "public.order_totals is no table any more, but a view"),
+        (
+            "alter table order_totals rename to kept; create view order_totals as select * from kept",
+            "public.order_totals is no table any more, but a view",
+        ),
     ],
-)  # fmt: skip
+)
 def test_tables_of_another_shape_are_named_and_stop_no_report(orders: Audited, change: str, said: str) -> None:
-    """Promise: a table that is made otherwise than a start would demand is wrong, even where its numbers agree; the JSON is whole."""
+    """Promise: a table that is made otherwise than a start would demand is wrong, even where its numbers agree; the
+    JSON is whole.
+    """
     orders.plant(change)
 
     code, report = orders.audit("--no-recount")

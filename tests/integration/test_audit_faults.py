@@ -1,4 +1,4 @@
-"""Faults planted in a database filled by real commits: each is found and named, and wrong is never taken for unknown."""
+"""Faults planted in a database filled by real commits: each is found and named, and wrong is never taken for unknown."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -13,50 +13,114 @@ from tests.kit.audited import Leader, fill, select
 from tests.kit.audits import Audited, findings
 
 FAULTS: dict[str, tuple[str, set[int], list[str]]] = {
-    "target count": ("target.keys", {3}, ["update order_totals set rows = rows + 1 where shop is null and article = 'a1'"]),
-    "target sum": ("target.keys", {1}, ["update order_totals set price = price + 0.01 where shop = 'shop 1' and article = 'a1'"]),
+    "target count": (
+        "target.keys",
+        {3},
+        ["update order_totals set rows = rows + 1 where shop is null and article = 'a1'"],
+    ),
+    "target sum": (
+        "target.keys",
+        {1},
+        ["update order_totals set price = price + 0.01 where shop = 'shop 1' and article = 'a1'"],
+    ),
     "target row deleted": ("target.keys", {1}, ["delete from order_totals where shop = 'shop 1' and article = 'a1'"]),
     "target row added": ("target.keys", set(), ["insert into order_totals values ('shop 9', 'a1', 1, 1, 1)"]),
     "target truncated": ("target.keys", {1}, ["delete from order_totals"]),
     "count in table and contribution": (
-        "contributions.rows", {2},
-        ["update order_totals set rows = rows + 1 where shop = 'shop 1' and article = 'a1'",
-         "update order_totals_contribution set rows = rows + 1 where txid = 2 and shop = 'shop 1' and article = 'a1'"],
+        "contributions.rows",
+        {2},
+        [
+            "update order_totals set rows = rows + 1 where shop = 'shop 1' and article = 'a1'",
+            (
+                "update order_totals_contribution set rows = rows + 1 where txid = 2 and shop = 'shop 1' and article = "
+                "'a1'"
+            ),
+        ],
     ),
     "sum in table and contribution": (
-        "contributions.rows", {3},
-        ["update order_totals set price = price + 5 where shop = 'shop 1' and article = 'a1'",
-         "update order_totals_contribution set price = price + 5 where txid = 3 and shop = 'shop 1' and article = 'a1'"],
+        "contributions.rows",
+        {3},
+        [
+            "update order_totals set price = price + 5 where shop = 'shop 1' and article = 'a1'",
+            (
+                "update order_totals_contribution set price = price + 5 where txid = 3 and shop = 'shop 1' and "
+                "article = "
+                "'a1'"
+            ),
+        ],
     ),
     "key swapped in table and contribution": (
-        "contributions.rows", {2},
+        "contributions.rows",
+        {2},
         ["update order_totals_contribution set article = 'zz' where txid = 2 and shop = 'shop 1' and article = 'a1'"],
     ),
-    "contribution deleted": ("contributions.rows", {4}, ["delete from order_totals_contribution where txid = 4 and shop = 'shop 1' and article = 'a1'"]),
-    "contribution added": ("contributions.rows", {5}, ["insert into order_totals_contribution values (5, null, 'shop 9', 'a1', 1, 1, 1)"]),
-    "contribution taken back": ("redo.reversed", {5}, ["insert into order_totals_contribution values (5, 4, 'shop 9', 'a1', -1, -1, -1)"]),
-    "contribution of no batch": ("contributions.known", {99}, ["insert into order_totals_contribution values (99, null, 'shop 9', 'a1', 0, 0, 0)"]),
-    "contribution from before": ("contributions.known", {0}, ["insert into order_totals_contribution values (0, null, 'shop 1', 'a1', 0, 0, 0)"]),
-    "contribution of a negative txid, zero": ("contributions.known", {-1}, ["insert into order_totals_contribution values (-1, null, 'shop 1', 'a1', 0, 0, 0)"]),
+    "contribution deleted": (
+        "contributions.rows",
+        {4},
+        ["delete from order_totals_contribution where txid = 4 and shop = 'shop 1' and article = 'a1'"],
+    ),
+    "contribution added": (
+        "contributions.rows",
+        {5},
+        ["insert into order_totals_contribution values (5, null, 'shop 9', 'a1', 1, 1, 1)"],
+    ),
+    "contribution taken back": (
+        "redo.reversed",
+        {5},
+        ["insert into order_totals_contribution values (5, 4, 'shop 9', 'a1', -1, -1, -1)"],
+    ),
+    "contribution of no batch": (
+        "contributions.known",
+        {99},
+        ["insert into order_totals_contribution values (99, null, 'shop 9', 'a1', 0, 0, 0)"],
+    ),
+    "contribution from before": (
+        "contributions.known",
+        {0},
+        ["insert into order_totals_contribution values (0, null, 'shop 1', 'a1', 0, 0, 0)"],
+    ),
+    "contribution of a negative txid, zero": (
+        "contributions.known",
+        {-1},
+        ["insert into order_totals_contribution values (-1, null, 'shop 1', 'a1', 0, 0, 0)"],
+    ),
     "contribution of the lowest txid": (
-        "contributions.known", {-(2**63)}, ["insert into order_totals_contribution values (-9223372036854775808, null, 'shop 1', 'a1', 0, 0, 0)"],
+        "contributions.known",
+        {-(2**63)},
+        ["insert into order_totals_contribution values (-9223372036854775808, null, 'shop 1', 'a1', 0, 0, 0)"],
     ),
     "contribution of a negative txid, and in the table": (
-        "contributions.known", {-1},
-        ["insert into order_totals_contribution values (-1, null, 'shop 1', 'a1', 1, 1, 1)",
-         "update order_totals set rows = rows + 1, pieces = pieces + 1, price = price + 1 where shop = 'shop 1' and article = 'a1'"],
+        "contributions.known",
+        {-1},
+        [
+            "insert into order_totals_contribution values (-1, null, 'shop 1', 'a1', 1, 1, 1)",
+            (
+                "update order_totals set rows = rows + 1, pieces = pieces + 1, price = price + 1 where shop = 'shop 1' "
+                "and article = 'a1'"
+            ),
+        ],
     ),
     "new key of a negative txid, and in the table": (
-        "contributions.known", {-1},
-        ["insert into order_totals_contribution values (-1, null, 'shop 9', 'a1', 1, 1, 1)", "insert into order_totals values ('shop 9', 'a1', 1, 1, 1)"],
+        "contributions.known",
+        {-1},
+        [
+            "insert into order_totals_contribution values (-1, null, 'shop 9', 'a1', 1, 1, 1)",
+            "insert into order_totals values ('shop 9', 'a1', 1, 1, 1)",
+        ],
     ),
     "contribution of a negative txid, taking back": (
-        "contributions.known", {-1}, ["insert into order_totals_contribution values (-1, 4, 'shop 9', 'a1', 0, 0, 0)"],
+        "contributions.known",
+        {-1},
+        ["insert into order_totals_contribution values (-1, 4, 'shop 9', 'a1', 0, 0, 0)"],
     ),
     "ledger row edited": ("ledger.seal", {3}, ["update txtopo.ledger set attempt = 7 where txid = 3"]),
     "ledger numbers edited": ("ledger.seal", {3}, ["update txtopo.ledger set read = 21 where txid = 3"]),
     "last ledger row edited": ("ledger.seal", {6}, ["update txtopo.ledger set rejected = 1 where txid = 6"]),
-    "ledger row quarantined": ("ledger.seal", {3}, ["update txtopo.ledger set state = 'quarantined', reason = 'x', committers = 0 where txid = 3"]),
+    "ledger row quarantined": (
+        "ledger.seal",
+        {3},
+        ["update txtopo.ledger set state = 'quarantined', reason = 'x', committers = 0 where txid = 3"],
+    ),
     "seal edited": ("ledger.seal", {3}, ["update txtopo.ledger set seal = sha256('x') where txid = 3"]),
     "genesis row edited": ("ledger.chain", set(), ["update txtopo.ledger set digest = sha256('x') where txid = 0"]),
     "ledger row removed": ("ledger.gaps", {3}, ["delete from txtopo.ledger where txid = 3"]),
@@ -66,53 +130,142 @@ FAULTS: dict[str, tuple[str, set[int], list[str]]] = {
     "whole ledger removed": ("ledger.gaps", {1, 6}, ["delete from txtopo.ledger"]),
     "genesis row removed": ("ledger.gaps", set(), ["delete from txtopo.ledger where txid = 0"]),
     "last batch hidden": (
-        "contributions.known", {6},
+        "contributions.known",
+        {6},
         ["delete from txtopo.ledger where txid = 6", "update txtopo.fence set last_txid = 5"],
     ),
     "fence row removed": ("ledger.gaps", set(), ["delete from txtopo.fence"]),
     "fence ahead": ("ledger.gaps", {900000000000}, ["update txtopo.fence set last_txid = 900000000000"]),
     "two batches swapped in time": (
-        "ledger.order", {3},
+        "ledger.order",
+        {3},
         ["update txtopo.ledger set committed_at = committed_at + interval '1 h' where txid = 2"],
     ),
-    "last batch moved in time": ("ledger.order", {6}, ["update txtopo.ledger set committed_at = committed_at + interval '1 h' where txid = 6"]),
-    "planning moved in time": ("ledger.order", {4}, ["update txtopo.ledger set planned_at = planned_at - interval '1 s' where txid = 4"]),
+    "last batch moved in time": (
+        "ledger.order",
+        {6},
+        ["update txtopo.ledger set committed_at = committed_at + interval '1 h' where txid = 6"],
+    ),
+    "planning moved in time": (
+        "ledger.order",
+        {4},
+        ["update txtopo.ledger set planned_at = planned_at - interval '1 s' where txid = 4"],
+    ),
     "epoch goes back": ("ledger.epochs", {4}, ["update txtopo.ledger set epoch = 9 where txid = 3"]),
-    "other incarnation": ("ledger.epochs", {4}, ["update txtopo.ledger set incarnation = gen_random_uuid() where txid = 4"]),
+    "other incarnation": (
+        "ledger.epochs",
+        {4},
+        ["update txtopo.ledger set incarnation = gen_random_uuid() where txid = 4"],
+    ),
     "chain cut": ("ledger.chain", {4}, ["update txtopo.ledger set prev_digest = sha256('x') where txid = 4"]),
-    "counts edited": ("ledger.seal", {2}, ["update txtopo.committer_count set arrived = 21, counted = 21 where txid = 2"]),
-    "digest of counts edited": ("contributions.rows", {2}, ["update txtopo.committer_count set digest = digest + 1 where txid = 2"]),
+    "counts edited": (
+        "ledger.seal",
+        {2},
+        ["update txtopo.committer_count set arrived = 21, counted = 21 where txid = 2"],
+    ),
+    "digest of counts edited": (
+        "contributions.rows",
+        {2},
+        ["update txtopo.committer_count set digest = digest + 1 where txid = 2"],
+    ),
     "counts removed": ("ledger.counts", {2}, ["delete from txtopo.committer_count where txid = 2"]),
-    "counts of no batch": ("ledger.gaps", {77}, ["insert into txtopo.committer_count values ('orders', 77, 'totals', 1, 1, 1, 1, 0, 0, 1)"]),
-    "counts of a negative txid": ("ledger.gaps", {-1}, ["insert into txtopo.committer_count values ('orders', -1, 'totals', 1, 1, 1, 1, 0, 0, 1)"]),
-    "edges of the genesis": ("ledger.gaps", {0}, ["insert into txtopo.edge_count values ('orders', 0, 'files -> totals', 1, 1)"]),
+    "counts of no batch": (
+        "ledger.gaps",
+        {77},
+        ["insert into txtopo.committer_count values ('orders', 77, 'totals', 1, 1, 1, 1, 0, 0, 1)"],
+    ),
+    "counts of a negative txid": (
+        "ledger.gaps",
+        {-1},
+        ["insert into txtopo.committer_count values ('orders', -1, 'totals', 1, 1, 1, 1, 0, 0, 1)"],
+    ),
+    "edges of the genesis": (
+        "ledger.gaps",
+        {0},
+        ["insert into txtopo.edge_count values ('orders', 0, 'files -> totals', 1, 1)"],
+    ),
     "edges edited": ("ledger.seal", {2}, ["update txtopo.edge_count set sent = 19, received = 19 where txid = 2"]),
     "edges removed": ("ledger.seal", {2}, ["delete from txtopo.edge_count where txid = 2"]),
     "plan bytes edited": ("plan.digest", {5}, ["update txtopo.plan set bytes = bytes || ' ' where txid = 5"]),
-    "plan bytes and digest edited": ("plan.digest", {5}, ["update txtopo.plan set bytes = bytes || ' ', digest = sha256(bytes || ' ') where txid = 5"]),
+    "plan bytes and digest edited": (
+        "plan.digest",
+        {5},
+        ["update txtopo.plan set bytes = bytes || ' ', digest = sha256(bytes || ' ') where txid = 5"],
+    ),
     "plan removed": ("plan.digest", {5}, ["delete from txtopo.plan where txid = 5"]),
     "plans removed": ("plan.digest", {1, 2, 3, 4, 5, 6}, ["delete from txtopo.plan"]),
-    "old plan removed": ("plan.digest", {1}, ["update txtopo.fence set last_txid = 20", "delete from txtopo.plan where txid = 1"]),
-    "plan of no batch": ("plan.digest", {8}, ["insert into txtopo.plan select topology, 8, digest, bytes, 0, epoch from txtopo.plan where txid = 6"]),
-    "plan of the genesis": ("plan.digest", {0}, ["insert into txtopo.plan select topology, 0, digest, bytes, 0, epoch from txtopo.plan where txid = 6"]),
-    "plan of a negative txid": ("plan.digest", {-1}, ["insert into txtopo.plan select topology, -1, digest, bytes, 0, epoch from txtopo.plan where txid = 6"]),
-    "plan behind a gap": (
-        "plan.digest", {9},
-        ["insert into txtopo.plan select topology, later, digest, bytes, 0, epoch from txtopo.plan, (values (7), (9)) more(later) where txid = 6"],
+    "old plan removed": (
+        "plan.digest",
+        {1},
+        ["update txtopo.fence set last_txid = 20", "delete from txtopo.plan where txid = 1"],
     ),
-    "file of no batch": ("plan.files", {99}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 99)"]),
-    "file of the genesis": ("plan.files", {0}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 0)"]),
-    "file of a negative txid": ("plan.files", {-1}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), -1)"]),
-    "file of a batch added": ("plan.files", {3}, ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 3)"]),
-    "file of another spout": ("plan.files", {3}, ["insert into txtopo.source_file values ('orders', 'other', '/in/new.csv', sha256('x'), 3)"]),
+    "plan of no batch": (
+        "plan.digest",
+        {8},
+        ["insert into txtopo.plan select topology, 8, digest, bytes, 0, epoch from txtopo.plan where txid = 6"],
+    ),
+    "plan of the genesis": (
+        "plan.digest",
+        {0},
+        ["insert into txtopo.plan select topology, 0, digest, bytes, 0, epoch from txtopo.plan where txid = 6"],
+    ),
+    "plan of a negative txid": (
+        "plan.digest",
+        {-1},
+        ["insert into txtopo.plan select topology, -1, digest, bytes, 0, epoch from txtopo.plan where txid = 6"],
+    ),
+    "plan behind a gap": (
+        "plan.digest",
+        {9},
+        [
+            (
+                "insert into txtopo.plan select topology, later, digest, bytes, 0, epoch from txtopo.plan, (values "
+                "(7), "
+                "(9)) more(later) where txid = 6"
+            )
+        ],
+    ),
+    "file of no batch": (
+        "plan.files",
+        {99},
+        ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 99)"],
+    ),
+    "file of the genesis": (
+        "plan.files",
+        {0},
+        ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 0)"],
+    ),
+    "file of a negative txid": (
+        "plan.files",
+        {-1},
+        ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), -1)"],
+    ),
+    "file of a batch added": (
+        "plan.files",
+        {3},
+        ["insert into txtopo.source_file values ('orders', 'files', '/in/new.csv', sha256('x'), 3)"],
+    ),
+    "file of another spout": (
+        "plan.files",
+        {3},
+        ["insert into txtopo.source_file values ('orders', 'other', '/in/new.csv', sha256('x'), 3)"],
+    ),
     "consumed file forgotten": ("plan.files", {5}, ["delete from txtopo.source_file where txid = 5"]),
-    "consumed file edited": ("plan.files", {5}, ["update txtopo.source_file set fingerprint = sha256('x') where txid = 5"]),
-    "attempt edited": ("ledger.attempts", {5}, ["update txtopo.attempt set state = 'failed', kind = 'data', message = 'x' where txid = 5"]),
+    "consumed file edited": (
+        "plan.files",
+        {5},
+        ["update txtopo.source_file set fingerprint = sha256('x') where txid = 5"],
+    ),
+    "attempt edited": (
+        "ledger.attempts",
+        {5},
+        ["update txtopo.attempt set state = 'failed', kind = 'data', message = 'x' where txid = 5"],
+    ),
     "attempt removed": ("ledger.attempts", {5}, ["delete from txtopo.attempt where txid = 5"]),
     "target handed to another": ("target.keys", set(), ["update txtopo.target set committer = 'else'"]),
     "target table dropped": ("target.keys", set(), ["drop table order_totals"]),
     "contribution table dropped": ("contributions.rows", set(), ["drop table order_totals_contribution"]),
-}  # fmt: skip
+}
 """Name -> the check that has to find it, txids that have to be named, what to do."""
 
 
@@ -136,8 +289,11 @@ def test_a_planted_fault_is_mismatch_and_1_and_named(orders: Audited, name: str)
 
 
 AHEAD = """insert into txtopo.plan select topology, 7, sha256(b), b, 0, epoch
-  from (select *, convert_to(replace(convert_from(bytes, 'UTF8'), '"txid":6', '"txid":7'), 'UTF8') as b from txtopo.plan where txid = 6) p"""
-REMEMBERED = "insert into txtopo.source_file select topology, spout, path || '7', fingerprint, 7, redo from txtopo.source_file where txid = 6"
+  from (select *, convert_to(replace(convert_from(bytes, 'UTF8'), '"txid":6', '"txid":7'), 'UTF8') as b from txtopo.plan where txid = 6) p"""  # noqa: E501
+REMEMBERED = (
+    "insert into txtopo.source_file select topology, spout, path || '7', fingerprint, 7, redo from "
+    "txtopo.source_file where txid = 6"
+)
 
 
 @pytest.mark.parametrize("spout", ["files", "other"])
@@ -163,7 +319,7 @@ def test_a_file_remembered_for_a_planned_batch_that_its_plan_does_not_have_is_wr
 def test_a_file_of_a_foreign_spout_is_found_beside_a_source_that_is_not_made_of_files(orders: Audited) -> None:
     """Promise: what cannot be compared hides nothing else."""
     orders.plant(
-        """update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"files":[', '"others":['), 'UTF8') where txid = 3"""
+        """update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"files":[', '"others":['), 'UTF8') where txid = 3"""  # noqa: E501
     )
     _, before = orders.audit("--no-recount")
     orders.plant("insert into txtopo.source_file values ('orders', 'other', '/in/new.csv', sha256('x'), 3)")
@@ -192,7 +348,12 @@ def test_a_batch_that_is_right_stays_match_beside_a_wrong_one(orders: Audited) -
 def test_a_difference_names_key_and_contributing_batches(orders: Audited) -> None:
     """Promise: target differences name key and txids, NULL keys included."""
     orders.plant("update order_totals set pieces = pieces + 3 where shop is null and article = 'a0'")
-    txids = [row[0] for row in select(orders.dsn, "select txid from order_totals_contribution where shop is null and article = 'a0' order by txid")]  # fmt: skip
+    txids = [
+        row[0]
+        for row in select(
+            orders.dsn, "select txid from order_totals_contribution where shop is null and article = 'a0' order by txid"
+        )
+    ]
 
     code, text = orders.text("--no-recount")
 
@@ -271,7 +432,8 @@ def test_edits_that_fit_each_other_are_found_in_the_source(orders: Audited) -> N
     orders.plant(
         "update order_totals set price = price + 5 where shop = 'shop 1' and article = 'a1'",
         "update order_totals_contribution set price = price + 5 where txid = 3 and shop = 'shop 1' and article = 'a1'",
-        "update txtopo.committer_count set digest = (select sum(('x' || encode(substring(sha256(convert_to(row(shop, article, rows, pieces, price)::text, 'UTF8')) "
+        "update txtopo.committer_count set digest = (select sum(('x' || encode(substring(sha256(convert_to(row(shop, "
+        "article, rows, pieces, price)::text, 'UTF8')) "
         "for 8), 'hex'))::bit(64)::bigint) from order_totals_contribution where txid = 3) where txid = 3",
         "alter table txtopo.ledger disable trigger final",
         "alter table txtopo.ledger disable trigger complete",

@@ -1,4 +1,6 @@
-"""Seals kept outside of the database: what `--expect` finds that no seal inside can tell; who audited; files in no batch."""
+"""Seals kept outside of the database: what `--expect` finds that no seal inside can tell; who audited; files in no
+batch.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,23 @@ FORGED = [
 ]
 SHORTENED = [
     f"delete from {table} where txid = {BATCHES}"
-    for table in ("txtopo.ledger", "txtopo.plan", "txtopo.source_file", "txtopo.attempt", "txtopo.committer_count", "txtopo.edge_count", "order_totals_contribution")
+    for table in (
+        "txtopo.ledger",
+        "txtopo.plan",
+        "txtopo.source_file",
+        "txtopo.attempt",
+        "txtopo.committer_count",
+        "txtopo.edge_count",
+        "order_totals_contribution",
+    )
 ] + [
     f"update txtopo.fence set last_txid = {BATCHES - 1}",
     "delete from order_totals",
-    "insert into order_totals select shop, article, sum(rows), sum(pieces), sum(price) from order_totals_contribution group by 1, 2",
-]  # fmt: skip
+    (
+        "insert into order_totals select shop, article, sum(rows), sum(pieces), sum(price) from "
+        "order_totals_contribution group by 1, 2"
+    ),
+]
 """The last batch and everything of it removed, the table made to fit."""
 
 
@@ -55,7 +68,9 @@ def kept_seals(orders: Audited, tmp_path: Path) -> dict[str, str]:
 def test_who_seals_anew_is_found_by_a_seal_kept_outside(
     orders: Audited, tmp_path: Path, kind: str, forged: list[str], named: dict[str, int]
 ) -> None:
-    """Promise: without a kept seal such a forgery is MATCH, with one it is MISMATCH; a report names the first batch that was sealed anew."""
+    """Promise: without a kept seal such a forgery is MATCH, with one it is MISMATCH; a report names the first batch
+    that was sealed anew.
+    """
     seal = kept_seals(orders, tmp_path)[kind]
     before, agreed = orders.audit("--no-recount", "--expect", seal)
     orders.plant(*forged)
@@ -72,7 +87,9 @@ def test_who_seals_anew_is_found_by_a_seal_kept_outside(
 def test_a_topology_that_is_gone_is_wrong_by_a_kept_seal(
     orders: Audited, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: without a kept seal an unknown name is a matter of usage, 2; with one it is 1, with the batch that there was."""
+    """Promise: without a kept seal an unknown name is a matter of usage, 2; with one it is 1, with the batch that there
+    was.
+    """
     seal = kept_seals(orders, tmp_path)
     orders.plant("delete from txtopo.ledger", "delete from txtopo.fence")
 
@@ -87,7 +104,9 @@ def test_a_topology_that_is_gone_is_wrong_by_a_kept_seal(
 
 
 def test_a_range_that_is_gone_is_wrong_by_a_kept_seal(orders: Audited, tmp_path: Path) -> None:
-    """Promise: a kept seal beyond the end is compared whatever the range; one within it says nothing of a range that never was."""
+    """Promise: a kept seal beyond the end is compared whatever the range; one within it says nothing of a range that
+    never was.
+    """
     _, report = orders.audit("..2", "--no-recount")
     beyond, within = kept_seals(orders, tmp_path)["seal"], f"2:{report['head']['seal']}"
     orders.plant(*SHORTENED)
@@ -146,7 +165,9 @@ def test_a_report_says_who_audited_and_what_to_keep(orders: Audited) -> None:
 
 
 def test_files_in_no_batch_are_told_and_are_not_wrong(orders: Audited) -> None:
-    """Promise: what lies in the folder and was never counted is told by number and name; it may be new, so it is no fault."""
+    """Promise: what lies in the folder and was never counted is told by number and name; it may be new, so it is no
+    fault.
+    """
     with kept_as_they_are(orders.folder):
         for name in ("late.csv", "later.csv", "_hidden.csv"):
             (orders.folder / name).write_text("shop,article,pieces,price\n")

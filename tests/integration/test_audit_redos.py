@@ -1,4 +1,6 @@
-"""The audit of rejected records, quarantined batches, redos, actions and orders: right where nothing was changed, and every change is found."""
+"""The audit of rejected records, quarantined batches, redos, actions and orders: right where nothing was changed, and
+every change is found.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,16 @@ def test_a_run_with_rejects_quarantine_and_redos_matches(redone: Audited) -> Non
     assert {txid: one["redone_as"] for txid, one in batches.items() if one["redone_as"]} == {3: 9, 4: 7, 8: 9}
     assert {txid: one["redo_of"] for txid, one in batches.items() if one["redo_of"]} == {7: 4, 8: 3, 9: 8}
     assert {txid: one["recounted"] for txid, one in batches.items()} == {
-        1: 20, 2: 21, 3: None, 4: None, 5: 20, 6: 20, 7: 20, 8: None, 9: 20,
-    }  # fmt: skip
+        1: 20,
+        2: 21,
+        3: None,
+        4: None,
+        5: 20,
+        6: 20,
+        7: 20,
+        8: None,
+        9: 20,
+    }
     assert (batches[4]["state"], batches[4]["reason"]) == ("quarantined", "its supplier withdrew it")
     assert (batches[2]["read"], batches[2]["rejected"], batches[2]["contributed"]) == (21, 1, {"totals": 20})
 
@@ -35,68 +45,232 @@ def test_actions_and_orders_are_in_the_report(redone: Audited) -> None:
     """Promise: actions with time, actor, host, command, txid, reason, before and after; orders with their answers."""
     _, report = redone.audit("--no-recount")
 
-    assert [(one["command"], one["txid"], one["actor"], one["host"], one["reason"], one["order_id"]) for one in report["actions"]] == [
-        ("skip", 4, "ada", "desk", "its supplier withdrew it", 1), ("redrive", 7, "ada", "desk", "redrive of 4", 2),
-        ("recompute", 8, "ada", "desk", "recompute of 3", 3), ("recompute", 9, "ada", "desk", "recompute of 8", 4),
-    ]  # fmt: skip
+    assert [
+        (one["command"], one["txid"], one["actor"], one["host"], one["reason"], one["order_id"])
+        for one in report["actions"]
+    ] == [
+        ("skip", 4, "ada", "desk", "its supplier withdrew it", 1),
+        ("redrive", 7, "ada", "desk", "redrive of 4", 2),
+        ("recompute", 8, "ada", "desk", "recompute of 3", 3),
+        ("recompute", 9, "ada", "desk", "recompute of 8", 4),
+    ]
     assert report["actions"][1]["before"] == {"batch": 4, "state": "quarantined"}
     assert report["actions"][1]["after"]["state"] == "applied"
     assert [(one["order_id"], one["kind"], one["txids"], one["state"]) for one in report["orders"]] == [
-        (1, "skip", [4], "done"), (2, "redrive", [4], "done"), (3, "recompute", [3], "done"), (4, "recompute", [8], "done"),
-    ]  # fmt: skip
+        (1, "skip", [4], "done"),
+        (2, "redrive", [4], "done"),
+        (3, "recompute", [3], "done"),
+        (4, "recompute", [8], "done"),
+    ]
 
 
 FAULTS: dict[str, tuple[str, set[int], list[str]]] = {
     "rejected row deleted": ("rejects.rows", {2}, ["delete from txtopo.rejected_row"]),
-    "rejected row added": ("rejects.rows", {5}, ["insert into txtopo.rejected_row select topology, 5, spout, path, 7, reason, raw, raw_bytes from txtopo.rejected_row"]),
-    "rejected row of no batch": ("ledger.gaps", {77}, ["insert into txtopo.rejected_row select topology, 77, spout, path, 7, reason, raw, raw_bytes from txtopo.rejected_row"]),
-    "rejected row of a quarantined batch": ("quarantine.empty", {4}, ["insert into txtopo.rejected_row select topology, 4, spout, path, 7, reason, raw, raw_bytes from txtopo.rejected_row"]),
-    "rejected row handed to another file": ("rejects.rows", {2}, ["update txtopo.rejected_row set path = path || 'x'"]),
-    "reverse row edited": ("redo.reversed", {8}, ["update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a1', 'shop 1') and reverses = 3"]),
-    "reverse row and table edited": (
-        "redo.reversed", {8},
-        ["update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a0', 'shop 2') and reverses = 3",
-         "update order_totals set price = price - 1 where (article, shop) = ('a0', 'shop 2')"],
+    "rejected row added": (
+        "rejects.rows",
+        {5},
+        [
+            (
+                "insert into txtopo.rejected_row select topology, 5, spout, path, 7, reason, raw, raw_bytes from "
+                "txtopo.rejected_row"
+            )
+        ],
     ),
-    "reverse row deleted": ("redo.reversed", {9}, ["delete from order_totals_contribution where (txid, article, shop) = (9, 'a1', 'shop 9') and reverses = 8"]),
-    "reverse row of another batch": ("redo.reversed", {9}, ["update order_totals_contribution set reverses = 5 where (txid, article, shop) = (9, 'a1', 'shop 9') and reverses = 8"]),
-    "reversed edited": ("redo.reversed", {8}, ["update txtopo.committer_count set reversed = reversed - 1 where txid = 8"]),
-    "redo of nothing takes back": ("redo.reversed", {7}, ["insert into order_totals_contribution values (7, 4, 'shop 9', 'a1', -1, -1, -1)"]),
-    "contribution of a quarantined batch": ("contributions.known", {4}, ["insert into order_totals_contribution values (4, null, 'shop 9', 'a1', 1, 1, 1)"]),
-    "counts of a quarantined batch": ("quarantine.empty", {4}, ["insert into txtopo.committer_count values ('orders', 4, 'totals', 1, 1, 1, 1, 0, 0, 1)"]),
+    "rejected row of no batch": (
+        "ledger.gaps",
+        {77},
+        [
+            (
+                "insert into txtopo.rejected_row select topology, 77, spout, path, 7, reason, raw, raw_bytes from "
+                "txtopo.rejected_row"
+            )
+        ],
+    ),
+    "rejected row of a quarantined batch": (
+        "quarantine.empty",
+        {4},
+        [
+            (
+                "insert into txtopo.rejected_row select topology, 4, spout, path, 7, reason, raw, raw_bytes from "
+                "txtopo.rejected_row"
+            )
+        ],
+    ),
+    "rejected row handed to another file": ("rejects.rows", {2}, ["update txtopo.rejected_row set path = path || 'x'"]),
+    "reverse row edited": (
+        "redo.reversed",
+        {8},
+        [
+            (
+                "update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a1', 'shop "
+                "1') and reverses = 3"
+            )
+        ],
+    ),
+    "reverse row and table edited": (
+        "redo.reversed",
+        {8},
+        [
+            (
+                "update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a0', 'shop "
+                "2') and reverses = 3"
+            ),
+            "update order_totals set price = price - 1 where (article, shop) = ('a0', 'shop 2')",
+        ],
+    ),
+    "reverse row deleted": (
+        "redo.reversed",
+        {9},
+        ["delete from order_totals_contribution where (txid, article, shop) = (9, 'a1', 'shop 9') and reverses = 8"],
+    ),
+    "reverse row of another batch": (
+        "redo.reversed",
+        {9},
+        [
+            (
+                "update order_totals_contribution set reverses = 5 where (txid, article, shop) = (9, 'a1', 'shop 9') "
+                "and "
+                "reverses = 8"
+            )
+        ],
+    ),
+    "reversed edited": (
+        "redo.reversed",
+        {8},
+        ["update txtopo.committer_count set reversed = reversed - 1 where txid = 8"],
+    ),
+    "redo of nothing takes back": (
+        "redo.reversed",
+        {7},
+        ["insert into order_totals_contribution values (7, 4, 'shop 9', 'a1', -1, -1, -1)"],
+    ),
+    "contribution of a quarantined batch": (
+        "contributions.known",
+        {4},
+        ["insert into order_totals_contribution values (4, null, 'shop 9', 'a1', 1, 1, 1)"],
+    ),
+    "counts of a quarantined batch": (
+        "quarantine.empty",
+        {4},
+        ["insert into txtopo.committer_count values ('orders', 4, 'totals', 1, 1, 1, 1, 0, 0, 1)"],
+    ),
     "redo_of edited": ("ledger.seal", {9}, ["update txtopo.ledger set redo_of = 5 where txid = 9"]),
     "redo_of removed": ("source.holes", {4}, ["update txtopo.ledger set redo_of = null where txid = 7"]),
-    "redo_of ahead": ("redo.chain", {9}, ["alter table txtopo.ledger drop constraint ledger_check3", "update txtopo.ledger set redo_of = 12 where txid = 9"]),
-    "redone twice": ("redo.chain", {8, 9}, ["drop index txtopo.redone_once", "update txtopo.ledger set redo_of = 3 where txid = 9"]),
-    "in effect twice": ("source.holes", {3, 8, 9}, ["drop index txtopo.redone_once", "update txtopo.ledger set redo_of = 3 where txid = 9"]),
-    "redo quarantined": ("source.holes", {4}, ["update txtopo.ledger set state = 'quarantined', reason = 'x', committers = 0 where txid = 7"]),
-    "plan kind edited": ("redo.chain", {8}, ["""update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"redo"', '"cut"'), 'UTF8') where txid = 8"""]),
+    "redo_of ahead": (
+        "redo.chain",
+        {9},
+        [
+            "alter table txtopo.ledger drop constraint ledger_check3",
+            "update txtopo.ledger set redo_of = 12 where txid = 9",
+        ],
+    ),
+    "redone twice": (
+        "redo.chain",
+        {8, 9},
+        ["drop index txtopo.redone_once", "update txtopo.ledger set redo_of = 3 where txid = 9"],
+    ),
+    "in effect twice": (
+        "source.holes",
+        {3, 8, 9},
+        ["drop index txtopo.redone_once", "update txtopo.ledger set redo_of = 3 where txid = 9"],
+    ),
+    "redo quarantined": (
+        "source.holes",
+        {4},
+        ["update txtopo.ledger set state = 'quarantined', reason = 'x', committers = 0 where txid = 7"],
+    ),
+    "plan kind edited": (
+        "redo.chain",
+        {8},
+        [
+            """update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"redo"', '"cut"'), 'UTF8') where txid = 8"""  # noqa: E501
+        ],
+    ),
     "plan edited": ("plan.digest", {8}, ["update txtopo.plan set bytes = bytes || ' ' where txid = 8"]),
-    "order removed from plan": ("redo.chain", {8}, ["""update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"request_id":3', '"request_id":null'), 'UTF8') where txid = 8"""]),
-    "files of the redo replaced": ("redo.chain", {8}, ["update txtopo.source_file set path = path || 'x' where txid = 8"]),
-    "redo's files taken for new ones": ("plan.files", {8}, ["drop index txtopo.consumed_once", "update txtopo.source_file set redo = false where txid = 8"]),
+    "order removed from plan": (
+        "redo.chain",
+        {8},
+        [
+            """update txtopo.plan set bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '"request_id":3', '"request_id":null'), 'UTF8') where txid = 8"""  # noqa: E501
+        ],
+    ),
+    "files of the redo replaced": (
+        "redo.chain",
+        {8},
+        ["update txtopo.source_file set path = path || 'x' where txid = 8"],
+    ),
+    "redo's files taken for new ones": (
+        "plan.files",
+        {8},
+        ["drop index txtopo.consumed_once", "update txtopo.source_file set redo = false where txid = 8"],
+    ),
     "files taken for a redo's": ("plan.files", {5}, ["update txtopo.source_file set redo = true where txid = 5"]),
     "quarantine not signed": ("actions.signed", {4}, ["delete from txtopo.action where txid = 4"]),
     "redo not signed": ("actions.signed", {9}, ["delete from txtopo.action where txid = 9"]),
     "action about another batch": ("actions.signed", {7}, ["update txtopo.action set txid = 1 where txid = 7"]),
-    "action says otherwise": ("actions.signed", {4}, ["""update txtopo.action set after = '{"state": "applied"}' where txid = 4"""]),
-    "action twice": ("actions.signed", {4}, ["insert into txtopo.action (topology, actor, host, command, reason, txid, before, after) select topology, actor, host, command, reason, txid, before, after from txtopo.action where txid = 4"]),
-    "action on a plain batch": ("actions.signed", {5}, ["""insert into txtopo.action (topology, actor, host, command, txid, before, after) values ('orders', 'eve', 'x', 'skip', 5, '{}', '{}')"""]),
+    "action says otherwise": (
+        "actions.signed",
+        {4},
+        ["""update txtopo.action set after = '{"state": "applied"}' where txid = 4"""],
+    ),
+    "action twice": (
+        "actions.signed",
+        {4},
+        [
+            (
+                "insert into txtopo.action (topology, actor, host, command, reason, txid, before, after) select "
+                "topology, actor, host, command, reason, txid, before, after from txtopo.action where txid = 4"
+            )
+        ],
+    ),
+    "action on a plain batch": (
+        "actions.signed",
+        {5},
+        [
+            """insert into txtopo.action (topology, actor, host, command, txid, before, after) values ('orders', 'eve', 'x', 'skip', 5, '{}', '{}')"""  # noqa: E501
+        ],
+    ),
     "action by another": ("actions.signed", {4}, ["update txtopo.action set actor = 'eve' where txid = 4"]),
     "order by another": ("actions.signed", {4}, ["update txtopo.request set actor = 'eve' where request_id = 1"]),
-    "reason of an order edited": ("actions.signed", {8}, ["update txtopo.request set reason = 'x' where request_id = 3"]),
-    "reason of an action edited": ("actions.signed", {4}, ["""update txtopo.action set after = after || '{"reason": "x"}' where txid = 4"""]),
-    "action on another batch redone": ("actions.signed", {8}, ["""update txtopo.action set before = before || '{"batch": 5}' where txid = 8"""]),
+    "reason of an order edited": (
+        "actions.signed",
+        {8},
+        ["update txtopo.request set reason = 'x' where request_id = 3"],
+    ),
+    "reason of an action edited": (
+        "actions.signed",
+        {4},
+        ["""update txtopo.action set after = after || '{"reason": "x"}' where txid = 4"""],
+    ),
+    "action on another batch redone": (
+        "actions.signed",
+        {8},
+        ["""update txtopo.action set before = before || '{"batch": 5}' where txid = 8"""],
+    ),
     "order of a quarantine removed": ("actions.signed", {4}, ["delete from txtopo.request where request_id = 1"]),
     "action about no batch": ("actions.signed", {77}, ["update txtopo.action set txid = 77 where txid = 7"]),
     "order removed": ("actions.signed", {8}, ["delete from txtopo.request where request_id = 3"]),
     "reason edited": ("ledger.seal", {4}, ["update txtopo.ledger set reason = 'x' where txid = 4"]),
     "attempt of a quarantined batch applied": (
-        "ledger.attempts", {4},
-        ["insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) values ('orders', 4, 0, 1, sha256('x'), 'applied', now())"],
+        "ledger.attempts",
+        {4},
+        [
+            (
+                "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) values "
+                "('orders', 4, 0, 1, sha256('x'), 'applied', now())"
+            )
+        ],
     ),
-    "plan of a hole removed": ("plan.digest", {4}, ["update txtopo.ledger set redo_of = null where txid = 7", "update txtopo.fence set last_txid = 20", "delete from txtopo.plan where txid = 4"]),
-}  # fmt: skip
+    "plan of a hole removed": (
+        "plan.digest",
+        {4},
+        [
+            "update txtopo.ledger set redo_of = null where txid = 7",
+            "update txtopo.fence set last_txid = 20",
+            "delete from txtopo.plan where txid = 4",
+        ],
+    ),
+}
 """Name -> the check that has to find it, txids that have to be named, what to do."""
 
 
@@ -123,7 +297,7 @@ REJECT_FAULTS = {
 
 @pytest.mark.parametrize("name", REJECT_FAULTS)
 def test_a_rejected_row_that_is_not_what_stands_in_the_file_is_found_by_the_recount(redone: Audited, name: str) -> None:
-    """Promise: each stored record equals the one that stands at its line, and each that does not parse is among them."""
+    """Promise: each stored record equals the one that stands at its line, and each that does not parse is among them."""  # noqa: E501
     redone.plant(REJECT_FAULTS[name])
 
     (_, sealed), (code, report) = redone.audit("--no-recount"), redone.audit()
@@ -135,10 +309,13 @@ def test_a_rejected_row_that_is_not_what_stands_in_the_file_is_found_by_the_reco
 
 
 def test_a_record_that_was_rejected_for_nothing_is_found(redone: Audited) -> None:
-    """Promise: a record that counts nowhere although nothing is wrong with it is a MISMATCH, also where all numbers agree."""
+    """Promise: a record that counts nowhere although nothing is wrong with it is a MISMATCH, also where all numbers
+    agree.
+    """
     line = redone.file(5).read_text().splitlines()[3]
     redone.plant(
-        f"insert into txtopo.rejected_row select topology, 5, spout, '{redone.file(5)}', 4, 'x', '{line}', {len(line)} from txtopo.rejected_row",
+        f"insert into txtopo.rejected_row select topology, 5, spout, '{redone.file(5)}', 4, 'x', '{line}', "
+        f"{len(line)} from txtopo.rejected_row",
         "update txtopo.ledger set rejected = 1 where txid = 5",
     )
 
@@ -164,7 +341,9 @@ def test_a_record_that_the_audit_cannot_judge_is_3(audited: Audited) -> None:
 
 
 def test_the_source_is_compared_with_the_last_redo(redone: Audited) -> None:
-    """Promise: from the redo on its fingerprints count; a later change is a MISMATCH of the redo, not of the batch redone."""
+    """Promise: from the redo on its fingerprints count; a later change is a MISMATCH of the redo, not of the batch
+    redone.
+    """
     redone.file(3).write_text(redone.file(3).read_text().replace("shop 9", "shop 8"))
 
     code, report = redone.audit()
@@ -174,7 +353,9 @@ def test_the_source_is_compared_with_the_last_redo(redone: Audited) -> None:
 
 
 def test_a_hole_is_wrong_until_it_is_redone(audited: Audited) -> None:
-    """Promise: records that are in no target are a MISMATCH, with the command that brings them back; quarantined redos fill no hole."""
+    """Promise: records that are in no target are a MISMATCH, with the command that brings them back; quarantined redos
+    fill no hole.
+    """
     write_orders(audited.folder, 3)
     with closing(Leader(audited.dsn, orders_topology(audited.folder))) as leader:
         leader.cut(quarantined={2: "bad"})
@@ -215,7 +396,10 @@ def test_a_range_with_redos_is_compared_with_batches_outside_it(redone: Audited,
 
 def test_a_fault_in_a_redo_shows_in_a_range_that_begins_with_it(redone: Audited) -> None:
     """Promise: the batch redone is read for it, also outside the range."""
-    redone.plant("update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a1', 'shop 1') and reverses = 3")  # fmt: skip
+    redone.plant(
+        "update order_totals_contribution set price = price - 1 where (txid, article, shop) = (8, 'a1', 'shop 1') "
+        "and reverses = 3"
+    )
 
     assert {(one["check"], *one["txids"]) for one in redone.audit("8..8")[1]["findings"]} >= {("redo.reversed", 8)}
 
@@ -300,7 +484,7 @@ orders
   3 TIME ada@desk recompute 3: recompute of 3  done, carried out
   4 TIME ada@desk recompute 8: recompute of 8  done, carried out
 
-next  txtopo show orders 4"""
+next  txtopo show orders 4"""  # noqa: E501
 """Without times, durations and the width of columns."""
 
 
@@ -319,7 +503,8 @@ def test_the_text_of_an_audit_with_everything_in_it(redone: Audited) -> None:
     """Promise: golden test of the report with all its sections."""
     redone.plant(
         "delete from txtopo.action where txid = 4",
-        "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, kind, component, position, message, ended_at) "
+        "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, kind, component, position, "
+        "message, ended_at) "
         "values ('orders', 5, 1, 1, sha256('x'), 'failed', 'data', 'files', '/in/a.csv:7', 'a bad line', now())",
     )
 

@@ -16,7 +16,9 @@ FUNCTIONS = "select proname, prosrc from pg_proc where pronamespace = 'txtopo'::
 
 
 def test_the_audit_expects_what_the_migrations_make(database: str, tmp_path: Path) -> None:
-    """Promise: nothing is forgotten in what is compared. After a new migration put the file that the failure names in place of `made_schema.tsv`."""
+    """Promise: nothing is forgotten in what is compared. After a new migration put the file that the failure names in
+    place of `made_schema.tsv`.
+    """
     expected = schema_at(REVISIONS[-1])
     with contextlib.closing(psycopg2.connect(database)) as connection, connection.cursor() as cursor:
         cursor.execute(FUNCTIONS)

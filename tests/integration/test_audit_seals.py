@@ -1,4 +1,6 @@
-"""Seals of both versions: old rows stay verifiable after the migration, new ones cover more, and books that come late break none."""
+"""Seals of both versions: old rows stay verifiable after the migration, new ones cover more, and books that come late
+break none.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.kit.filled_ledger import FilledLedger
 from tests.kit.orders import write_orders
 from txtopo.audit.made_schema import migrations
 from txtopo.cli import main
-from txtopo.committers.migrating import migrate
+from txtopo.committers.postgres.migrate import migrate
 from txtopo.core.plan import Plan
 from txtopo.core.values import TransactionAttempt
 from txtopo.ports import AttemptStart
@@ -63,7 +65,7 @@ def upgraded(
 
 
 def test_seals_of_before_the_migration_stay_verifiable_and_those_behind_them_cover_more(upgraded: Audited) -> None:
-    """Promise: an upgrade breaks no seal, the genesis included; the audit says which rows are covered by the old one."""
+    """Promise: an upgrade breaks no seal, the genesis included; the audit says which rows are covered by the old one."""  # noqa: E501
     write_orders(upgraded.folder, 5)
     before = select(upgraded.dsn, "select seal from txtopo.ledger order by txid")
     with closing(Leader(upgraded.dsn, orders_topology(upgraded.folder), code_hash=b"n" * 32)) as leader:
@@ -72,7 +74,15 @@ def test_seals_of_before_the_migration_stay_verifiable_and_those_behind_them_cov
     code, report = upgraded.audit("--no-recount")
 
     assert (code, report["findings"]) == (0, [])
-    assert [row[0] for row in select(upgraded.dsn, "select seal_version from txtopo.ledger order by txid")] == [1, 1, 1, 1, 1, 2, 2]  # fmt: skip
+    assert [row[0] for row in select(upgraded.dsn, "select seal_version from txtopo.ledger order by txid")] == [
+        1,
+        1,
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
     assert select(upgraded.dsn, "select seal from txtopo.ledger where txid <= 4 order by txid") == before
     (said,) = (one for one in report["by_design"] if one["check"] == "ledger.seal")
     assert (said["batches"], "first release" in said["reason"]) == (4, True)
@@ -90,7 +100,9 @@ class Retrying(Leader):
 def test_a_database_of_the_first_release_is_whole_after_the_migration(
     empty_database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: rows that release 0.1.0 wrote keep their seals, plans and orders, are read by every command, and the next batches follow them."""
+    """Promise: rows that release 0.1.0 wrote keep their seals, plans and orders, are read by every command, and the
+    next batches follow them.
+    """
     monkeypatch.setenv("TXTOPO_DSN", empty_database)
     schema_before(empty_database, RELEASED)
     with closing(psycopg2.connect(empty_database)) as connection, connection, connection.cursor() as cursor:
@@ -110,8 +122,14 @@ def test_a_database_of_the_first_release_is_whole_after_the_migration(
     assert [one["plan_problem"] for one in shown.values()] == [None] * 7
     assert [len(one["files"]) for one in shown.values()] == [1] * 6 + [0]
     assert [(one["redo_of"], one["state"]) for one in shown.values()] == [
-        (None, "committed"), (None, "committed"), (None, "quarantined"), (None, "committed"), (3, "committed"), (1, "committed"), (None, "failed"),
-    ]  # fmt: skip
+        (None, "committed"),
+        (None, "committed"),
+        (None, "quarantined"),
+        (None, "committed"),
+        (3, "committed"),
+        (1, "committed"),
+        (None, "failed"),
+    ]
     assert main(("status", "orders", "--json")) == 1
     (status,) = json.loads(capsys.readouterr().out)["topologies"]
     assert (status["state"], status["failed_txids"], status["open_requests"], status["rejected"]) == (
@@ -127,7 +145,9 @@ def test_a_database_of_the_first_release_is_whole_after_the_migration(
     code, report = released.audit("--no-recount")
 
     assert (code, report["findings"], report["committed_txid"]) == (0, [], 8)
-    assert [row[0] for row in select(empty_database, "select seal_version from txtopo.ledger order by txid")] == [1] * 7 + [2] * 2  # fmt: skip
+    assert [row[0] for row in select(empty_database, "select seal_version from txtopo.ledger order by txid")] == [
+        1
+    ] * 7 + [2] * 2
 
 
 @pytest.mark.parametrize(
@@ -140,7 +160,9 @@ def test_a_database_of_the_first_release_is_whole_after_the_migration(
     ],
 )
 def test_what_is_changed_of_before_the_migration_is_found(upgraded: Audited, fault: str, check: str) -> None:
-    """Promise: what the old seals covered they cover; the log and the description are sealed as they were when the schema was migrated."""
+    """Promise: what the old seals covered they cover; the log and the description are sealed as they were when the
+    schema was migrated.
+    """
     assert upgraded.audit("--no-recount")[0] == 0
     upgraded.plant(fault)
 
@@ -183,7 +205,9 @@ def test_an_attempt_that_ends_behind_the_commit_of_its_batch_breaks_no_seal(audi
     wrong, after = audited.audit("--no-recount")
 
     assert (good, report["attempts"]) == (0, {"applied": 2, "cancelled": 2})
-    assert select(audited.dsn, "select sealed_attempts::text from txtopo.ledger where txid = 2") == [('[[0, "begun"], [1, "applied"]]',)]  # fmt: skip
+    assert select(audited.dsn, "select sealed_attempts::text from txtopo.ledger where txid = 2") == [
+        ('[[0, "begun"], [1, "applied"]]',)
+    ]
     assert (wrong, [(one["check"], one["txids"]) for one in after["findings"]]) == (1, [("ledger.seal", [2])])
 
 
@@ -193,8 +217,10 @@ def test_rows_are_sealed_in_their_order_only(audited: Audited) -> None:
     with closing(Leader(audited.dsn, orders_topology(audited.folder))) as leader:
         leader.cut()
     insert = (
-        "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, code_hash, state, reason, committers) "
-        "select topology, {0}, {0} - 1, digest, sha256('x'), incarnation, epoch, 0, code_hash, 'quarantined', 'x', 0 from txtopo.ledger where txid = {1}"
+        "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, "
+        "code_hash, state, reason, committers) "
+        "select topology, {0}, {0} - 1, digest, sha256('x'), incarnation, epoch, 0, code_hash, 'quarantined', 'x', 0 "
+        "from txtopo.ledger where txid = {1}"
     )
     with closing(psycopg2.connect(audited.dsn)) as connection, connection.cursor() as cursor:
         cursor.execute(insert.format(3, 2))

@@ -1,4 +1,6 @@
-"""What somebody changes behind the triggers without sealing anew shows: times, attempts, reasons, actions, orders, the fence, the guards, the description."""
+"""What somebody changes behind the triggers without sealing anew shows: times, attempts, reasons, actions, orders, the
+fence, the guards, the description.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 from tests.kit.fix_postgres import fresh_database
 from tests.kit.planting import BATCHES, Planted, fill
-from txtopo.audit.as_json import audit_json
+from txtopo.audit.audit_json import audit_json
 from txtopo.audit.audit_text import audit_text
 from txtopo.audit.check_schema import NotAsMadeError
 from txtopo.audit.verdicts import Verdict
@@ -33,57 +35,128 @@ ANOTHER = "set actor = 'eve', reason = 'none', at = at + interval '1 hour'"
 FORGED = (
     """update txtopo.topology set description = jsonb_set(description, '{committers,totals,contributions}', 'false')"""
 )
-COUNTED = "update order_totals set rows = rows + case article when 'a1' then 1 else -1 end where shop = 'shop 1' and article in ('a1', 'a2')"
+COUNTED = (
+    "update order_totals set rows = rows + case article when 'a1' then 1 else -1 end where shop = 'shop 1' and "
+    "article in ('a1', 'a2')"
+)
 
 FAULTS: dict[str, tuple[str, list[str]]] = {
     "time of the last batch": (
         "ledger.seal",
-        [f"update txtopo.ledger set committed_at = committed_at + interval '20 s' where txid = {BATCHES}",
-         f"update txtopo.attempt set ended_at = ended_at + interval '20 s' where txid = {BATCHES}"],
+        [
+            f"update txtopo.ledger set committed_at = committed_at + interval '20 s' where txid = {BATCHES}",
+            f"update txtopo.attempt set ended_at = ended_at + interval '20 s' where txid = {BATCHES}",
+        ],
     ),
     "all times": (
         "ledger.seal",
-        [f"update txtopo.ledger set committed_at = committed_at {A_DAY}, planned_at = planned_at {A_DAY}", f"update txtopo.plan set created_at = created_at {A_DAY}",
-         f"update txtopo.attempt set started_at = started_at {A_DAY}, ended_at = ended_at {A_DAY}"],
+        [
+            f"update txtopo.ledger set committed_at = committed_at {A_DAY}, planned_at = planned_at {A_DAY}",
+            f"update txtopo.plan set created_at = created_at {A_DAY}",
+            f"update txtopo.attempt set started_at = started_at {A_DAY}, ended_at = ended_at {A_DAY}",
+        ],
     ),
-    "time without an end": ("ledger.seal", [f"update txtopo.ledger set committed_at = 'infinity' where txid = {BATCHES}"]),
-    "time before all others": ("ledger.seal", ["update txtopo.attempt set started_at = '-infinity' where (txid, attempt) = (2, 0)"]),
+    "time without an end": (
+        "ledger.seal",
+        [f"update txtopo.ledger set committed_at = 'infinity' where txid = {BATCHES}"],
+    ),
+    "time before all others": (
+        "ledger.seal",
+        ["update txtopo.attempt set started_at = '-infinity' where (txid, attempt) = (2, 0)"],
+    ),
     "no time": ("ledger.order", ["update txtopo.ledger set planned_at = null where txid = 3"]),
     "numbers that are none": (
         "contributions.rows",
-        ["alter table order_totals_contribution alter rows type numeric", "update order_totals_contribution set rows = 'NaN' where txid = 5"],
+        [
+            "alter table order_totals_contribution alter rows type numeric",
+            "update order_totals_contribution set rows = 'NaN' where txid = 5",
+        ],
     ),
-    "spans that are none": ("ledger.seal", ["""update txtopo.attempt set spans = '{"processing": "long"}' where (txid, attempt) = (2, 1)"""]),
-    "attempts that are none": ("ledger.seal", ["""update txtopo.ledger set sealed_attempts = '{"a": 1}' where txid = 3"""]),
+    "spans that are none": (
+        "ledger.seal",
+        ["""update txtopo.attempt set spans = '{"processing": "long"}' where (txid, attempt) = (2, 1)"""],
+    ),
+    "attempts that are none": (
+        "ledger.seal",
+        ["""update txtopo.ledger set sealed_attempts = '{"a": 1}' where txid = 3"""],
+    ),
     "time of planning": (
         "ledger.seal",
-        [f"update txtopo.ledger set planned_at = planned_at {A_DAY} where txid = 1", f"update txtopo.plan set created_at = created_at {A_DAY} where txid = 1"],
+        [
+            f"update txtopo.ledger set planned_at = planned_at {A_DAY} where txid = 1",
+            f"update txtopo.plan set created_at = created_at {A_DAY} where txid = 1",
+        ],
     ),
     "failed attempts removed": ("ledger.attempts", ["delete from txtopo.attempt where state = 'failed'"]),
     "one failed attempt removed": ("ledger.attempts", ["delete from txtopo.attempt where (txid, attempt) = (2, 0)"]),
-    "words of a failed attempt": ("ledger.seal", ["update txtopo.attempt set message = 'nothing much' where (txid, attempt) = (2, 0)"]),
-    "kind of a failed attempt": ("ledger.seal", ["update txtopo.attempt set kind = 'infrastructure' where (txid, attempt) = (2, 0)"]),
-    "cause of a failed attempt": ("ledger.seal", ["update txtopo.attempt set cause = 'x' where (txid, attempt) = (2, 0)"]),
-    "detail of a failed attempt": ("ledger.seal", ["update txtopo.attempt set detail = 'x' where (txid, attempt) = (2, 0)"]),
-    "host of the applied attempt": ("ledger.seal", ["update txtopo.attempt set host = 'x' where (txid, attempt) = (2, 1)"]),
-    "spans of the applied attempt": ("ledger.seal", ["""update txtopo.attempt set spans = '{"processing": 0.001}' where (txid, attempt) = (2, 1)"""]),
+    "words of a failed attempt": (
+        "ledger.seal",
+        ["update txtopo.attempt set message = 'nothing much' where (txid, attempt) = (2, 0)"],
+    ),
+    "kind of a failed attempt": (
+        "ledger.seal",
+        ["update txtopo.attempt set kind = 'infrastructure' where (txid, attempt) = (2, 0)"],
+    ),
+    "cause of a failed attempt": (
+        "ledger.seal",
+        ["update txtopo.attempt set cause = 'x' where (txid, attempt) = (2, 0)"],
+    ),
+    "detail of a failed attempt": (
+        "ledger.seal",
+        ["update txtopo.attempt set detail = 'x' where (txid, attempt) = (2, 0)"],
+    ),
+    "host of the applied attempt": (
+        "ledger.seal",
+        ["update txtopo.attempt set host = 'x' where (txid, attempt) = (2, 1)"],
+    ),
+    "spans of the applied attempt": (
+        "ledger.seal",
+        ["""update txtopo.attempt set spans = '{"processing": 0.001}' where (txid, attempt) = (2, 1)"""],
+    ),
     "attempt added": (
         "ledger.attempts",
-        ["insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) select topology, 5, 9, epoch, code_hash, 'cancelled', now() from txtopo.fence"],
+        [
+            (
+                "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) select "
+                "topology, 5, 9, epoch, code_hash, 'cancelled', now() from txtopo.fence"
+            )
+        ],
     ),
     "reason of a rejected record": ("ledger.seal", ["update txtopo.rejected_row set reason = 'x'"]),
     "rejected record": ("ledger.seal", ["update txtopo.rejected_row set raw = 'no/such,prise'"]),
-    "action and order together": ("actions.chain", [f"update txtopo.action {ANOTHER} where txid = 7", "update txtopo.request set actor = 'eve', reason = 'none' where request_id = 3"]),
+    "action and order together": (
+        "actions.chain",
+        [
+            f"update txtopo.action {ANOTHER} where txid = 7",
+            "update txtopo.request set actor = 'eve', reason = 'none' where request_id = 3",
+        ],
+    ),
     "time of an action": ("actions.chain", ["update txtopo.action set at = at + interval '1 hour' where txid = 4"]),
-    "action and order removed": ("actions.chain", ["delete from txtopo.action where txid = 6", "delete from txtopo.request where request_id = 2"]),
+    "action and order removed": (
+        "actions.chain",
+        ["delete from txtopo.action where txid = 6", "delete from txtopo.request where request_id = 2"],
+    ),
     "last action removed": ("actions.chain", ["delete from txtopo.action where txid = 7"]),
     "action without a seal": (
-        "actions.chain", ["insert into txtopo.action (topology, actor, host, command, before, after) values ('orders', 'eve', 'x', 'retry', '{}', '{}')"],
+        "actions.chain",
+        [
+            (
+                "insert into txtopo.action (topology, actor, host, command, before, after) values ('orders', 'eve', "
+                "'x', "
+                "'retry', '{}', '{}')"
+            )
+        ],
     ),
-    "order opened again": ("actions.signed", ["update txtopo.request set state = 'open', answer = null, done_at = null where request_id = 3"]),
+    "order opened again": (
+        "actions.signed",
+        ["update txtopo.request set state = 'open', answer = null, done_at = null where request_id = 3"],
+    ),
     "epoch of the fence lowered": ("ledger.epochs", ["update txtopo.ledger set epoch = 3 where txid = 7"]),
     "epoch of the fence raised": ("ledger.epochs", ["update txtopo.fence set epoch = 99"]),
-    "epochs of fence and leader lowered": ("ledger.epochs", ["update txtopo.ledger set epoch = 2", "update txtopo.fence set epoch = 1"]),
+    "epochs of fence and leader lowered": (
+        "ledger.epochs",
+        ["update txtopo.ledger set epoch = 2", "update txtopo.fence set epoch = 1"],
+    ),
     "code of the fence": ("ledger.epochs", ["update txtopo.fence set code_hash = sha256('x')"]),
     "version of a seal": ("ledger.seal", ["update txtopo.ledger set seal_version = 1 where txid = 7"]),
     "description of the topology": ("topology.described", [FORGED, COUNTED]),
@@ -93,68 +166,146 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     "all triggers off": ("schema.guards", ["alter table txtopo.committer_count disable trigger all"]),
     "trigger for replicas only": ("schema.guards", ["alter table txtopo.plan enable replica trigger frozen"]),
     "trigger dropped": ("schema.guards", ["drop trigger frozen on txtopo.committer_count"]),
-    "trigger on less": ("schema.guards", ["drop trigger frozen on txtopo.rejected_row", "create trigger frozen before delete on txtopo.rejected_row for each row execute function txtopo.frozen()"]),
-    "function replaced": ("schema.guards", ["create or replace function txtopo.frozen() returns trigger language plpgsql as $$ begin return new; end $$"]),
+    "trigger on less": (
+        "schema.guards",
+        [
+            "drop trigger frozen on txtopo.rejected_row",
+            "create trigger frozen before delete on txtopo.rejected_row for each row execute function txtopo.frozen()",
+        ],
+    ),
+    "function replaced": (
+        "schema.guards",
+        ["create or replace function txtopo.frozen() returns trigger language plpgsql as $$ begin return new; end $$"],
+    ),
     "check dropped": ("schema.guards", ["alter table txtopo.committer_count drop constraint committer_count_check"]),
-    "foreign key dropped": ("schema.guards", ["alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey"]),
+    "foreign key dropped": (
+        "schema.guards",
+        ["alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey"],
+    ),
     "index dropped": ("schema.guards", ["drop index txtopo.redone_once"]),
     "check replaced by a weaker one": (
         "schema.guards",
-        ["alter table txtopo.committer_count drop constraint committer_count_check",
-         "alter table txtopo.committer_count add constraint committer_count_check check (arrived >= 0 or arrived = counted)"],
+        [
+            "alter table txtopo.committer_count drop constraint committer_count_check",
+            (
+                "alter table txtopo.committer_count add constraint committer_count_check check (arrived >= 0 or "
+                "arrived "
+                "= counted)"
+            ),
+        ],
     ),
     "check not valid": (
         "schema.guards",
-        ["alter table txtopo.committer_count drop constraint committer_count_check",
-         "alter table txtopo.committer_count add constraint committer_count_check check (arrived = counted) not valid"],
+        [
+            "alter table txtopo.committer_count drop constraint committer_count_check",
+            (
+                "alter table txtopo.committer_count add constraint committer_count_check check (arrived = counted) not "
+                "valid"
+            ),
+        ],
     ),
     "foreign key on less": (
         "schema.guards",
-        ["alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey",
-         "alter table txtopo.ledger add constraint ledger_topology_redo_of_fkey foreign key (topology) references txtopo.fence"],
+        [
+            "alter table txtopo.ledger drop constraint ledger_topology_redo_of_fkey",
+            (
+                "alter table txtopo.ledger add constraint ledger_topology_redo_of_fkey foreign key (topology) "
+                "references "
+                "txtopo.fence"
+            ),
+        ],
     ),
-    "index not unique any more": ("schema.guards", ["drop index txtopo.redone_once", "create index redone_once on txtopo.ledger (topology, redo_of)"]),
+    "index not unique any more": (
+        "schema.guards",
+        ["drop index txtopo.redone_once", "create index redone_once on txtopo.ledger (topology, redo_of)"],
+    ),
     "trigger on other columns": (
         "schema.guards",
-        ["drop trigger agrees on txtopo.fence",
-         "create constraint trigger agrees after insert or update of owner_nonce on txtopo.fence deferrable initially deferred for each row execute function txtopo.fence_agrees()"],
+        [
+            "drop trigger agrees on txtopo.fence",
+            (
+                "create constraint trigger agrees after insert or update of owner_nonce on txtopo.fence deferrable "
+                "initially deferred for each row execute function txtopo.fence_agrees()"
+            ),
+        ],
     ),
     "trigger that is never true": (
         "schema.guards",
-        ["drop trigger frozen on txtopo.edge_count",
-         "create trigger frozen before update or delete on txtopo.edge_count for each row when (old.txid < 0) execute function txtopo.frozen()"],
+        [
+            "drop trigger frozen on txtopo.edge_count",
+            (
+                "create trigger frozen before update or delete on txtopo.edge_count for each row when (old.txid < 0) "
+                "execute function txtopo.frozen()"
+            ),
+        ],
     ),
     "rule in the way": ("schema.guards", ["create rule quiet as on delete to txtopo.attempt do instead nothing"]),
     "table not logged": ("schema.guards", ["alter table txtopo.plan_part set unlogged"]),
     "commit before Christ": ("ledger.seal", ["update txtopo.ledger set committed_at = '0044-03-15 BC' where txid = 3"]),
     "commit at infinity": ("ledger.seal", ["update txtopo.ledger set committed_at = 'infinity' where txid = 3"]),
-    "commit after the year 9999": ("ledger.seal", ["update txtopo.ledger set committed_at = '20000-01-01', planned_at = '-infinity' where txid = 3"]),
-    "attempt before Christ": ("ledger.seal", ["update txtopo.attempt set started_at = '0044-03-15 BC', ended_at = 'infinity' where txid = 3"]),
+    "commit after the year 9999": (
+        "ledger.seal",
+        ["update txtopo.ledger set committed_at = '20000-01-01', planned_at = '-infinity' where txid = 3"],
+    ),
+    "attempt before Christ": (
+        "ledger.seal",
+        ["update txtopo.attempt set started_at = '0044-03-15 BC', ended_at = 'infinity' where txid = 3"],
+    ),
     "plan at no time": ("ledger.order", ["update txtopo.plan set created_at = '-infinity' where txid = 3"]),
     "action at infinity": ("actions.chain", ["update txtopo.action set at = 'infinity' where txid = 4"]),
     "action at infinity, its order open": (
         "actions.chain",
-        ["update txtopo.action set at = 'infinity' where txid = 7", "update txtopo.request set state = 'open', done_at = null, answer = null where request_id = 3",
-         "update txtopo.topology set heartbeat_at = 'infinity'"],
+        [
+            "update txtopo.action set at = 'infinity' where txid = 7",
+            "update txtopo.request set state = 'open', done_at = null, answer = null where request_id = 3",
+            "update txtopo.topology set heartbeat_at = 'infinity'",
+        ],
     ),
     "description before Christ": ("topology.described", ["update txtopo.description set at = '4713-01-01 BC'"]),
-    "spans beyond all numbers": ("ledger.seal", ["""update txtopo.attempt set spans = '{"processing": 1e400}' where (txid, attempt) = (3, 1)"""]),
+    "spans beyond all numbers": (
+        "ledger.seal",
+        ["""update txtopo.attempt set spans = '{"processing": 1e400}' where (txid, attempt) = (3, 1)"""],
+    ),
     "trigger of the contributions on less": (
         "target.shape",
-        ["drop trigger frozen on order_totals_contribution",
-         "create trigger frozen before delete on order_totals_contribution for each row execute function txtopo.frozen()"],
+        [
+            "drop trigger frozen on order_totals_contribution",
+            (
+                "create trigger frozen before delete on order_totals_contribution for each row execute function "
+                "txtopo.frozen()"
+            ),
+        ],
     ),
-    "contributions may be truncated": ("target.shape", ["alter table order_totals_contribution disable trigger kept_whole"]),
+    "contributions may be truncated": (
+        "target.shape",
+        ["alter table order_totals_contribution disable trigger kept_whole"],
+    ),
     "function without its guard, another of its name with it": (
         "schema.guards",
-        [("do $x$ declare body text; begin select prosrc into body from pg_proc where oid = 'txtopo.frozen'::regproc; "
-         "execute 'create or replace function txtopo.frozen() returns trigger language plpgsql as ''begin return new; end'''; "
-         "execute 'create function txtopo.frozen(a int) returns int language plpgsql as ' || quote_literal(body); end $x$")],
+        [
+            (
+                "do $x$ declare body text; begin select prosrc into body from pg_proc where oid = "
+                "'txtopo.frozen'::regproc; "
+                "execute 'create or replace function txtopo.frozen() returns trigger language plpgsql as ''begin "
+                "return new; end'''; "
+                "execute 'create function txtopo.frozen(a int) returns int language plpgsql as ' || "
+                "quote_literal(body); end $x$"
+            )
+        ],
     ),
-    "function that is not called for NULL": ("schema.guards", ["alter function txtopo.seal_of_action(txtopo.action, bytea) strict"]),
-    "function with a path of its own": ("schema.guards", ["alter function txtopo.frozen() set search_path = public, pg_catalog"]),
+    "function that is not called for NULL": (
+        "schema.guards",
+        ["alter function txtopo.seal_of_action(txtopo.action, bytea) strict"],
+    ),
+    "function with a path of its own": (
+        "schema.guards",
+        ["alter function txtopo.frozen() set search_path = public, pg_catalog"],
+    ),
     "column that may be NULL": ("schema.guards", ["alter table txtopo.ledger alter committed_at drop not null"]),
-    "column with another default": ("schema.guards", ["alter table txtopo.ledger alter committed_at set default now() - interval '1 day'"]),
+    "column with another default": (
+        "schema.guards",
+        ["alter table txtopo.ledger alter committed_at set default now() - interval '1 day'"],
+    ),
     "column without its numbers": ("schema.guards", ["alter table txtopo.action alter action_id drop identity"]),
     "sequence set back": ("schema.guards", ["alter sequence txtopo.action_action_id_seq restart"]),
     "rows hidden from drivers": ("schema.guards", ["alter table txtopo.source_file enable row level security"]),
@@ -162,19 +313,40 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     "no revision": ("schema.guards", ["delete from txtopo.schema_version"]),
     "two revisions": ("schema.guards", ["insert into txtopo.schema_version select '0001'"]),
     "kind of an order": ("actions.signed", ["update txtopo.request set kind = 'retry' where request_id = 3"]),
-    "batch of an order": ("actions.signed", ["""update txtopo.request set arguments = '{"txids": [2]}' where request_id = 1"""]),
-    "target without its key": ("target.shape", ["alter table order_totals drop constraint order_totals_shop_article_key"]),
+    "batch of an order": (
+        "actions.signed",
+        ["""update txtopo.request set arguments = '{"txids": [2]}' where request_id = 1"""],
+    ),
+    "target without its key": (
+        "target.shape",
+        ["alter table order_totals drop constraint order_totals_shop_article_key"],
+    ),
     "contributions without their key": (
-        "target.shape", ["alter table order_totals_contribution drop constraint order_totals_contribution_txid_reverses_shop_article_key"],
+        "target.shape",
+        [
+            (
+                "alter table order_totals_contribution drop constraint "
+                "order_totals_contribution_txid_reverses_shop_article_key"
+            )
+        ],
     ),
     "number that may be NULL": ("target.shape", ["alter table order_totals alter rows drop not null"]),
     "target with a part that is not logged": (
         "target.shape",
-        [("alter table order_totals rename to whole; create table order_totals (like whole including all) partition by list (shop); "
-         "create unlogged table part partition of order_totals default; insert into order_totals select * from whole")],
+        [
+            (
+                "alter table order_totals rename to whole; create table order_totals (like whole including all) "
+                "partition by list (shop); "
+                "create unlogged table part partition of order_totals default; insert into order_totals select * "
+                "from whole"
+            )
+        ],
     ),
-    "trigger of the contributions off": ("target.shape", ["alter table order_totals_contribution disable trigger frozen"]),
-}  # fmt: skip
+    "trigger of the contributions off": (
+        "target.shape",
+        ["alter table order_totals_contribution disable trigger frozen"],
+    ),
+}
 """Name -> the check that has to find it, and what to do. Nothing of it needs a seal to be made anew."""
 
 
@@ -209,7 +381,9 @@ def test_a_description_changed_by_a_plain_update_is_found(planted: Planted) -> N
 
 
 def test_a_trigger_of_somebody_elses_is_told_and_is_not_wrong(planted: Planted) -> None:
-    """Promise: an alarm of the operator's own on a table of txtopo is no fault; that nobody looked at what it does is said."""
+    """Promise: an alarm of the operator's own on a table of txtopo is no fault; that nobody looked at what it does is
+    said.
+    """
     report = planted.audit(
         "create function public.alarm() returns trigger language plpgsql as $$ begin return null; end $$; "
         "create trigger alarm after insert on txtopo.attempt for each row execute function public.alarm(); select 1"
@@ -224,18 +398,29 @@ def test_a_trigger_of_somebody_elses_is_told_and_is_not_wrong(planted: Planted) 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("alter table txtopo.committer_count rename ignored to x", "table txtopo.committer_count has no column ignored: bigint"),
-        ("alter table txtopo.committer_count alter arrived type numeric", "table txtopo.committer_count has no column arrived: bigint"),
+        (
+            "alter table txtopo.committer_count rename ignored to x",
+            "table txtopo.committer_count has no column ignored: bigint",
+        ),
+        (
+            "alter table txtopo.committer_count alter arrived type numeric",
+            "table txtopo.committer_count has no column arrived: bigint",
+        ),
         ("alter table txtopo.ledger drop column reason", "table txtopo.ledger has no column reason: text"),
         ("drop table txtopo.edge_count", "there is no table txtopo.edge_count"),
         (
-            "create table public.more () inherits (txtopo.ledger); insert into public.more select * from txtopo.ledger where txid = 5",
+            (
+                "create table public.more () inherits (txtopo.ledger); insert into public.more select * from "
+                "txtopo.ledger where txid = 5"
+            ),
             "table txtopo.ledger has child tables, whose rows are read with its own",
         ),
     ],
-)  # fmt: skip
+)
 def test_tables_that_cannot_be_read_as_they_were_made_are_wrong(planted: Planted, change: str, said: str) -> None:
-    """Promise: a schema that was rebuilt is 1 and named, never a crash, and never a matter of a migration that was forgotten."""
+    """Promise: a schema that was rebuilt is 1 and named, never a crash, and never a matter of a migration that was
+    forgotten.
+    """
     with pytest.raises(NotAsMadeError, match=re.escape(said)) as found:
         planted.audit(f"{change}; select 1")
 
@@ -243,11 +428,14 @@ def test_tables_that_cannot_be_read_as_they_were_made_are_wrong(planted: Planted
 
 
 def test_what_somebody_made_on_a_target_is_told_and_is_not_wrong(planted: Planted) -> None:
-    """Promise: a trigger, rule or policy of the operator's own on a target is no fault; that nobody looked at what it does is said."""
+    """Promise: a trigger, rule or policy of the operator's own on a target is no fault; that nobody looked at what it
+    does is said.
+    """
     report = planted.audit(
         "create function public.alarm() returns trigger language plpgsql as $$ begin return null; end $$; "
         "create trigger alarm after insert on order_totals for each row execute function public.alarm(); "
-        "alter table order_totals_contribution enable row level security; create rule quiet as on delete to order_totals do instead nothing; select 1"
+        "alter table order_totals_contribution enable row level security; create rule quiet as on delete to "
+        "order_totals do instead nothing; select 1"
     )
 
     assert (report.verdict, report.findings) == (Verdict.MATCH, ())
@@ -259,20 +447,29 @@ def test_what_somebody_made_on_a_target_is_told_and_is_not_wrong(planted: Plante
 
 
 def test_what_an_administrator_may_do_is_no_fault(planted: Planted) -> None:
-    """Promise: another owner, rights, comments, indexes, columns, statistics and tables of somebody's own raise no alarm."""
+    """Promise: another owner, rights, comments, indexes, columns, statistics and tables of somebody's own raise no
+    alarm.
+    """
     report = planted.audit(
-        "create role another; alter schema txtopo owner to another; alter table txtopo.ledger owner to another; alter function txtopo.seal() owner to another",
-        "alter table order_totals owner to another; grant select on all tables in schema txtopo to public; comment on table txtopo.ledger is 'x'",
-        "create index on txtopo.ledger (committed_at); create index on order_totals (rows); create statistics s on shop, article from order_totals",
-        "alter table txtopo.attempt add column note text; alter table order_totals set (fillfactor = 50); alter table order_totals add check (rows < 1000000)",
-        "create table txtopo.mine (a int); create function txtopo.mine() returns int language sql as 'select 1'; cluster txtopo.ledger using ledger_pkey; analyze; select 1",
+        "create role another; alter schema txtopo owner to another; alter table txtopo.ledger owner to another; "
+        "alter function txtopo.seal() owner to another",
+        "alter table order_totals owner to another; grant select on all tables in schema txtopo to public; comment "
+        "on table txtopo.ledger is 'x'",
+        "create index on txtopo.ledger (committed_at); create index on order_totals (rows); create statistics s on "
+        "shop, article from order_totals",
+        "alter table txtopo.attempt add column note text; alter table order_totals set (fillfactor = 50); alter "
+        "table order_totals add check (rows < 1000000)",
+        "create table txtopo.mine (a int); create function txtopo.mine() returns int language sql as 'select 1'; "
+        "cluster txtopo.ledger using ledger_pkey; analyze; select 1",
     )
 
     assert (report.verdict, report.findings) == (Verdict.MATCH, ())
 
 
 def test_contributions_without_their_triggers_are_told(planted: Planted) -> None:
-    """Promise: a table that an administrator made in advance has none, which is no fault; that nothing keeps its rows is said."""
+    """Promise: a table that an administrator made in advance has none, which is no fault; that nothing keeps its rows
+    is said.
+    """
     report = planted.audit("drop trigger frozen on order_totals_contribution; select 1")
 
     assert (report.verdict, report.findings) == (Verdict.MATCH, ())
@@ -280,7 +477,7 @@ def test_contributions_without_their_triggers_are_told(planted: Planted) -> None
 
 
 def test_an_attempt_that_ends_after_its_batch_is_sealed_is_right(planted: Planted) -> None:
-    """Promise: the books of an attempt may come later than the commit of its batch; only its beginning is sealed then."""
+    """Promise: the books of an attempt may come later than the commit of its batch; only its beginning is sealed then."""  # noqa: E501
     late = planted.audit(
         "insert into txtopo.attempt (topology, txid, attempt, epoch, code_hash, state, ended_at) "
         "select topology, 4, 9, epoch, code_hash, 'cancelled', now() from txtopo.fence",

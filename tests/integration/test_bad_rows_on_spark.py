@@ -1,4 +1,6 @@
-"""Which row it was: bisection over real jobs with and without a reusable plan, and rejected rows on their way through the reports."""
+"""Which row it was: bisection over real jobs with and without a reusable plan, and rejected rows on their way through
+the reports.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, row
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Failure, Processed, RejectedRow, TransactionAttempt
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.frame_jobs import FrameJobs
+from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Position, Tally, Topology
 
@@ -27,7 +29,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer
 
 
 class PlacedSpout(ListSpout):
-    """Knows the positions of its tuples; a row that is the text `reject` is a record that does not parse, `rejects N` are N of them."""
+    """Knows the positions of its tuples; a row that is the text `reject` is a record that does not parse, `rejects N`
+    are N of them.
+    """
 
     rejected_max = 0.5
 
@@ -119,7 +123,9 @@ def test_the_bad_row_of_a_dataframe_bolt_is_named(
     is_reusable: bool,
     parts_before: int,
 ) -> None:
-    """Component, the user's own line, file and line of the record, the values that the topology reads; at most 2*log2(n)+2 runs."""
+    """Component, the user's own line, file and line of the record, the values that the topology reads; at most
+    2*log2(n)+2 runs.
+    """
     executor = started(topology(bolt))
     assert (frame_jobs(executor).reusable is not None) is is_reusable
     before = [good(5, "x")] * parts_before
@@ -141,12 +147,21 @@ def test_the_bad_row_of_a_dataframe_bolt_is_named(
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        ("split('abc', if(amount < 0, '(', 'b'))[0]", "java.util.regex.PatternSyntaxException: Unclosed group near index 1"),
-        ("if('abc' rlike translate(name, 'A', '('), name, '')", "java.util.regex.PatternSyntaxException: Unclosed group near index 2"),
-        ("format_string(if(amount < 0, '%s %s', '%s'), name)", "java.util.MissingFormatArgumentException: Format specifier '%s'"),
+        (
+            "split('abc', if(amount < 0, '(', 'b'))[0]",
+            "java.util.regex.PatternSyntaxException: Unclosed group near index 1",
+        ),
+        (
+            "if('abc' rlike translate(name, 'A', '('), name, '')",
+            "java.util.regex.PatternSyntaxException: Unclosed group near index 2",
+        ),
+        (
+            "format_string(if(amount < 0, '%s %s', '%s'), name)",
+            "java.util.MissingFormatArgumentException: Format specifier '%s'",
+        ),
         ("cast(size(sequence(1, 2, if(amount < 0, -1, 1))) as string)", "Illegal sequence boundaries: 1 to 2 by -1"),
     ],
-)  # fmt: skip
+)
 def test_what_java_raises_over_a_value_names_its_row_too(
     started: Callable[[Topology], SparkExecutor], made: str, told: str
 ) -> None:
@@ -174,7 +189,7 @@ def test_what_java_raises_over_a_value_names_its_row_too(
 def test_a_key_that_python_cannot_read_is_a_failure_of_its_row(
     started: Callable[[Topology], SparkExecutor], kind: str, made: str, told: str
 ) -> None:
-    """Promise: what the driver cannot read fails its batch, with committer, column and row, and never ends the driver."""
+    """Promise: what the driver cannot read fails its batch, with committer, column and row, and never ends the driver."""  # noqa: E501
     builder = TopologyBuilder("unreadable")
     builder.set_spout("source", PlacedSpout())
     builder.set_bolt("bolt1", lambda d: d.selectExpr(f"{made} key"), inputs="source", fields=f"key {kind}")
@@ -240,7 +255,9 @@ def test_a_bolt_that_fails_on_nothing_blames_no_row(started: Callable[[Topology]
 def test_a_search_ends_when_the_attempt_is_cancelled(
     started: Callable[[Topology], SparkExecutor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cancelling reaches the runs of a search, which carry the attempt's tag, and no further one starts; the next batch works."""
+    """Cancelling reaches the runs of a search, which carry the attempt's tag, and no further one starts; the next batch
+    works.
+    """
     executor = started(topology(with_division))
     results, names = FrameJobs.results, []
 
@@ -314,7 +331,9 @@ def one_column(frame: DataFrame) -> DataFrame:
 def test_rejected_rows_come_with_the_batch_by_part_and_in_their_order(
     started: Callable[[Topology], SparkExecutor],
 ) -> None:
-    """Which rows are rejected does not depend on the bolts behind; here one reads a single column. Two committers read each part twice: no row comes twice."""
+    """Which rows are rejected does not depend on the bolts behind; here one reads a single column. Two committers read
+    each part twice: no row comes twice.
+    """
     builder = TopologyBuilder("fan")
     builder.set_spout("source", PlacedSpout())
     builder.set_bolt("narrow", one_column, inputs="source", fields="name string, amount int", rows="same")

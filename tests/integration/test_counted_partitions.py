@@ -1,4 +1,6 @@
-"""Partitions are counted of the very rows that are aggregated, on a real local session: whatever Spark leaves out of a plan, and without running it twice."""
+"""Partitions are counted of the very rows that are aggregated, on a real local session: whatever Spark leaves out of a
+plan, and without running it twice.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
 from tests.kit.tuple_topologies import FrameRows, Large
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
@@ -62,7 +64,9 @@ class Passing(BasicBolt):
 def test_a_column_that_nobody_reads_may_take_its_exchange_with_it(
     started: Callable[[Topology], SparkExecutor], bolt: Any
 ) -> None:
-    """Spark leaves window and join out of what is counted, which then has the partitions of the spout: all 160 rows arrive."""
+    """Spark leaves window and join out of what is counted, which then has the partitions of the spout: all 160 rows
+    arrive.
+    """
     executor = started(list_topology(bolt, rows="same"))
 
     (outcome,) = executor.process([assignment(1, *PARTS)])

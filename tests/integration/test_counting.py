@@ -1,4 +1,6 @@
-"""Counting committers on a real Postgres: every key type, hostile names, tables made by somebody else, numbers that can be recomputed."""
+"""Counting committers on a real Postgres: every key type, hostile names, tables made by somebody else, numbers that can
+be recomputed.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
-from txtopo.committers.applying import ROWS_PER_STATEMENT
-from txtopo.committers.connecting import make_engine
-from txtopo.committers.counting import CountCommitter
-from txtopo.committers.ledger import PostgresLedger
-from txtopo.committers.transactions import commit
+from tests.contracts.ledger_driver import ROWS, Driver, claim_for, committer, result_of
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.postgres.apply_counts import ROWS_PER_STATEMENT
+from txtopo.committers.postgres.connect import make_engine
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.postgres.transactions import commit
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Aborted, Committed, CommitterResult, TransactionAttempt
 from txtopo.errors import ConfigurationError, Halted, PostgresUnavailable
 from txtopo.ports import LedgerEntry, LedgerTotals
-from txtopo.testing.ledger_driver import ROWS, Driver, claim_for, committer, result_of
 from txtopo.topology.components import CommitterComponent, Subscription
 
 
@@ -99,19 +101,43 @@ def test_commit_takes_four_round_trips(world: World) -> None:
 def test_every_key_type_survives(world: World) -> None:
     """Keys of each type, NULL included, come back as they went in, and are one key the second time."""
     ddl = (
-        "a string, b boolean, c tinyint, d smallint, e int, f bigint, g decimal(10,2), h date, i timestamp, j timestamp_ntz, k binary, "
+        "a string, b boolean, c tinyint, d smallint, e int, f bigint, g decimal(10,2), h date, i timestamp, j "
+        "timestamp_ntz, k binary, "
         '`we"ird %s ü` string, price decimal(38,10)'
     )
     fields = parse_fields(ddl)
     target = component(CountCommitter("every_type", list(fields.names[:-1]), sums={"price": "100%"}), ddl)
     moment = datetime(2013, 1, 31, 23, 59, 59, 999999)
     values: list[Any] = [
-        '{"NULL",\\}', True, -1, -2, -3, -(2**63), Decimal("-12345678.90"), date(1, 1, 1), moment.replace(tzinfo=UTC), moment, b"\x00\xff'", "ü\n%s"
-    ]  # fmt: skip
+        '{"NULL",\\}',
+        True,
+        -1,
+        -2,
+        -3,
+        -(2**63),
+        Decimal("-12345678.90"),
+        date(1, 1, 1),
+        moment.replace(tzinfo=UTC),
+        moment,
+        b"\x00\xff'",
+        "ü\n%s",
+    ]
     types = [
-        pa.string(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(10, 2), pa.date32(), pa.timestamp("us", "UTC"),
-        pa.timestamp("us"), pa.binary(), pa.string(), pa.int64(), pa.decimal128(38, 10),
-    ]  # fmt: skip
+        pa.string(),
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.decimal128(10, 2),
+        pa.date32(),
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("us"),
+        pa.binary(),
+        pa.string(),
+        pa.int64(),
+        pa.decimal128(38, 10),
+    ]
     columns = [[value, None] for value in values] + [[2, 3], [Decimal("0.0000000001"), Decimal(-1)]]
     rows = pa.table(
         [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)],
@@ -168,7 +194,8 @@ def test_row_that_the_table_swallows_fails_the_batch(world: World) -> None:
     """P4: what is written is what the statement says, not what was sent."""
     driver = world.lead()
     world.query(
-        "create function swallow() returns trigger language plpgsql as $$ begin return case when new.carrier = 'UA' then null else new end; end $$;"
+        "create function swallow() returns trigger language plpgsql as $$ begin return case when new.carrier = 'UA' "
+        "then null else new end; end $$;"
         "create trigger swallow before insert on flights_count for each row execute function swallow()"
     )
 
@@ -202,15 +229,30 @@ GOOD = "carrier text, origin text, count bigint not null, distance numeric not n
         (f"create table flights_count ({GOOD})", r"add unique nulls not distinct \(\"carrier\", \"origin\"\)"),
         (f"create table flights_count ({GOOD}, unique (carrier, origin))", "add unique nulls not distinct"),
         (f"create table flights_count ({GOOD}, unique nulls not distinct (carrier))", "add unique nulls not distinct"),
-        (f"create table flights_count ({GOOD}, unique nulls not distinct (carrier, origin) deferrable)", "add unique nulls not distinct"),
-        (f"create unlogged table flights_count ({GOOD}, unique nulls not distinct (carrier, origin))", "no plain, logged table"),
+        (
+            f"create table flights_count ({GOOD}, unique nulls not distinct (carrier, origin) deferrable)",
+            "add unique nulls not distinct",
+        ),
+        (
+            f"create unlogged table flights_count ({GOOD}, unique nulls not distinct (carrier, origin))",
+            "no plain, logged table",
+        ),
         ("create view flights_count as select 1 as carrier", "no plain, logged table"),
-        (f"create table flights_count ({GOOD}, note text, unique nulls not distinct (carrier, origin))", "note is not expected"),
-        (GOOD.replace("count bigint", "count integer").join(("create table flights_count (", ")")), "count is integer, not bigint"),
-        (GOOD.replace("distance numeric not null", "distance numeric").join(("create table flights_count (", ")")), 'alter column "distance" set not null'),
+        (
+            f"create table flights_count ({GOOD}, note text, unique nulls not distinct (carrier, origin))",
+            "note is not expected",
+        ),
+        (
+            GOOD.replace("count bigint", "count integer").join(("create table flights_count (", ")")),
+            "count is integer, not bigint",
+        ),
+        (
+            GOOD.replace("distance numeric not null", "distance numeric").join(("create table flights_count (", ")")),
+            'alter column "distance" set not null',
+        ),
         (f"create table flights_count_contribution ({GOOD})", "txid bigint is missing"),
     ],
-)  # fmt: skip
+)
 def test_unfit_table_is_refused_with_the_remedy(world: World, ddl: str, message: str) -> None:
     """An existing table that would lose or double rows is refused before the first batch."""
     world.query(ddl)
@@ -249,7 +291,8 @@ def test_missing_schema_is_named(world: World) -> None:
 def test_baseline_keeps_a_digest_of_what_it_adopted(world: World) -> None:
     """The audit can tell the adopted rows from later ones."""
     world.query(
-        f"create table flights_count ({GOOD}, unique nulls not distinct (carrier, origin)); insert into flights_count values ('AA', null, 5, 7)"
+        f"create table flights_count ({GOOD}, unique nulls not distinct (carrier, origin)); insert into "
+        f"flights_count values ('AA', null, 5, 7)"
     )
     world.lead(committer(baseline=True))
 
@@ -269,9 +312,12 @@ def test_settings_of_the_role_do_not_weaken_a_commit(world: World) -> None:
     driver = world.lead()
     world.query(
         "create table seen (settings text); create function note() returns trigger language plpgsql as $$ begin "
-        "insert into public.seen select concat_ws(' ', current_setting('synchronous_commit'), current_setting('transaction_isolation'), current_setting('search_path'), "
-        "current_setting('datestyle'), current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'), current_setting('application_name')); "
-        "return null; end $$; create trigger note after insert on flights_count for each statement execute function note()"
+        "insert into public.seen select concat_ws(' ', current_setting('synchronous_commit'), "
+        "current_setting('transaction_isolation'), current_setting('search_path'), "
+        "current_setting('datestyle'), current_setting('lock_timeout'), "
+        "current_setting('idle_in_transaction_session_timeout'), current_setting('application_name')); "
+        "return null; end $$; create trigger note after insert on flights_count for each statement execute function "
+        "note()"
     )
 
     assert isinstance(driver.commit(driver.ready(1)), Committed)

@@ -1,4 +1,6 @@
-"""What a topology declares of its fields, on a real local session: `not null` at spouts and at functions over DataFrames."""
+"""What a topology declares of its fields, on a real local session: `not null` at spouts and at functions over
+DataFrames.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, row
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Processed
 from txtopo.spark.executor import SparkExecutor
@@ -24,9 +26,20 @@ from txtopo.topology.components import Tally, Topology
 pytestmark = pytest.mark.spark
 
 EVERY_TYPE: Mapping[str, Any] = {
-    "string": "s", "binary": b"b", "boolean": True, "tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 0.5, "double": 1.5,
-    "decimal(38,2)": Decimal("1.50"), "date": date(2024, 5, 6), "timestamp": datetime(2024, 5, 6, tzinfo=UTC), "timestamp_ntz": datetime(2024, 5, 6),
-}  # fmt: skip
+    "string": "s",
+    "binary": b"b",
+    "boolean": True,
+    "tinyint": 1,
+    "smallint": 2,
+    "int": 3,
+    "bigint": 4,
+    "float": 0.5,
+    "double": 1.5,
+    "decimal(38,2)": Decimal("1.50"),
+    "date": date(2024, 5, 6),
+    "timestamp": datetime(2024, 5, 6, tzinfo=UTC),
+    "timestamp_ntz": datetime(2024, 5, 6),
+}
 
 
 @pytest.fixture
@@ -104,7 +117,9 @@ def test_a_null_in_a_not_null_field_of_a_function_fails_its_batch_alone(
     assert executor.one_by_one is None
 
     first = executor.process([assignment(1, [row("a")]), assignment(2, [row("b")])])
-    found = executor.process([assignment(3, [row("a")]), assignment(4, [row("b"), row("x")]), assignment(5, [row("c")])])  # fmt: skip
+    found = executor.process(
+        [assignment(3, [row("a")]), assignment(4, [row("b"), row("x")]), assignment(5, [row("c")])]
+    )
 
     assert all(isinstance(outcome, Processed) for outcome in first), first
     assert [type(outcome) for outcome in found] == [Processed, Failed, Processed]

@@ -20,8 +20,8 @@ STARTING = """
     import os, sys
     from pathlib import Path
     from txtopo.local.java import java_environment
-    from txtopo.spark.session import SessionOptions, start_session, stop_session
-    from txtopo.stopping import StopSignals
+    from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
+    from txtopo.driver.signals import StopSignals
 
     os.environ.update(java_environment())
     with StopSignals():
@@ -67,11 +67,16 @@ class Starting:
     def __init__(self, folder: Path, name: str) -> None:
         path = folder / "starting.py"
         path.write_text(textwrap.dedent(STARTING))
-        # Whoever runs the tests in the background ignores SIGINT and SIGHUP, and children inherit that; a terminal does not.
+        # Whoever runs the tests in the background ignores SIGINT and SIGHUP, and children inherit that; a terminal does
+        # not.
         self.process = subprocess.Popen(
-            [sys.executable, str(path), str(folder / name)], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (1, 2)],
-        )  # fmt: skip
+            [sys.executable, str(path), str(folder / name)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (1, 2)],
+        )
         self.words = str(folder / name)
         self.groups: set[int] = set()
 
@@ -93,7 +98,9 @@ class Starting:
 
 
 def test_whatever_ends_a_start_leaves_no_jvm(tmp_path: Path) -> None:
-    """PySpark knows its JVM only once it answers. Here a signal comes before: to the launcher, to a young JVM, and to one that stands still."""
+    """PySpark knows its JVM only once it answers. Here a signal comes before: to the launcher, to a young JVM, and to
+    one that stands still.
+    """
     moments: list[tuple[signal.Signals, int, Callable[[Starting], bool]]] = [
         (signal.SIGTERM, 143, Starting.has_launched),
         (signal.SIGINT, -2, Starting.has_java),

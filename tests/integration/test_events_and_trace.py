@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.kit.filled_ledger import CODE, FilledLedger
-from txtopo.audit.reading import reading
-from txtopo.audit.timeline import Timeline, TimelineEvent
 from txtopo.cli import main
+from txtopo.reports.read import reading
+from txtopo.reports.timeline import Timeline, TimelineEvent
 
 Said = tuple[int, str, str]
 Run = Callable[..., Said]
@@ -39,7 +39,9 @@ def run(database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 def history(ledger: FilledLedger) -> int:
-    """Batch 1 went through, 2 failed and was skipped by an order, 3 redoes it; the leader has ended. Returns the order's id."""
+    """Batch 1 went through, 2 failed and was skipped by an order, 3 redoes it; the leader has ended. Returns the
+    order's id.
+    """
     ledger.lead()
     ledger.batch(1)
     ledger.plan(2)
@@ -55,7 +57,8 @@ def history(ledger: FilledLedger) -> int:
     ledger.commit(3, redo_of=2, rejects=[("/data/day_002.csv", 17, "no hour", b"AA")])
     with ledger.connection:
         ledger.execute(
-            "update txtopo.topology set state = 'halted', reason = 'enough', halted_txid = 3, heartbeat_at = clock_timestamp() where topology = %s",
+            "update txtopo.topology set state = 'halted', reason = 'enough', halted_txid = 3, heartbeat_at = "
+            "clock_timestamp() where topology = %s",
             ledger.topology,
         )
     return order
@@ -70,7 +73,9 @@ def kinds(events: Any) -> list[tuple[str, int | None]]:
 
 
 def test_everything_that_happened_is_in_one_timeline_oldest_first(ledger: FilledLedger, run: Run) -> None:
-    """Promise: attempts, plans, batches, redos, orders, actions and the last leader; the applied attempt ends with its batch's commit."""
+    """Promise: attempts, plans, batches, redos, orders, actions and the last leader; the applied attempt ends with its
+    batch's commit.
+    """
     history(ledger)
 
     code, out, _ = run("events", "flights", "--json")
@@ -79,17 +84,31 @@ def test_everything_that_happened_is_in_one_timeline_oldest_first(ledger: Filled
     assert code == 0
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     assert {event["schema"] for event in events} == {"txtopo.event/1"}
-    # Attempts of a filled ledger begin 1.5 s before they are written: compared are the others in their order, then these.
+    # Attempts of a filled ledger begin 1.5 s before they are written: compared are the others in their order, then
+    # these.
     begun = [event for event in events if event["kind"] == "attempt_begun"]
     assert [(event["txid"], event["attempt"]) for event in begun] == [(1, 0), (2, 0), (2, 1), (3, 0)]
     assert kinds(event for event in events if event["kind"] != "attempt_begun") == [
-        ("leader_started", None), ("planned", 1), ("committed", 1), ("planned", 2), ("attempt_failed", 2), ("attempt_cancelled", 2),
-        ("order_given", None), ("order_done", None), ("quarantined", 2), ("action", 2), ("planned", 3), ("committed", 3), ("leader_ended", 3),
-    ]  # fmt: skip
+        ("leader_started", None),
+        ("planned", 1),
+        ("committed", 1),
+        ("planned", 2),
+        ("attempt_failed", 2),
+        ("attempt_cancelled", 2),
+        ("order_given", None),
+        ("order_done", None),
+        ("quarantined", 2),
+        ("action", 2),
+        ("planned", 3),
+        ("committed", 3),
+        ("leader_ended", 3),
+    ]
 
 
 def test_events_say_what_is_known_of_each(ledger: FilledLedger, run: Run) -> None:
-    """Promise: kind, component, position and message of a failure; reasons; actor, order and states of an action; harmless on a terminal."""
+    """Promise: kind, component, position and message of a failure; reasons; actor, order and states of an action;
+    harmless on a terminal.
+    """
     order = history(ledger)
 
     _, out, _ = run("events", "flights")
@@ -102,13 +121,23 @@ def test_events_say_what_is_known_of_each(ledger: FilledLedger, run: Run) -> Non
         f"          order given        order {order}: skip of batch 2; by ann on desk; why",
         f"          order done         order {order}: skip of batch 2; batch 2 is quarantined",
         "     2:1  quarantined        1\u2009200 read, 0 rejected; skipped: why",
-        f'       2  action             skip; by ann on desk; order {order}; why; {{"state": "failed"}} > {{"state": "quarantined"}}',
+        (
+            f'       2  action             skip; by ann on desk; order {order}; why; {{"state": "failed"}} > '
+            f'{{"state": '
+            f'"quarantined"}}'
+        ),
         "     3:0  committed          redoes batch 2; 1\u2009200 read, 1 rejected",
         "       3  leader ended       box pid 4711, epoch 3; halted; enough",
     ):
         assert line in lines
     (failed,) = [event for event in told(as_json) if event["kind"] == "attempt_failed"]
-    assert failed["facts"] == {"epoch": 3, "kind": "data", "component": "clean", "position": "/data/day_002.csv:17", "message": "no\x1b[31m hour"}  # fmt: skip
+    assert failed["facts"] == {
+        "epoch": 3,
+        "kind": "data",
+        "component": "clean",
+        "position": "/data/day_002.csv:17",
+        "message": "no\x1b[31m hour",
+    }
 
 
 def test_events_of_one_batch_are_its_own_with_its_redos_orders_and_actions(ledger: FilledLedger, run: Run) -> None:
@@ -122,9 +151,16 @@ def test_events_of_one_batch_are_its_own_with_its_redos_orders_and_actions(ledge
     missing, nothing, err = run("events", "flights", "9")
 
     assert {(event["kind"], event["txid"]) for event in told(out)} == {
-        ("planned", 2), ("attempt_begun", 2), ("attempt_failed", 2), ("attempt_cancelled", 2), ("order_given", None), ("order_done", None),
-        ("quarantined", 2), ("action", 2), ("committed", 3),
-    }  # fmt: skip
+        ("planned", 2),
+        ("attempt_begun", 2),
+        ("attempt_failed", 2),
+        ("attempt_cancelled", 2),
+        ("order_given", None),
+        ("order_done", None),
+        ("quarantined", 2),
+        ("action", 2),
+        ("committed", 3),
+    }
     assert len(told(out)) == 13
     assert [event["request_id"] for event in told(out) if event["kind"] == "order_done"][1:] == [behind]
     assert (missing, nothing) == (1, "")
@@ -177,7 +213,9 @@ def test_a_topology_to_which_nothing_happened_is_a_sentence(ledger: FilledLedger
 
 
 def test_following_gives_each_event_once_and_late_ones_too(ledger: FilledLedger) -> None:
-    """Promise: `-f` goes on with what is new: also an end that is noted, or an order that is answered, long after other things happened."""
+    """Promise: `-f` goes on with what is new: also an end that is noted, or an order that is answered, long after other
+    things happened.
+    """
     history(ledger)
     ledger.plan(4)
     ledger.attempt(4)
@@ -189,7 +227,8 @@ def test_following_gives_each_event_once_and_late_ones_too(ledger: FilledLedger)
     with ledger.connection:
         ledger.execute("update txtopo.attempt set state = 'cancelled', ended_at = clock_timestamp() where txid = 4")
         ledger.execute(
-            "update txtopo.request set state = 'refused', answer = 'no', done_at = clock_timestamp() where request_id = %s",
+            "update txtopo.request set state = 'refused', answer = 'no', done_at = clock_timestamp() where "
+            "request_id = %s",
             order,
         )
     ledger.attempt(4, 1, "applied")
@@ -213,8 +252,11 @@ def test_following_gives_each_event_once_and_late_ones_too(ledger: FilledLedger)
     assert (nothing, again, len(third)) == ([], [], 6)
     assert [(event.kind, event.txid) for event in late] == [("attempt_cancelled", 5)]
     assert sorted((event.kind, event.txid, event.attempt) for event in second) == [
-        ("attempt_begun", 4, 1), ("attempt_cancelled", 4, 0), ("committed", 4, 1), ("order_refused", None, None)
-    ]  # fmt: skip
+        ("attempt_begun", 4, 1),
+        ("attempt_cancelled", 4, 0),
+        ("committed", 4, 1),
+        ("order_refused", None, None),
+    ]
 
 
 def test_following_begins_where_a_long_history_ends(database: str) -> None:
@@ -261,7 +303,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-# --------------------------------------------------------------------------------------------------------------------------------------- trace
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -290,7 +332,9 @@ AA = ("--key", "carrier=AA", "--key", "day=1")
 
 
 def test_a_row_is_traced_to_its_batches_files_attempts_and_code(traced: FilledLedger, run: Run) -> None:
-    """Promise: which txids, input files, attempt and code made this row; own contributions and those taken back; MATCH when they add up."""
+    """Promise: which txids, input files, attempt and code made this row; own contributions and those taken back; MATCH
+    when they add up.
+    """
     code, found = trace(run, *AA)
     text = run("trace", "flights", "--table", "public.flights_totals", *AA)
 
@@ -300,10 +344,14 @@ def test_a_row_is_traced_to_its_batches_files_attempts_and_code(traced: FilledLe
         "MATCH",
         {"count": "1100", "miles": "11.25"},
     )
-    assert [(one["txid"], one["reverses"], one["numbers"]["count"], one["paths"]) for one in found["contributions"]] == [
-        (1, None, "1000", ["/data/day_001.csv"]), (2, None, "200", ["/data/day_002.csv"]),
-        (3, 1, "-1000", ["/data/day_001.csv"]), (3, None, "900", ["/data/day_001.csv"]),
-    ]  # fmt: skip
+    assert [
+        (one["txid"], one["reverses"], one["numbers"]["count"], one["paths"]) for one in found["contributions"]
+    ] == [
+        (1, None, "1000", ["/data/day_001.csv"]),
+        (2, None, "200", ["/data/day_002.csv"]),
+        (3, 1, "-1000", ["/data/day_001.csv"]),
+        (3, None, "900", ["/data/day_001.csv"]),
+    ]
     assert {(one["attempt"], one["epoch"], one["code_hash"], one["state"]) for one in found["contributions"]} == {
         (0, 3, CODE.hex(), "committed")
     }
@@ -339,7 +387,9 @@ def test_null_is_a_key_like_any_other(traced: FilledLedger, run: Run) -> None:
 def test_a_row_that_its_contributions_do_not_make_ends_with_1(
     traced: FilledLedger, run: Run, change: str, row: Any
 ) -> None:
-    """Promise: at the end whether the contributions add up to the row; every number counts; exit code 1 when they differ."""
+    """Promise: at the end whether the contributions add up to the row; every number counts; exit code 1 when they
+    differ.
+    """
     with traced.connection:
         traced.execute(change)
 
@@ -383,7 +433,8 @@ def test_few_files_of_a_batch_are_named_and_the_others_counted(traced: FilledLed
     """Promise: input files: a few, then how many more; names steer no terminal."""
     with traced.connection:
         traced.execute(
-            "insert into txtopo.source_file (topology, spout, path, fingerprint, txid) select 'flights', 'files', E'/a\\n\\x1b[31m' || n, 'x', 2 "
+            "insert into txtopo.source_file (topology, spout, path, fingerprint, txid) select 'flights', 'files', "
+            "E'/a\\n\\x1b[31m' || n, 'x', 2 "
             "from generate_series(1, 9) n"
         )
 
@@ -419,7 +470,15 @@ def test_a_wrong_key_or_table_is_2_and_said(traced: FilledLedger, run: Run) -> N
 def test_one_key_column_needs_no_name(ledger: FilledLedger, run: Run) -> None:
     """Promise: --key AA for a table with one key; a value may hold an equals sign; nothing is cut to fit the column."""
     ledger.batch(1)
-    described = {"kind": "count", "table": "public.flights_totals", "keys": ["a%b"], "count": "n", "sums": {}, "contributions": True, "input": "files"}  # fmt: skip
+    described = {
+        "kind": "count",
+        "table": "public.flights_totals",
+        "keys": ["a%b"],
+        "count": "n",
+        "sums": {},
+        "contributions": True,
+        "input": "files",
+    }
     ledger.lead(description=json.dumps({"spouts": {"files": {}}, "bolts": {}, "committers": {"counts": described}}))
     with ledger.connection:
         ledger.execute('create table flights_totals ("a%%b" varchar(4) unique, n bigint)', None)
@@ -428,7 +487,8 @@ def test_one_key_column_needs_no_name(ledger: FilledLedger, run: Run) -> None:
         )
         ledger.execute("insert into flights_totals values ('AA', 2), ('k=v', 3), ('AAAA', 4)")
         ledger.execute(
-            "insert into flights_totals_contribution values (1, null, 'AA', 2), (1, null, 'k=v', 3), (1, null, 'AAAA', 4)"
+            "insert into flights_totals_contribution values (1, null, 'AA', 2), (1, null, 'k=v', 3), (1, null, "
+            "'AAAA', 4)"
         )
 
     found = [trace(run, "--key", key) for key in ("AA", "k=v", "a%b=AA")]
@@ -442,7 +502,10 @@ def test_one_key_column_needs_no_name(ledger: FilledLedger, run: Run) -> None:
     ("statement", "problem"),
     [
         (
-            "update txtopo.topology set description = jsonb_set(description, '{committers,counts,contributions}', 'false')",
+            (
+                "update txtopo.topology set description = jsonb_set(description, '{committers,counts,contributions}', "
+                "'false')"
+            ),
             "keeps no contributions",
         ),
         ("update txtopo.topology set description = '{\"committers\": {}}'", "which topology flights has no more"),
@@ -452,7 +515,9 @@ def test_one_key_column_needs_no_name(ledger: FilledLedger, run: Run) -> None:
     ],
 )
 def test_what_nothing_tells_ends_with_3(traced: FilledLedger, run: Run, statement: str, problem: str) -> None:
-    """Promise: a committer without contributions: said so, exit code 3; could not find out is never confused with wrong."""
+    """Promise: a committer without contributions: said so, exit code 3; could not find out is never confused with
+    wrong.
+    """
     with traced.connection:
         traced.execute(statement)
 
@@ -466,7 +531,8 @@ def test_a_table_name_that_two_schemas_have_must_be_written_whole(traced: Filled
     """Promise: a name without schema means public, or the only target of that name."""
     with contextlib.closing(FilledLedger(traced.dsn, "orders")) as orders, orders.connection:
         orders.execute(
-            "insert into txtopo.target (target, topology, committer) values ('a.t', 'orders', 'x'), ('b.t', 'orders', 'y')"
+            "insert into txtopo.target (target, topology, committer) values ('a.t', 'orders', 'x'), ('b.t', "
+            "'orders', 'y')"
         )
 
     code, error = trace(run, *AA, "--table", "t")

@@ -1,4 +1,6 @@
-"""The examples on real Spark, Postgres and ZooKeeper, in one Spark session: their tables are what the tests count in another way."""
+"""The examples on real Spark, Postgres and ZooKeeper, in one Spark session: their tables are what the tests count in
+another way.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def test_global_count(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch) -
 def test_transactional_words_downstream_of_a_committer(
     run: Run, query: Query, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """TT-09 (ii): bucket 0 to 9 holds 5 words. Counts, edges, contributions and `trace` are those of any counting committer; nothing is recomputed or
+    """TT-09 (ii): bucket 0 to 9 holds 5 words. Counts, edges, contributions and `trace` are those of any counting
+    committer; nothing is recomputed or
     called right that only the commit phase could make again."""
     run(example(monkeypatch, "transactional_words"))
     monkeypatch.setenv("TXTOPO_DSN", database)
@@ -85,9 +88,13 @@ def test_transactional_words_downstream_of_a_committer(
     assert dict(query("SELECT word, n FROM word_counts")) == WORDS
     assert query("SELECT bucket, changes, words FROM buckets") == [(0, 5, 5)]
     assert query("SELECT txid, changes FROM buckets_contribution ORDER BY txid") == [(1, 4), (2, 1)]
-    assert query("SELECT txid, arrived, counted FROM txtopo.committer_count WHERE committer = 'buckets' ORDER BY txid") == [
-        (1, 4, 4), (2, 1, 1), (3, 0, 0),
-    ]  # fmt: skip
+    assert query(
+        "SELECT txid, arrived, counted FROM txtopo.committer_count WHERE committer = 'buckets' ORDER BY txid"
+    ) == [
+        (1, 4, 4),
+        (2, 1, 1),
+        (3, 0, 0),
+    ]
     edges = query("SELECT edge, sent, received FROM txtopo.edge_count WHERE txid = 1 ORDER BY edge")
     assert edges == [("bucketize -> buckets", 4, 4), ("count -> bucketize", 4, 4), ("words -> count", 9, 9)]
     assert main(["audit", "transactional_words"]) == 3
@@ -126,7 +133,9 @@ def test_partitioned(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_reliable(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Messages are acked once committed; one that comes again under its id counts once, by the user's own table in the batch's database transaction."""
+    """Messages are acked once committed; one that comes again under its id counts once, by the user's own table in the
+    batch's database transaction.
+    """
     for name, text in [("1", "hello"), ("2", "bye"), ("3", "hello")]:
         write_message(tmp_path, name, text)
     run(example(monkeypatch, "reliable", QUEUE_FOLDER=tmp_path))
@@ -144,7 +153,9 @@ def test_reliable(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_blocks_of_the_page_of_bolts_that_need_spark_or_postgres(
     spark_session: SparkSession, run: Run, query: Query, database: str
 ) -> None:
-    """docs/bolts.md: every block runs and prints what stands below it, also where it needs a session; its committers write to real tables."""
+    """docs/bolts.md: every block runs and prints what stands below it, also where it needs a session; its committers
+    write to real tables.
+    """
     names: dict[str, Any] = {"spark": spark_session}
     for block, printed in run_page("bolts.md", names):
         assert printed == (block.shown or ""), f"docs/bolts.md:{block.line}"
@@ -163,7 +174,9 @@ def test_blocks_of_the_page_of_bolts_that_need_spark_or_postgres(
 
 
 def test_new_ids_of_the_page_of_spouts(run: Run, query: Query, database: str) -> None:
-    """docs/spouts.md: a message that comes again, in its batch or in another one, is kept once, by the user's own table."""
+    """docs/spouts.md: a message that comes again, in its batch or in another one, is kept once, by the user's own
+    table.
+    """
     names: dict[str, Any] = {}
     for _ in run_page("spouts.md", names):
         pass

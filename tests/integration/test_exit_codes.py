@@ -1,9 +1,13 @@
 """The examples of the help, run in one story on real stores, and every exit code from a real command.
 
-0: the story below. 1: halted, MISMATCH and what is refused, in the story; `migrate --check` in `test_migrate_says_what_it_would_do`, `stop` in
-`test_stop_that_is_refused_ends_with_1`. 2: below; wrong usage in `test_wrong_usage_is_2`. 3: below; `replay --verify`, `stop` and orders in
-`test_replaying`, `test_reading_commands` and `test_orders`. 4: below; of a driver that was asleep in `test_a_paused_leader_wakes_after_another_has_committed`.
-5: below; each error's code in `test_each_error_has_its_exit_code`. 129, 130 and 143: below. 141: below. `dev`: `test_local_services_are_found_by_every_command`;
+0: the story below. 1: halted, MISMATCH and what is refused, in the story; `migrate --check` in
+`test_migrate_says_what_it_would_do`, `stop` in
+`test_stop_that_is_refused_ends_with_1`. 2: below; wrong usage in `test_wrong_usage_is_2`. 3: below; `replay --verify`,
+`stop` and orders in
+`test_replaying`, `test_reading_commands` and `test_orders`. 4: below; of a driver that was asleep in
+`test_a_paused_leader_wakes_after_another_has_committed`.
+5: below; each error's code in `test_each_error_has_its_exit_code`. 129, 130 and 143: below. 141: below. `dev`:
+`test_local_services_are_found_by_every_command`;
 `demo`: `test_the_demo_survives_two_kills_without_any_java_on_the_machine`.
 """
 
@@ -30,7 +34,7 @@ from tests.kit.asked import Said, everything, runner
 from tests.kit.audited import select
 from tests.kit.drivers import wait_until
 from txtopo.cli.verbs import VERBS
-from txtopo.committers.ledger import PostgresLedger
+from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.ports import Claim
@@ -48,13 +52,15 @@ builder.set_committer_bolt(
     "by_carrier", CountCommitter("flights_by_carrier", ["carrier", "origin"], count="flights", sums={"distance": "distance"})
 ).fields_grouping("departures", ["carrier", "origin"])
 topology = builder.build()
-"""
+"""  # noqa: E501
 FILES = 200
 BAD = 17
 
 
 class Site:
-    """Both stores, files of flights, the application of the examples where the examples look for it, and executors in this process."""
+    """Both stores, files of flights, the application of the examples where the examples look for it, and executors in
+    this process.
+    """
 
     def __init__(self, dsn: str, run: Callable[..., Said]) -> None:
         self.dsn, self.run = dsn, run
@@ -112,11 +118,13 @@ def write_flights(files: int) -> None:
         Path("in", f"day_{number:03}.csv").write_text("carrier,origin,distance\nAA,JFK,100\n")
 
 
-# --------------------------------------------------------------------------------------------------------------------------------- the examples
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_examples_of_the_help_in_one_story(site: Site) -> None:
-    """Promise: every command's help has an example that works as written; each step of a failure and its mending ends with its code."""
+    """Promise: every command's help has an example that works as written; each step of a failure and its mending ends
+    with its code.
+    """
     write_flights(FILES)
     site.bad = {BAD}
     halted = site.example("run")
@@ -152,7 +160,7 @@ def test_the_examples_of_the_help_in_one_story(site: Site) -> None:
     assert (idle.code, "does not run" in idle.out, fresh.code, site.example("version").code) == (0, True, 0, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------ the codes
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -192,7 +200,9 @@ def test_what_is_not_configured_is_2(site: Site) -> None:
     assert select(site.dsn, "select * from txtopo.fence") == []
 
 
-@pytest.mark.parametrize("line", ["status", "audit flights", "replay flights 1", "retry flights", "run examples/flights.py:topology --once"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line", ["status", "audit flights", "replay flights 1", "retry flights", "run examples/flights.py:topology --once"]
+)
 def test_a_store_that_is_away_is_3(site: Site, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     """Promise: 3 when it could not be found out; no verdict on stdout and no password anywhere."""
     monkeypatch.setenv("TXTOPO_DSN", "postgresql://me:hush@127.0.0.1:9/nowhere")
@@ -204,7 +214,9 @@ def test_a_store_that_is_away_is_3(site: Site, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_first_start_that_never_reaches_zookeeper_is_3(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise: an outage is waited out only by who was there before it; what was never reached is more likely a wrong address."""
+    """Promise: an outage is waited out only by who was there before it; what was never reached is more likely a wrong
+    address.
+    """
     monkeypatch.setenv("TXTOPO_ZK", "127.0.0.1:9/nowhere")
     monkeypatch.setattr("txtopo.app.ZOOKEEPER_START_S", 0.2)
 
@@ -224,10 +236,18 @@ def test_a_driver_whose_lead_another_one_took_is_4(site: Site) -> None:
             assert fence is not None
             ledger.claim_fence(
                 Claim(
-                    topology="flights", owner_nonce=str(uuid.uuid4()), code_hash=fence.code_hash, epoch_above=fence.epoch, incarnation=fence.incarnation,
-                    new_incarnation=str(uuid.uuid4()), host="other", pid=1, application="app.py:topology", description={},
+                    topology="flights",
+                    owner_nonce=str(uuid.uuid4()),
+                    code_hash=fence.code_hash,
+                    epoch_above=fence.epoch,
+                    incarnation=fence.incarnation,
+                    new_incarnation=str(uuid.uuid4()),
+                    host="other",
+                    pid=1,
+                    application="app.py:topology",
+                    description={},
                 )
-            )  # fmt: skip
+            )
         Path("in", "later.csv").write_text("carrier,origin,distance\nAA,JFK,100\n")
 
     with meanwhile(take_over):
@@ -253,7 +273,7 @@ def test_a_bug_is_5_and_its_trace_is_in_a_file(site: Site) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_end_is_129_130_or_143(site: Site, number: signal.Signals, code: int) -> None:
-    """Promise: 129, 130 and 143 after an orderly stop; what is committed is committed, and the topology says STOPPED."""
+    """Promise: 129, 130 and 143 after an orderly stop; what is committed is committed, and the topology says STOPPED."""  # noqa: E501
     write_flights(1)
 
     def interrupt() -> None:
@@ -281,16 +301,22 @@ def test_following_ends_with_130_and_a_reader_that_went_away_with_141(site: Site
 
     # Whoever runs the tests in the background ignores SIGINT, and children inherit that; a terminal does not.
     with subprocess.Popen(
-        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        line,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as follower:  # fmt: skip
+    ) as follower:
         assert follower.stdout is not None
         assert "attempt begun" in "".join(follower.stdout.readline() for _ in range(3))
         follower.send_signal(signal.SIGINT)
         _, said = follower.communicate(timeout=30)
     reader, writer = os.pipe()
     os.close(reader)
-    piped = subprocess.run(line, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60)  # fmt: skip
+    piped = subprocess.run(
+        line, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
     os.close(writer)
 
     assert (follower.returncode, said) == (130, "txtopo: interrupted\n")

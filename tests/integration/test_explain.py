@@ -18,7 +18,7 @@ builder.set_bolt("plain", lambda frame: frame.selectExpr("upper(carrier) as carr
 builder.set_bolt("last", lambda frame: {bolt}, "plain", fields="carrier string")
 builder.set_committer_bolt("counts", CountCommitter("counts", ["carrier"])).fields_grouping("last", "carrier")
 topology = builder.build()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,17 @@ topology = builder.build()
     ],
 )
 def test_the_bolt_that_looks_at_other_rows_is_named(
-    name: str, bolt: str, words: str, spark_session: SparkSession, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Promise: `txtopo explain` says which bolt keeps a topology from waves; a session that is there already is used, and stays."""
+    name: str,
+    bolt: str,
+    words: str,
+    spark_session: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Promise: `txtopo explain` says which bolt keeps a topology from waves; a session that is there already is used,
+    and stays.
+    """
     monkeypatch.chdir(tmp_path)
     Path(f"explained_{name}.py").write_text(APPLICATION.format(bolt=bolt))
 

@@ -10,18 +10,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.contracts.executor_contract import CODE_HASH
 from tests.kit.fix_spark import assignment
 from tests.kit.tuple_topologies import Keep, PlacedRows
 from tests.kit.zoo import everything, zoo
-from tests.unit.test_harness import FIELDS, csv, sifted
-from tests.unit.test_transactional_topology import play, started
+from tests.unit.testing.test_harness import FIELDS, csv, sifted
+from tests.unit.testing.test_transactional_topology import play, started
 from txtopo import CountCommitter, TopologyBuilder
 from txtopo.core.values import Failed, Failure, Outcome, Processed
 from txtopo.errors import Halted
 from txtopo.ports import Executor
 from txtopo.spark.executor import SparkExecutor
 from txtopo.testing import TopologyHarness
-from txtopo.testing.executor_contract import CODE_HASH
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
 from txtopo.topology.streams import Tuple
@@ -39,7 +39,8 @@ TEXTS: Sequence[Sequence[tuple[str | None, int | None]]] = (
 
 @pytest.mark.parametrize("acking", ["batch", "tuple"])
 def test_both_give_the_same_result_on_the_same_topology(spark_session: SparkSession, acking: str) -> None:
-    """Every kind of bolt, grouping and committer over an opaque spout, distributed and in one task: every emission with its task, every edge, table,
+    """Every kind of bolt, grouping and committer over an opaque spout, distributed and in one task: every emission with
+    its task, every edge, table,
     statement, failure and dead letter is the same.
     """
     bad = int(acking == "batch")
@@ -70,7 +71,7 @@ def test_the_run_of_storms_transactional_topology_on_spark(spark_session: SparkS
         play(harness)
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- acking by tuple
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Acting(RichBolt):
@@ -192,7 +193,9 @@ def shown(outcome: Outcome) -> Any:
 
 @pytest.mark.parametrize("spread", [False, True], ids=["one task", "distributed"])
 def test_tuples_that_are_not_acked_fail_their_batch_and_are_named(acking: Sequence[Executor], spread: bool) -> None:
-    """AK-01, AK-02, AK-08 as batches: an incomplete root names its source tuple, as does one that failed; all anchors count; no anchor is no tree."""
+    """AK-01, AK-02, AK-08 as batches: an incomplete root names its source tuple, as does one that failed; all anchors
+    count; no anchor is no tree.
+    """
     cases = {name: case for name, case in CASES.items() if not spread or name in SPREAD}
     others: list[Any] = [[["z", 0]]] if spread else []
     wave = [assignment(txid, list(rows), *others) for txid, (rows, _) in enumerate(cases.values(), 1)]
@@ -210,7 +213,9 @@ def test_tuples_that_are_not_acked_fail_their_batch_and_are_named(acking: Sequen
 
 
 def test_without_ackers_nothing_is_tracked(spark_session: SparkSession) -> None:
-    """AK-08 (i): with ackers=0 no tree is waited for: what is never acked commits. A tuple that is failed by hand fails its batch, as with acking by batch."""
+    """AK-08 (i): with ackers=0 no tree is waited for: what is never acked commits. A tuple that is failed by hand fails
+    its batch, as with acking by batch.
+    """
     executor = SparkExecutor(acted(), CODE_HASH, session=spark_session, ackers=0)
     executor.start()
 
@@ -223,15 +228,17 @@ def test_without_ackers_nothing_is_tracked(spark_session: SparkSession) -> None:
     assert isinstance(failed, Failed) and failed.failure.position == "part-1.txt:1", failed
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------- waves
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def small_files(folder: Path, bad: str) -> Any:
     """30 of them; one has a record that a bolt fails on, some have one that does not parse."""
     contents = [
-        "".join(f"w{(at * line) % 7},{line}\n" for line in range(at % 5)) + ("oops\n" if at % 4 == 1 else "") + (bad if at == 1 else "")
+        "".join(f"w{(at * line) % 7},{line}\n" for line in range(at % 5))
+        + ("oops\n" if at % 4 == 1 else "")
+        + (bad if at == 1 else "")
         for at in range(30)
-    ]  # fmt: skip
+    ]
     return csv(folder, *contents)
 
 
@@ -244,8 +251,11 @@ def ledger(harness: TopologyHarness, name: str) -> Any:
             for txid, row in rows.items()
             if txid
         },
-        harness.table("counts"), harness.rejects, harness.dead_letters, harness.stores.postgres.contributions,
-    )  # fmt: skip
+        harness.table("counts"),
+        harness.rejects,
+        harness.dead_letters,
+        harness.stores.postgres.contributions,
+    )
 
 
 def by_frames(spout: Any) -> Topology:

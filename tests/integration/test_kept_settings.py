@@ -1,4 +1,6 @@
-"""The settings that results depend on, where a user's function changes them: put back, named, and never in the way of an exact sum."""
+"""The settings that results depend on, where a user's function changes them: put back, named, and never in the way of
+an exact sum.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, list_topology, row
 from txtopo.bolts import BasicBolt, Tuple
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Processed
 from txtopo.errors import BatchDataError
-from txtopo.spark import aggregate
-from txtopo.spark.aggregate import count_frame, result_of
 from txtopo.spark.executor import SparkExecutor
+from txtopo.spark.frames import aggregate
+from txtopo.spark.frames.aggregate import count_frame, result_of
 from txtopo.spark.jobs import collect_batches
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
@@ -60,7 +62,9 @@ def lenient(frame: DataFrame) -> DataFrame:
 def test_a_bolt_that_changes_a_setting_that_results_depend_on_is_named(
     started: Callable[[Topology], SparkExecutor], spark_session: SparkSession, place: str
 ) -> None:
-    """Promise: sums are exact or an error, whatever a bolt does to the session; and the next topology finds it as it was."""
+    """Promise: sums are exact or an error, whatever a bolt does to the session; and the next topology finds it as it
+    was.
+    """
     bolts = [lenient] if place == "alone" else [lenient, lambda frame: frame]
 
     with pytest.raises(BatchDataError) as caught:
@@ -109,7 +113,12 @@ def test_a_sum_that_overflows_is_an_error_also_in_a_session_that_would_hide_it(
 ) -> None:
     """0 stands for no value at all, never for one that is too large."""
     monkeypatch.setattr(aggregate, "PARTITIONS_MAX", partitions_max)
-    rows: list[tuple[str, Any, Any]] = [("x", Decimal(LARGE), 1), ("y", None, None), ("z", Decimal("1.5"), None), ("z", None, 2)]  # fmt: skip
+    rows: list[tuple[str, Any, Any]] = [
+        ("x", Decimal(LARGE), 1),
+        ("y", None, None),
+        ("z", Decimal("1.5"), None),
+        ("z", None, 2),
+    ]
 
     def summed(times: int) -> list[dict[str, Any]]:
         frame = not_ansi.createDataFrame(rows, "name string, price decimal(38,2), amount int").coalesce(1)
@@ -118,8 +127,10 @@ def test_a_sum_that_overflows_is_an_error_also_in_a_session_that_would_hide_it(
         return list(result_of(counted, collect_batches(counted.frame)).rows.to_pylist())
 
     assert [tuple(found.values()) for found in summed(1)] == [
-        ("x", 1, Decimal(LARGE), 1), ("y", 1, 0, 0), ("z", 2, Decimal("1.50"), 2),
-    ]  # fmt: skip
+        ("x", 1, Decimal(LARGE), 1),
+        ("y", 1, 0, 0),
+        ("z", 2, Decimal("1.50"), 2),
+    ]
     with pytest.raises(Exception, match="a sum has more than 38 digits"):
         summed(101)
 
@@ -145,7 +156,9 @@ def strict_keywords(spark_session: SparkSession) -> Iterator[None]:
 def test_names_that_a_session_takes_for_keywords_are_names(
     started: Callable[[Topology], SparkExecutor], parts: int, tuples: bool
 ) -> None:
-    """A session of the user's own may reserve what ANSI reserves: fields may be called so, and txtopo's own columns are."""
+    """A session of the user's own may reserve what ANSI reserves: fields may be called so, and txtopo's own columns
+    are.
+    """
     builder = TopologyBuilder("keywords")
     builder.set_spout("source", ListSpout("`select` string, `user` int not null"))
     if tuples:

@@ -1,4 +1,6 @@
-"""Attacks on the ledger: each is refused by the server itself, with the SQLSTATE named, and an edit behind its back shows in the seals."""
+"""Attacks on the ledger: each is refused by the server itself, with the SQLSTATE named, and an edit behind its back
+shows in the seals.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +67,20 @@ class Attacker:
         prev = other.get("prev", n - 1)
         self.execute("select * from txtopo.fence where topology = 't' for no key update")
         self.execute(
-            "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, code_hash, state, redo_of) "
+            "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, "
+            "code_hash, state, redo_of) "
             "values ('t', %s, %s, %s, %s, %s, %s, 0, %s, 'applying', %s)",
             (
-                n, prev, other.get("prev_digest", DIGESTS[prev]), other.get("digest", DIGESTS[n]), other.get("incarnation", INCARNATION),
-                other.get("epoch", 1), other.get("code", CODE), other.get("redo_of"),
+                n,
+                prev,
+                other.get("prev_digest", DIGESTS[prev]),
+                other.get("digest", DIGESTS[n]),
+                other.get("incarnation", INCARNATION),
+                other.get("epoch", 1),
+                other.get("code", CODE),
+                other.get("redo_of"),
             ),
-        )  # fmt: skip
+        )
 
     def close_batch(self, n: int, **other: Any) -> Any:
         """Insert the counts, make the row final, move the fence; `other` says what is false about it."""
@@ -83,13 +92,19 @@ class Attacker:
         self.reject(n, other.get("rejected_rows", other.get("rejected", 0)))
         self.bury(n, other.get("dead_rows", other.get("dead", 0)))
         self.execute(
-            "update txtopo.ledger set state = %s, read = %s, rejected = %s, dead_lettered = %s, reason = %s, committers = %s, committed_at = clock_timestamp() "
+            "update txtopo.ledger set state = %s, read = %s, rejected = %s, dead_lettered = %s, reason = %s, "
+            "committers = %s, committed_at = clock_timestamp() "
             "where topology = 't' and txid = %s",
             (
-                other.get("state", "applied"), other.get("read", 10), other.get("rejected", 0), other.get("dead", 0), other.get("reason"),
-                other.get("committers", 1 if counts else 0), n,
+                other.get("state", "applied"),
+                other.get("read", 10),
+                other.get("rejected", 0),
+                other.get("dead", 0),
+                other.get("reason"),
+                other.get("committers", 1 if counts else 0),
+                n,
             ),
-        )  # fmt: skip
+        )
         self.execute("update txtopo.fence set last_txid = %s where topology = 't' and last_txid = %s", (n, n - 1))
 
     def reject(self, n: int, rows: int, **other: Any) -> Any:
@@ -115,7 +130,8 @@ class Attacker:
     def act(self, order: int | None = None) -> Any:
         """Write a row of the action log."""
         self.execute(
-            "insert into txtopo.action (topology, actor, host, command, request_id, before, after) values ('t', 'a', 'h', 'skip', %s, '{}', '{}')",
+            "insert into txtopo.action (topology, actor, host, command, request_id, before, after) values ('t', 'a', "
+            "'h', 'skip', %s, '{}', '{}')",
             (order,),
         )
 
@@ -154,17 +170,22 @@ class Attacker:
             other.close()
 
     def broken_seal(self) -> int | None:
-        """The first txid whose seal is not the sha-256 of its values, its counts and the seal before; recomputed here from the rows alone."""
+        """The first txid whose seal is not the sha-256 of its values, its counts and the seal before; recomputed here
+        from the rows alone.
+        """
         before = None
         for row in self.rows(
-            "select topology, txid, cut, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, dead_lettered, committers, reason, redo_of, "
-            "extract(epoch from planned_at) * 1000000, extract(epoch from committed_at) * 1000000, seal from txtopo.ledger order by txid"
+            "select topology, txid, cut, digest, incarnation, epoch, attempt, code_hash, state, read, rejected, "
+            "dead_lettered, committers, reason, redo_of, "
+            "extract(epoch from planned_at) * 1000000, extract(epoch from committed_at) * 1000000, seal from "
+            "txtopo.ledger order by txid"
         ):
             txid = (row[1],)
             values = [value.tobytes().hex() if isinstance(value, memoryview) else value for value in row[:-3]]
             times = [None if at is None else int(at) for at in row[-3:-1]]
             counts = self.rows(
-                "select committer, arrived, counted, results, written, ignored, reversed, digest::text from txtopo.committer_count where txid = %s order by committer",
+                "select committer, arrived, counted, results, written, ignored, reversed, digest::text from "
+                "txtopo.committer_count where txid = %s order by committer",
                 txid,
             )
             edges = self.rows("select edge, sent, received from txtopo.edge_count where txid = %s order by edge", txid)
@@ -176,7 +197,8 @@ class Attacker:
             ]
             rejected = [["s", "/a", len(bad), hashlib.sha256(b"".join(bad)).hexdigest()]] if bad else None
             dead = self.rows(
-                "select spout, position, component, reason, raw from txtopo.dead_letter where txid = %s order by position",
+                "select spout, position, component, reason, raw from txtopo.dead_letter where txid = %s order by "
+                "position",
                 txid,
             )
             letters = [[*letter[:4], hashlib.sha256(letter[4]).hexdigest()] for letter in dead] or None

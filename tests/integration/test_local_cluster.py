@@ -1,4 +1,6 @@
-"""The same topologies on separate executor processes: a module loaded from a file reaches them, and killing one changes no count."""
+"""The same topologies on separate executor processes: a module loaded from a file reaches them, and killing one changes
+no count.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ DRIVER = """
     from txtopo.core.values import Processed
     from txtopo.local.java import java_environment
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session import SessionOptions
+    from txtopo.spark.session.spark_session import SessionOptions
     from tests.kit.fix_spark import assignment, list_topology, row
     from tests.kit.tuple_runs import run_tuples
     from tests.kit.tuple_topologies import diamond
@@ -142,7 +144,7 @@ DRIVER = """
             executor.close()
 
     main()
-"""
+"""  # noqa: E501
 
 
 def driven(folder: Path, *arguments: str) -> list[str]:
@@ -152,8 +154,13 @@ def driven(folder: Path, *arguments: str) -> list[str]:
 
     done = subprocess.run(
         [sys.executable, str(folder / "driver.py"), str(folder), *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -162,10 +169,13 @@ def driven(folder: Path, *arguments: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_an_executor_killed_in_mid_batch_changes_no_count(tmp_path: Path) -> None:
-    """On local-cluster[2,1,1024], an executor killed in mid-batch: slower, not wrong (K2). Functions of the user's file reach the executors.
+    """On local-cluster[2,1,1024], an executor killed in mid-batch: slower, not wrong (K2). Functions of the user's file
+    reach the executors.
 
-    With tuple bolts the messages that its tasks had written are gone as well: the stage that reads them fails to fetch, and the sources run again. Rows in
-    their order, counts and edges are those of one run: no number in the ledger may be inflated by a retried stage (K2, K3, K4).
+    With tuple bolts the messages that its tasks had written are gone as well: the stage that reads them fails to fetch,
+    and the sources run again. Rows in
+    their order, counts and edges are those of one run: no number in the ledger may be inflated by a retried stage (K2,
+    K3, K4).
     """
     assert driven(tmp_path) == ["5 [3, 2]", "killed", "327 327 ['A', 'B'] [307, 20] [307, 20]", "killed", "tuples 26"]
 

@@ -51,7 +51,9 @@ def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_java_on_the_machine_the_wheel_serves_as_java_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wrapper takes the flags of Spark's launcher that the slim runtime refuses, and passes on all others as they are."""
+    """The wrapper takes the flags of Spark's launcher that the slim runtime refuses, and passes on all others as they
+    are.
+    """
     monkeypatch.setenv("TXTOPO_IGNORE_SYSTEM_JAVA", "1")
     monkeypatch.setenv("TXTOPO_HOME", str(tmp_path / "my home's"))
 

@@ -63,7 +63,9 @@ def processes_with(text: str) -> list[str]:
 
 @pytest.mark.parametrize("ending", ["stop", "crash"])
 def test_postgres_keeps_what_was_committed(own_postgres: LocalPostgres, ending: str) -> None:
-    """A commit that was confirmed survives the end of the server, orderly or not, and the server comes back where it was."""
+    """A commit that was confirmed survives the end of the server, orderly or not, and the server comes back where it
+    was.
+    """
     query(own_postgres.dsn, "CREATE TABLE kept AS SELECT 7 AS number")
     dsn, pid = own_postgres.dsn, own_postgres.pid
 
@@ -137,7 +139,9 @@ def test_postgres_runs_in_a_folder_with_a_long_name_and_a_quote(folder: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be kept out of nowhere and others out of everywhere")
 def test_root_can_keep_postgres_in_a_folder_closed_to_everybody_else(tmp_path: Path) -> None:
-    """Postgres refuses root; the account it runs under cannot enter a closed folder, so the data lie elsewhere and are still found."""
+    """Postgres refuses root; the account it runs under cannot enter a closed folder, so the data lie elsewhere and are
+    still found.
+    """
     tmp_path.chmod(0o700)
     server = LocalPostgres(tmp_path / "postgres")
     try:
@@ -270,7 +274,7 @@ def test_a_server_is_stopped_when_its_owner_exits(folder: Path, kind: type[Local
 
 
 def test_a_server_survives_ctrl_c_in_the_terminal(own_zookeeper: LocalZooKeeper, own_postgres: LocalPostgres) -> None:
-    """Ctrl-C reaches the process group of the terminal; the servers have sessions of their own, their owner stops them."""
+    """Ctrl-C reaches the process group of the terminal; the servers have sessions of their own, their owner stops them."""  # noqa: E501
     for server in (own_zookeeper, own_postgres):
         assert server.pid is not None
         assert os.getsid(server.pid) == server.pid != os.getsid(0)
@@ -289,7 +293,9 @@ def test_a_server_killed_from_outside_starts_again_where_it_was(own_zookeeper: L
 
 
 def test_a_reused_pid_is_not_taken_for_ours(folder: Path) -> None:
-    """A pid file left by a crash of the machine may name somebody else's process by now: that one is neither believed nor ended."""
+    """A pid file left by a crash of the machine may name somebody else's process by now: that one is neither believed
+    nor ended.
+    """
     server = LocalZooKeeper(folder / "zookeeper")
     server.folder.mkdir()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
@@ -305,7 +311,10 @@ def test_a_reused_pid_is_not_taken_for_ours(folder: Path) -> None:
 
 def test_a_process_that_ignores_the_stop_signal_is_killed() -> None:
     """`end` is certain: it does not return while the process runs."""
-    script = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); sys.stdin.read()"
+    script = (
+        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); "
+        "sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", script, "stubborn"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -350,7 +359,9 @@ def test_when_one_service_fails_the_other_does_not_stay(folder: Path, monkeypatc
 
 
 def test_dev_services_outlive_the_command_and_are_found_and_stopped_by_others(dev_home: Path) -> None:
-    """`dev up` returns and its services stay; a second one changes nothing; `dev down` of another process stops them, data stay."""
+    """`dev up` returns and its services stay; a second one changes nothing; `dev down` of another process stops them,
+    data stay.
+    """
     script = "from txtopo.local.services import dev_up; print(dev_up().dsn)"
     dsn = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120

@@ -14,12 +14,12 @@ from psycopg2 import sql
 import txtopo
 from tests.kit.filled_ledger import FilledLedger
 from tests.kit.fix_postgres import execute_as_superuser, with_database
-from txtopo.audit.reading import read_batch, read_topologies, reading
-from txtopo.committers.connecting import check_server, make_engine
-from txtopo.committers.ledger import PostgresLedger
-from txtopo.committers.migrating import migrate, migration_sql, pending
+from txtopo.committers.postgres.connect import check_server, make_engine
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.postgres.migrate import migrate, migration_sql, pending
 from txtopo.errors import ConfigurationError
 from txtopo.local.postgres import LocalPostgres
+from txtopo.reports.read import read_batch, read_topologies, reading
 
 REVISIONS = ["0001", "0002", "0003", "0004", "0005", "0006"]
 OLD_REVISIONS = ["0001", "0002", "0003"]
@@ -34,7 +34,7 @@ union all select 'trigger', tgrelid::regclass::text || '.' || tgname, pg_get_tri
 union all select 'function', proname, pg_get_functiondef(oid) from pg_proc where pronamespace = 'txtopo'::regnamespace
 union all select 'revision', version_num, '' from txtopo.schema_version
 order by 1, 2, 3
-"""
+"""  # noqa: E501
 
 
 def catalog(dsn: str) -> list[tuple[str, ...]]:
@@ -75,7 +75,9 @@ def test_sql_for_an_administrator_makes_the_same_schema(database: str, empty_dat
 def test_what_an_earlier_release_left_is_read_after_migrating(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attempts that were written before they had inputs, and a halt from before it had a next command, are shown as they are."""
+    """Attempts that were written before they had inputs, and a halt from before it had a next command, are shown as
+    they are.
+    """
     upgrade = command.upgrade
     with monkeypatch.context() as release:
         release.setattr(command, "upgrade", lambda config, _: upgrade(config, OLD_REVISIONS[-1]))

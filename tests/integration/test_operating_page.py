@@ -1,4 +1,6 @@
-"""The statements of docs/operating.md, run as they stand: roles with no more rights than they need, a table rebuilt, an order withdrawn."""
+"""The statements of docs/operating.md, run as they stand: roles with no more rights than they need, a table rebuilt, an
+order withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,17 @@ from txtopo import CountCommitter, FileSpout, Topology, TopologyBuilder
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 ROLES = ("txtopo_reader", "txtopo_operator", "txtopo_runner")
-READING = ["status", "batches flights", "show flights 1", "events flights", "audit flights", "trace --table flights_by_carrier --key carrier=AA --key origin=JFK",
-           "retry flights --dry-run", "replan flights --dry-run", "replay flights 1"]  # fmt: skip
+READING = [
+    "status",
+    "batches flights",
+    "show flights 1",
+    "events flights",
+    "audit flights",
+    "trace --table flights_by_carrier --key carrier=AA --key origin=JFK",
+    "retry flights --dry-run",
+    "replan flights --dry-run",
+    "replay flights 1",
+]
 
 
 def block(words: str) -> str:
@@ -56,7 +67,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(database: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:  # fmt: skip
+def run(
+    database: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Said]:
     """The command line on a database in which one batch of flights is committed."""
     monkeypatch.setenv("TXTOPO_DSN", database)
     assert run_batches(database, topology(folder)) == 1
@@ -95,7 +108,9 @@ def test_a_reader_reads_everything_and_changes_nothing(roles: Callable[[str], st
 def test_an_operator_gives_orders_and_cannot_touch_the_ledger(
     roles: Callable[[str], str], run: Callable[..., Said], database: str
 ) -> None:
-    """Promise: giving orders needs the right to write them and nothing else. One that is open is withdrawn by the page's statement."""
+    """Promise: giving orders needs the right to write them and nothing else. One that is open is withdrawn by the
+    page's statement.
+    """
     dsn = roles("txtopo_operator")
     given = run("replan", "flights", "--reason", "x", "--no-run", "--dsn", dsn)
     (order,) = select(database, "select request_id, state from txtopo.request")[0][:1]
@@ -116,14 +131,18 @@ def test_an_operator_gives_orders_and_cannot_touch_the_ledger(
 def test_a_runner_makes_its_tables_and_commits(
     roles: Callable[[str], str], run: Callable[..., Said], database: str, tmp_path: Path
 ) -> None:
-    """Promise: the runner creates the tables of a new topology and commits into them; it cannot remove what is in the ledger."""
+    """Promise: the runner creates the tables of a new topology and commits into them; it cannot remove what is in the
+    ledger.
+    """
     dsn = roles("txtopo_runner")
     other = tmp_path / "other"
     other.mkdir()
     write_flights(other, "1.csv")
     builder = TopologyBuilder("trains")
     builder.set_spout("departures", FileSpout(str(other), "carrier string, distance int", settled_s=0.01))
-    builder.set_committer_bolt("counts", CountCommitter("trains_by_carrier", ["carrier"], count="trains")).shuffle_grouping("departures")  # fmt: skip
+    builder.set_committer_bolt(
+        "counts", CountCommitter("trains_by_carrier", ["carrier"], count="trains")
+    ).shuffle_grouping("departures")
 
     assert run_batches(dsn, builder.build()) == 1
 

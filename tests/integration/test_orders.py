@@ -1,4 +1,6 @@
-"""The commands that give orders, on a real database: what they show, what they refuse, what they leave, what they end with."""
+"""The commands that give orders, on a real database: what they show, what they refuse, what they leave, what they end
+with.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,29 @@ import pytest
 from tests.kit.asked import Said, answering, everything, runner
 from tests.kit.filled_ledger import CODE, INCARNATION, FilledLedger
 from txtopo.cli.verbs import VERBS
-from txtopo.committers.ledger import PostgresLedger
+from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.core.inputs import in_short
 from txtopo.core.plan import canonical
 from txtopo.core.values import Failure, Lead, TransactionAttempt
 from txtopo.errors import Fenced, Halted, ZooKeeperUnavailable
-from txtopo.orders import Order, place
+from txtopo.operating.orders import Order, place
 from txtopo.ports import AttemptStart
 
 Run = Callable[..., Said]
-FAILURE = {"kind": "data", "component": "clean", "position": "/data/day_005.csv:17", "message": "flights.py:12 ValueError: no hour"}  # fmt: skip
+FAILURE = {
+    "kind": "data",
+    "component": "clean",
+    "position": "/data/day_005.csv:17",
+    "message": "flights.py:12 ValueError: no hour",
+}
 ORDERING = ("retry", "skip", "redrive", "replan", "replay")
 
 
 @pytest.fixture
 def ledger(database: str) -> Iterator[FilledLedger]:
-    """Topology `flights`: 1, 2 and 4 committed, 3 quarantined, 5 failed twice, 6 planned only. Its last leader has stopped."""
+    """Topology `flights`: 1, 2 and 4 committed, 3 quarantined, 5 failed twice, 6 planned only. Its last leader has
+    stopped.
+    """
     with contextlib.closing(FilledLedger(database)) as filled:
         filled.batch(1)
         filled.batch(2)
@@ -48,7 +57,7 @@ def ledger(database: str) -> Iterator[FilledLedger]:
 
 
 DESCRIPTION = """{"name": "flights", "spouts": {"files": {}}, "bolts": {}, "committers": {"counts": {"kind": "count", "table": "public.flights_totals",
- "keys": ["carrier"], "count": "n", "sums": {}, "contributions": %s, "input": "files"}}}"""
+ "keys": ["carrier"], "count": "n", "sums": {}, "contributions": %s, "input": "files"}}}"""  # noqa: E501
 
 
 @pytest.fixture
@@ -56,8 +65,8 @@ def run(database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     """Runs the command line against this test's database."""
     monkeypatch.setenv("TXTOPO_DSN", database)
     monkeypatch.setenv("TXTOPO_ZK", "127.0.0.1:9/none")
-    monkeypatch.setattr("txtopo.orders.POLL_S", 0.02)
-    monkeypatch.setattr("txtopo.orders.LEADERLESS_S", 0.3)
+    monkeypatch.setattr("txtopo.operating.orders.POLL_S", 0.02)
+    monkeypatch.setattr("txtopo.operating.orders.LEADERLESS_S", 0.3)
     return runner(capsys)
 
 
@@ -67,7 +76,7 @@ def orders(ledger: FilledLedger) -> list[Any]:
         return ledger.execute("select kind, arguments, reason, state from txtopo.request order by request_id")
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------- showing
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("led", [True, False])
@@ -172,19 +181,29 @@ LINES = {"path": "access.log-20150518", "upto": 4711}
     ("planned", "words", "paths"),
     [
         ({"files": {"files": FILES[:1]}}, ["/data/day_007.csv"], [FILES[0]["path"]]),
-        ({"files": {"files": FILES}}, ["/data/day_007.csv", "and 90 more files"], [file["path"] for file in FILES[:10]]),
+        (
+            {"files": {"files": FILES}},
+            ["/data/day_007.csv", "and 90 more files"],
+            [file["path"] for file in FILES[:10]],
+        ),
         ({"lines": LINES}, ['lines {"path": "access.log-20150518", "upto": 4711}'], []),
         ({"lines": {"keys": ["k" * 90] * 90}}, ['lines {"keys": ["kkk'], []),
-        ({"files": {"files": FILES[:1]}, "lines": LINES}, ["/data/day_007.csv", "access.log-20150518"], [FILES[0]["path"]]),
+        (
+            {"files": {"files": FILES[:1]}, "lines": LINES},
+            ["/data/day_007.csv", "access.log-20150518"],
+            [FILES[0]["path"]],
+        ),
         ({"files": {"files": FILES[:1]}, "lines": {"$idle": {}}}, ["/data/day_007.csv"], [FILES[0]["path"]]),
         ({"lines": {"nul": "a\x00b"}}, ['lines {"nul": "a'], []),
     ],
     ids=["a file", "many files", "own metadata", "long metadata", "both", "an idle spout", "what Postgres cannot hold"],
-)  # fmt: skip
+)
 def test_a_batch_that_failed_before_it_was_mirrored_says_what_it_reads(
     ledger: FilledLedger, run: Run, planned: dict[str, Any], words: list[str], paths: list[str]
 ) -> None:
-    """Promise: which file? Its plan is in ZooKeeper alone, which no reading command needs: it stands beside the attempt, in short."""
+    """Promise: which file? Its plan is in ZooKeeper alone, which no reading command needs: it stands beside the
+    attempt, in short.
+    """
     lead = Lead(topology="flights", incarnation=INCARNATION, epoch=3, owner_nonce=str(uuid.UUID(int=8)), code_hash=CODE)
     attempt = TransactionAttempt(7, 0)
     with contextlib.closing(PostgresLedger(ledger.dsn, "flights")) as leaders:
@@ -261,7 +280,7 @@ def test_a_replan_names_the_batches_whose_plans_were_never_mirrored(ledger: Fill
     assert "batches up to 6 are mirrored in Postgres and keep their plans" in said.out
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------ refusing
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -309,7 +328,7 @@ def test_a_change_that_must_be_explained_needs_a_reason(ledger: FilledLedger, ru
 
 
 def test_a_batch_that_is_to_be_skipped_is_not_tried_again(ledger: FilledLedger, run: Run) -> None:
-    """Two orders that contradict each other: the second is refused at once, not by the leader, and nothing is ordered."""
+    """Two orders that contradict each other: the second is refused at once, not by the leader, and nothing is ordered."""  # noqa: E501
     ledger.lead("halted", planned_txid=6, halted_txid=5, reason="batch 5 of flights: 3 attempts failed")
     order = ledger.order("skip", 5)
     before = everything(ledger.dsn)
@@ -412,7 +431,7 @@ def test_recompute_is_refused_naming_a_committer_without_contributions(ledger: F
     assert (shown.code, "is not possible: committer counts keeps no contributions" in shown.out) == (0, True)
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ beside a leader
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -462,7 +481,7 @@ def test_following_tells_what_happens_to_the_batch(
                 )
         return look(*_, **__)
 
-    from txtopo import orders as module
+    from txtopo.operating import orders as module
 
     look = module._look
     monkeypatch.setattr(module, "_look", leader_at_work)
@@ -506,11 +525,11 @@ def test_a_leader_that_dies_leaves_the_order_to_the_next(
 ) -> None:
     """Promise: 3 while it is not known, the order stands; 1 where the leader halted over it."""
     ledger.lead(planned_txid=6)
-    monkeypatch.setattr("txtopo.orders._user", meanwhile(lambda: ledger.lead("stopped")))
+    monkeypatch.setattr("txtopo.operating.orders._user", meanwhile(lambda: ledger.lead("stopped")))
     died = run("retry", "flights", "--timeout", "30")
     ledger.lead(planned_txid=6)
     halt = meanwhile(lambda: ledger.lead("halted", reason="batch 7 of flights: no hour"))
-    monkeypatch.setattr("txtopo.orders._user", halt)
+    monkeypatch.setattr("txtopo.operating.orders._user", halt)
     halted = run("redrive", "flights", "3", "--timeout", "30")
 
     assert (died.code, halted.code) == (3, 1)
@@ -525,8 +544,8 @@ def test_a_lead_that_is_taken_anew_is_waited_for(
 ) -> None:
     """Promise: a live leader gives up its lead for a moment and takes it again; a standby may follow one that died."""
     ledger.lead(planned_txid=6)
-    monkeypatch.setattr("txtopo.orders.LEADERLESS_S", 60.0)
-    monkeypatch.setattr("txtopo.orders._user", meanwhile(lambda: ledger.lead("stopped")))
+    monkeypatch.setattr("txtopo.operating.orders.LEADERLESS_S", 60.0)
+    monkeypatch.setattr("txtopo.operating.orders._user", meanwhile(lambda: ledger.lead("stopped")))
 
     with answering(ledger.dsn, "done", "by the next one", after_s=0.5):
         said = run("replan", "flights", "--reason", "schema", "--timeout", "60")
@@ -583,7 +602,7 @@ def test_a_reason_in_another_encoding_is_kept_readable(ledger: FilledLedger, run
     assert orders(ledger)[0][2] == "d\\udcffmaged"
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- without a leader
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -592,7 +611,8 @@ def application(ledger: FilledLedger, tmp_path: Path, monkeypatch: pytest.Monkey
     name = f"flights_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(
         "from pathlib import Path\nfrom tests.kit.applications import orders_topology\n"
-        "topology = orders_topology(Path('/none'), name='flights')\nother = orders_topology(Path('/none'), name='trains')\n"
+        "topology = orders_topology(Path('/none'), name='flights')\nother = orders_topology(Path('/none'), "
+        "name='trains')\n"
     )
     monkeypatch.chdir(tmp_path)
     with ledger.connection:
@@ -632,7 +652,9 @@ class Ran:
 def test_without_a_leader_the_command_runs_the_application_itself(
     ledger: FilledLedger, run: Run, application: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: no new input is planned; what is planned is processed, open orders are carried out, and the answer is told."""
+    """Promise: no new input is planned; what is planned is processed, open orders are carried out, and the answer is
+    told.
+    """
     ran = Ran(ledger, answer=("done", "batch 3 is redone as batch 7"))
     monkeypatch.setattr("txtopo.app.run_application", ran)
 
@@ -646,11 +668,15 @@ def test_without_a_leader_the_command_runs_the_application_itself(
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (Halted("batch 5 of flights: no hour", txid=5, next_command="txtopo show flights 5"), 1, "batch 5 of flights: no hour\n  next: txtopo show flights 5"),
+        (
+            Halted("batch 5 of flights: no hour", txid=5, next_command="txtopo show flights 5"),
+            1,
+            "batch 5 of flights: no hour\n  next: txtopo show flights 5",
+        ),
         (ZooKeeperUnavailable("away"), 3, "zookeeper: away"),
         (Fenced("another driver"), 3, "another driver; the order to redrive (order 1) stands"),
     ],
-)  # fmt: skip
+)
 def test_a_run_that_ends_badly_leaves_the_order(
     ledger: FilledLedger,
     run: Run,
@@ -730,7 +756,9 @@ def test_an_order_runs_as_the_last_run_was_set_and_says_how(
     runs_with: str,
     where: str,
 ) -> None:
-    """A recompute of a batch with dead letters failed three times and halted: the order ran with another on_poison than the run."""
+    """A recompute of a batch with dead letters failed three times and halted: the order ran with another on_poison than
+    the run.
+    """
     ran = Ran(ledger, answer=("done", "so it is"))
     monkeypatch.setattr("txtopo.app.run_application", ran)
     with ledger.connection:
@@ -751,7 +779,9 @@ def test_an_order_runs_as_the_last_run_was_set_and_says_how(
 def test_a_plan_of_a_recompute_tells_dead_letters_and_changed_files(
     ledger: FilledLedger, run: Run, tmp_path: Path
 ) -> None:
-    """What a recompute would meet is known beforehand: rows that a bolt fails on, files that are not as they were planned."""
+    """What a recompute would meet is known beforehand: rows that a bolt fails on, files that are not as they were
+    planned.
+    """
     whole, changed = tmp_path / "whole.csv", tmp_path / "changed.csv"
     for file in (whole, changed):
         file.write_text("x" * 700)

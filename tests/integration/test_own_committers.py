@@ -1,4 +1,6 @@
-"""What only a real server can show of committers of one's own: where their statements run, and what they can and cannot do to their batch (P1, P4, P8, P9)."""
+"""What only a real server can show of committers of one's own: where their statements run, and what they can and cannot
+do to their batch (P1, P4, P8, P9).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,14 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, event
 
-from txtopo.committers import own_applying, own_transaction, turn
-from txtopo.committers.counting import CountCommitter
-from txtopo.committers.ledger import PostgresLedger
-from txtopo.committers.seen import NewIds
+from tests.contracts.ledger_driver import ROWS, Driver, claim_for, committer, dead_letter, result_of
+from tests.contracts.user_committer_contract import WORDS, Words, own, words
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.new_ids import NewIds
+from txtopo.committers.postgres import user_committers
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.protocol import downstream, user_transaction
 from txtopo.core.values import Aborted, CommitOutcome, Committed
-from txtopo.testing.ledger_driver import ROWS, Driver, claim_for, committer, dead_letter, result_of
-from txtopo.testing.own_committer_contract import WORDS, Words, own, words
 from txtopo.topology.batch_committer import CommitTransaction
 from txtopo.topology.components import CommitterComponent, Subscription, TupleBoltComponent
 from txtopo.topology.streams import Stream, Tuple
@@ -104,7 +107,9 @@ def test_statements_run_in_the_database_transaction_of_the_batch(world: World) -
 
 
 def test_values_are_bound_and_come_back_as_python_values(world: World) -> None:
-    """Statements with bound parameters, named or by place; bytea comes back as bytes; without parameters a percent sign is one."""
+    """Statements with bound parameters, named or by place; bytea comes back as bytes; without parameters a percent sign
+    is one.
+    """
     seen: list[Any] = []
 
     def ask(transaction: CommitTransaction) -> None:
@@ -135,9 +140,11 @@ def test_values_are_bound_and_come_back_as_python_values(world: World) -> None:
         (lambda t: t.execute("update txtopo.ledger set digest = 'x'"), "final"),
         (lambda t: t.execute("delete from txtopo.committer_count"), "are final"),
     ],
-)  # fmt: skip
+)
 def test_a_statement_that_fails_names_committer_and_line(world: World, tell: Told, said: str) -> None:
-    """Errors of its statements are data failures that name the committer and the user's own line; all committers or none."""
+    """Errors of its statements are data failures that name the committer and the user's own line; all committers or
+    none.
+    """
     message = world.failure(tell)
 
     assert said in message
@@ -162,7 +169,7 @@ def test_whoever_gets_past_the_reader_of_statements_is_stopped_by_the_ledger(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P9: the ledger row is there before the first statement, so that the server itself refuses an early COMMIT."""
-    monkeypatch.setattr(own_transaction, "objection", lambda _: None)
+    monkeypatch.setattr(user_transaction, "objection", lambda _: None)
 
     assert "COMMIT before batch 1 was complete" in world.failure(
         lambda t: t.execute("insert into words values ('a', 1); commit; begin")
@@ -171,7 +178,7 @@ def test_whoever_gets_past_the_reader_of_statements_is_stopped_by_the_ledger(
 
 def test_another_database_transaction_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """P9: whoever rolls back and begins anew holds no lock, and nothing of it is committed."""
-    monkeypatch.setattr(own_transaction, "objection", lambda _: None)
+    monkeypatch.setattr(user_transaction, "objection", lambda _: None)
 
     outcome = world.commit(lambda t: t.execute("rollback; begin; insert into words values ('a', 1)"))
 
@@ -180,17 +187,22 @@ def test_another_database_transaction_is_noticed(world: World, monkeypatch: pyte
 
 
 def test_settings_are_as_they_were_whatever_the_code_does(world: World) -> None:
-    """P8: nothing weakens what follows; names without a schema are in public while the code runs, and in pg_catalog afterwards."""
+    """P8: nothing weakens what follows; names without a schema are in public while the code runs, and in pg_catalog
+    afterwards.
+    """
     seen: list[Any] = []
     asked = ", ".join(f"current_setting('{name}')" for name in SETTINGS)
     world.query("create table seen_settings (line text)")
     world.query(
-        f"create function public.look() returns trigger language plpgsql as $$ begin insert into public.seen_settings values (concat_ws('|', {asked})); return new; end $$"
+        f"create function public.look() returns trigger language plpgsql as $$ begin insert into "
+        f"public.seen_settings values (concat_ws('|', {asked})); return new; end $$"
     )
     world.query("create trigger look after update on txtopo.ledger for each row execute function public.look()")
     world.query(
-        "create function public.weaken() returns int language plpgsql as $$ begin perform set_config(n, v, true) from (values ('synchronous_commit', 'off'), "
-        "('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'), ('search_path', 'public'), ('timezone', 'Asia/Tokyo')) as s (n, v); return 1; end $$"
+        "create function public.weaken() returns int language plpgsql as $$ begin perform set_config(n, v, true) "
+        "from (values ('synchronous_commit', 'off'), "
+        "('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'), "
+        "('search_path', 'public'), ('timezone', 'Asia/Tokyo')) as s (n, v); return 1; end $$"
     )
 
     assert isinstance(world.commit(lambda _: None), Committed)
@@ -230,16 +242,19 @@ def test_many_rows_are_counted_in_pieces(world: World, monkeypatch: pytest.Monke
     """The digest of all pieces is that of the whole."""
     rows = [(f"w{n}", n) for n in range(7)]
     assert isinstance(world.commit(lambda _: None, rows), Committed)
-    monkeypatch.setattr(own_applying, "ROWS_PER_STATEMENT", 3)
+    monkeypatch.setattr(user_committers, "ROWS_PER_STATEMENT", 3)
     assert isinstance(world.commit(lambda _: None, rows[::-1]), Committed)
 
     assert world.query(
-        "select count(distinct digest), min(results), min(written) from txtopo.committer_count where committer = 'words'"
+        "select count(distinct digest), min(results), min(written) from txtopo.committer_count where committer = "
+        "'words'"
     ) == [(1, 7, 7)]
 
 
 def test_a_statement_that_the_server_ends_is_the_committers_fault(world: World) -> None:
-    """Promise: a server-side timeout while user code holds the database transaction is a data failure that names the committer."""
+    """Promise: a server-side timeout while user code holds the database transaction is a data failure that names the
+    committer.
+    """
     said = world.failure(
         lambda transaction: transaction.execute("select pg_cancel_backend(pg_backend_pid()), pg_sleep(5)")
     )
@@ -251,7 +266,8 @@ def test_a_statement_that_the_server_ends_is_the_committers_fault(world: World) 
 def test_a_deadlock_is_not_the_batchs_fault(world: World) -> None:
     """P10: what says nothing about the statement is tried again: infrastructure."""
     world.query(
-        "create function public.lose() returns int language plpgsql as $$ begin raise exception 'lost' using errcode = '40P01'; end $$"
+        "create function public.lose() returns int language plpgsql as $$ begin raise exception 'lost' using errcode "
+        "= '40P01'; end $$"
     )
 
     outcome = world.commit(lambda t: t.execute("select lose()"))
@@ -278,12 +294,15 @@ def test_dead_letters_come_in_one_statement_with_the_batch(world: World) -> None
     assert isinstance(world.commit(lambda _: None, dead_letters=letters), Committed)
 
     assert world.query(
-        "select dead_lettered, (select count(distinct d.xmin::text) from txtopo.dead_letter d) from txtopo.ledger where txid = 1"
+        "select dead_lettered, (select count(distinct d.xmin::text) from txtopo.dead_letter d) from txtopo.ledger "
+        "where txid = 1"
     ) == [(5, 1)]
 
 
 def test_an_id_is_new_in_the_first_batch_that_has_it(world: World) -> None:
-    """Exactly once by message id: what a batch before has brought is passed on no more, and a table without a unique id is refused."""
+    """Exactly once by message id: what a batch before has brought is passed on no more, and a table without a unique id
+    is refused.
+    """
     world.query("create table public.seen (word text unique); create table public.not_unique (word text)")
     passed: list[list[Any]] = []
     below = own(
@@ -348,8 +367,8 @@ class Working(BasicBolt):
 
 def _downstream(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], CommitOutcome]:
     """A batch of three rows with a bolt between two committers."""
-    monkeypatch.setattr(turn, "time", Working.clock)
-    monkeypatch.setattr(turn, "ROWS_PER_MESSAGE", 1)
+    monkeypatch.setattr(downstream, "time", Working.clock)
+    monkeypatch.setattr(downstream, "ROWS_PER_MESSAGE", 1)
     monkeypatch.setattr(Working, "seen", [])
 
     class Emits(Words):
@@ -364,8 +383,10 @@ def _downstream(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], C
     counts = CommitterComponent(name="by_word", bolt=CountCommitter("by_word", ["word"]), input=read, fields=WORDS)
     outputs = {"default": Stream(WORDS)}
     world.driver.bolts = (
-        TupleBoltComponent(name="working", bolt=Working(), inputs=(Subscription(source="words", grouping="shuffle"),), outputs=outputs),
-    )  # fmt: skip
+        TupleBoltComponent(
+            name="working", bolt=Working(), inputs=(Subscription(source="words", grouping="shuffle"),), outputs=outputs
+        ),
+    )
     world.driver.committers = (own(Emits()), counts)
     world.ledger.prepare_targets(world.driver.lead, world.driver.committers)
     plan = world.driver.ready(1)
@@ -392,7 +413,9 @@ def test_the_server_hears_of_work_downstream_of_a_committer(world: World, monkey
 def test_a_turn_that_the_server_ended_is_the_fault_of_who_let_it_wait(
     world: World, monkeypatch: pytest.MonkeyPatch, seconds: float, kind: str
 ) -> None:
-    """A call that takes longer than the server waits fails its batch by name; a connection that is gone sooner is no fault of the batch's."""
+    """A call that takes longer than the server waits fails its batch by name; a connection that is gone sooner is no
+    fault of the batch's.
+    """
     commit = _downstream(world, monkeypatch)
     monkeypatch.setattr(Working, "seconds", seconds)
     kill = f"select pg_terminate_backend(pid, 5000) from pg_stat_activity where {LEADER}"

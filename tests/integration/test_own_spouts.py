@@ -1,4 +1,6 @@
-"""Spouts of a user's own on the real stores: run, stopped, gone on, and read by every command that knows files only from other spouts."""
+"""Spouts of a user's own on the real stores: run, stopped, gone on, and read by every command that knows files only
+from other spouts.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from psycopg2 import sql
 from tests.kit.audits import Audited
 from tests.kit.driver import in_process
 from tests.kit.fix_postgres import execute_as_superuser
-from tests.unit.test_acked_spout import Broker, Queue
-from tests.unit.test_partitioned_spout import OpaqueWords, Words
-from tests.unit.test_spouts_end_to_end import Passing
+from tests.unit.spouts.test_acked_spout import Broker, Queue
+from tests.unit.spouts.test_partitioned_spout import OpaqueWords, Words
+from tests.unit.spouts.test_spouts_end_to_end import Passing
 from txtopo import CountCommitter, TopologyBuilder
 from txtopo.app import drive
 from txtopo.cli import main
@@ -79,7 +81,13 @@ def test_commands_that_know_files_read_batches_that_have_none(
     code, report = audited.audit(topology="words")
     assert (code, report["verdict"]) == (3, "UNVERIFIED")
     assert {one["message"] for one in report["findings"]} == {"there is no independent recount of this kind of spout"}
-    for command in (["batches", "words"], ["status", "words"], ["show", "words", "1"], ["trace", "words", "--table", "word_counts", "--key", "word=dog"], ["audit", "words", "--no-recount"]):  # fmt: skip
+    for command in (
+        ["batches", "words"],
+        ["status", "words"],
+        ["show", "words", "1"],
+        ["trace", "words", "--table", "word_counts", "--key", "word=dog"],
+        ["audit", "words", "--no-recount"],
+    ):
         assert main([*command, "--json"]) in (0, 3), command
         assert main(command) in (0, 3), command
         said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Bolts that persist what they read: each batch its own rows, whatever Spark keeps or evicts, and nothing stays behind."""
+"""Bolts that persist what they read: each batch its own rows, whatever Spark keeps or evicts, and nothing stays behind."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
 from tests.kit.tuple_topologies import Keep, Large, PlacedRows
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Processed
-from txtopo.spark import frame_jobs, jobs
+from txtopo.spark import jobs
 from txtopo.spark.executor import SparkExecutor
+from txtopo.spark.frames import frame_jobs
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
@@ -80,7 +81,13 @@ def test_bolts_beside_tuple_bolts_may_persist_too(
 ) -> None:
     builder = TopologyBuilder("mixed_persist")
     builder.set_spout("source", PlacedRows())
-    builder.set_bolt("kept", lambda frame: frame.selectExpr("text AS word", "amount").persist(), inputs="source", fields="word string, amount int", rows="same")  # fmt: skip
+    builder.set_bolt(
+        "kept",
+        lambda frame: frame.selectExpr("text AS word", "amount").persist(),
+        inputs="source",
+        fields="word string, amount int",
+        rows="same",
+    )
     builder.set_bolt("large", Large()).shuffle_grouping("kept")
     builder.set_committer_bolt("all", CountCommitter("all_words", ["word"])).fields_grouping("kept", ["word"])
     builder.set_committer_bolt("rows", Keep()).shuffle_grouping("large")
@@ -101,7 +108,9 @@ def test_what_is_evicted_between_two_jobs_is_read_again_and_counts_once(
     monkeypatch: pytest.MonkeyPatch,
     evict: bool,
 ) -> None:
-    """Blocks that Spark drops from its cache are made again by running the source again: no number may be inflated by that (K2, K4)."""
+    """Blocks that Spark drops from its cache are made again by running the source again: no number may be inflated by
+    that (K2, K4).
+    """
     builder = TopologyBuilder("fan")
     builder.set_spout("source", ListSpout())
     builder.set_bolt("kept", persist, inputs="source", fields=FIELDS, rows="same")
@@ -140,7 +149,9 @@ def test_what_is_evicted_between_two_jobs_is_read_again_and_counts_once(
 
 
 def drop_blocks(spark: SparkSession) -> int:
-    """Drop every cached block, as Spark does itself where memory is short. Returns of how many DataFrames there were any."""
+    """Drop every cached block, as Spark does itself where memory is short. Returns of how many DataFrames there were
+    any.
+    """
     cached = list(spark.sparkContext._jsc.getPersistentRDDs().values())
     for rdd in cached:
         rdd.unpersist(True)

@@ -1,4 +1,6 @@
-"""Every class of SQLSTATE, raised by a trigger at every statement of a commit: waited out, data with its words, or a halt. Nothing hangs, nothing is left out."""
+"""Every class of SQLSTATE, raised by a trigger at every statement of a commit: waited out, data with its words, or a
+halt. Nothing hangs, nothing is left out.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,15 @@ from typing import Any
 import psycopg2
 import pytest
 
+from tests.contracts.ledger_driver import ROWS, Driver, Row, claim_for, committer, dead_letter, rejected_row
 from tests.kit.fix_postgres import fresh_database
-from txtopo.committers.ledger import PostgresLedger
-from txtopo.committers.proving import prove_commit
-from txtopo.committers.verdicts import TABLE, Owner, Verdict, verdict_on
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.postgres.sqlstates import TABLE, Fault, Owner, verdict_on
+from txtopo.committers.protocol.fault_proof import prove_commit
 from txtopo.core.values import Aborted, CommitOutcome, Committed, EdgeCount, Failure, TransactionAttempt, Unknown
 from txtopo.errors import ConfigurationError, Halted, InvariantBroken, PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import AttemptStart
-from txtopo.testing.ledger_driver import ROWS, Driver, Row, claim_for, committer, dead_letter, rejected_row
 
 CODES = sorted(
     {f"{code:0<5}".replace("00000", "00001") for code in TABLE} | {"42703", "42883", "54000", "08006", "ZZ999"}
@@ -57,18 +59,29 @@ create trigger planted_end before update on txtopo.attempt for each row execute 
 create trigger planted before insert on txtopo.plan for each row execute function public.plant('plan');
 create constraint trigger planted_late after insert or update on public.flights_count deferrable initially deferred
   for each row execute function public.plant('COMMIT');
-"""
+"""  # noqa: E501
 SENT: dict[str, Owner] = {
-    "target": Owner.TARGET, "contribution": Owner.TARGET, "committer_count": Owner.TARGET, "edge_count": Owner.LEDGER, "rejected_row": Owner.TARGET,
-    "dead_letter": Owner.TARGET, "ledger row": Owner.TARGET, "finish": Owner.LEDGER, "fence": Owner.LEDGER, "attempt": Owner.LEDGER, "COMMIT": Owner.TARGET,
-}  # fmt: skip
-"""Place -> whose statement an error there is taken for. A trigger says no table: the ledger row travels with a target's rows, edges with the finish."""
+    "target": Owner.TARGET,
+    "contribution": Owner.TARGET,
+    "committer_count": Owner.TARGET,
+    "edge_count": Owner.LEDGER,
+    "rejected_row": Owner.TARGET,
+    "dead_letter": Owner.TARGET,
+    "ledger row": Owner.TARGET,
+    "finish": Owner.LEDGER,
+    "fence": Owner.LEDGER,
+    "attempt": Owner.LEDGER,
+    "COMMIT": Owner.TARGET,
+}
+"""Place -> whose statement an error there is taken for. A trigger says no table: the ledger row travels with a target's
+rows, edges with the finish.
+"""
 WORDS = {
-    Verdict.STORE: "waits",
-    Verdict.LOCK: "waits",
-    Verdict.TIME: "waits",
-    Verdict.ONCE: "waits",
-    Verdict.BROKEN: "data",
+    Fault.STORE: "waits",
+    Fault.LOCK: "waits",
+    Fault.TIME: "waits",
+    Fault.ONCE: "waits",
+    Fault.BROKEN: "data",
 }
 """A trigger breaks no connection (W1)."""
 
@@ -98,9 +111,11 @@ class World:
     def commit(self, rows: list[Row] | None = None) -> CommitOutcome:
         """One try at the commit, with something of each kind in it."""
         more = {
-            "rejected": 1, "rejected_rows": (rejected_row(3),), "dead_letters": (dead_letter(),),
+            "rejected": 1,
+            "rejected_rows": (rejected_row(3),),
+            "dead_letters": (dead_letter(),),
             "edges": (EdgeCount(edge="a>b", sent=2, received=2),),
-        }  # fmt: skip
+        }
         return self.driver.commit(self.plan, ROWS if rows is None else rows, **more)
 
 
@@ -143,7 +158,9 @@ def expected(code: str, owner: Owner) -> str:
 
 @pytest.mark.parametrize("place", SENT)
 def test_an_error_of_any_class_at_any_statement_has_one_meaning_and_its_words(world: World, place: str) -> None:
-    """W1 to W3: by the owner of the statement; nothing is committed, and the batch is neither waited for nor left out in silence."""
+    """W1 to W3: by the owner of the statement; nothing is committed, and the batch is neither waited for nor left out
+    in silence.
+    """
     found, wanted = {}, {}
     for code in CODES if place in ("target", "finish", "COMMIT") else FEW:
         world.plant(place, code)
@@ -204,7 +221,9 @@ def test_the_servers_details_stay_with_the_attempt(world: World) -> None:
 
 
 def test_what_passes_on_a_fresh_connection_gets_one(world: World) -> None:
-    """W5: a prepared statement that a pooler has lost, a cached plan: the next try is not made on the connection that has it."""
+    """W5: a prepared statement that a pooler has lost, a cached plan: the next try is not made on the connection that
+    has it.
+    """
 
     def server() -> list[Any]:
         with world.ledger.session(world.driver.lead) as session:
@@ -225,11 +244,27 @@ CHANGES = {
     "column dropped": ("drop column distance", "halt", "other columns: distance numeric is missing"),
     "type changed": ("alter column distance type text using distance::text", "halt", "distance is text, not numeric"),
     "key dropped": ("drop constraint flights_count_carrier_origin_key", "halt", "needs one row a key"),
-    "new column that must be there": ("add column extra int not null default 0; alter table public.flights_count alter column extra drop default", "data", "extra"),
+    "new column that must be there": (
+        "add column extra int not null default 0; alter table public.flights_count alter column extra drop default",
+        "data",
+        "extra",
+    ),
     "new constraint": ("add constraint small check (distance < 0) not valid", "data", "small"),
-    "trigger of the user's": (f"drop column if exists nothing; create trigger t before insert on public.flights_count {ON_ROWS}", "data", "refused"),
-    "deferred trigger of the user's": (f"drop column if exists nothing; create constraint trigger t after insert or update on public.flights_count deferrable initially deferred {ON_ROWS}", "data", "refused"),
-}  # fmt: skip
+    "trigger of the user's": (
+        f"drop column if exists nothing; create trigger t before insert on public.flights_count {ON_ROWS}",
+        "data",
+        "refused",
+    ),
+    "deferred trigger of the user's": (
+        (
+            f"drop column if exists nothing; create constraint trigger t after insert or update on "
+            f"public.flights_count "
+            f"deferrable initially deferred {ON_ROWS}"
+        ),
+        "data",
+        "refused",
+    ),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)

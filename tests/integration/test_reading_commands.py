@@ -17,11 +17,12 @@ from sqlalchemy import Engine, event, text
 
 from tests.kit.filled_ledger import FINGERPRINT, FilledLedger
 from tests.kit.fix_postgres import execute_as_superuser, folder_for_services
-from txtopo.audit import statements, timeline, tracing
-from txtopo.audit.reading import reading
 from txtopo.cli import main
 from txtopo.errors import PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
+from txtopo.reports import report_statements, timeline
+from txtopo.reports import trace as tracing
+from txtopo.reports.read import reading
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations" / "versions"
 Run = Callable[..., "Said"]
@@ -50,8 +51,13 @@ def ledger(database: str) -> Iterator[FilledLedger]:
         filled.batch(4)
         filled.plan(5)
         filled.plan(6)
-        failure = {"kind": "data", "component": "clean", "position": "/data/day_005.csv:17", "message": "flights.py:12 ValueError: no\x1b[31m hour",
-                   "detail": "Traceback:\n  line 12"}  # fmt: skip
+        failure = {
+            "kind": "data",
+            "component": "clean",
+            "position": "/data/day_005.csv:17",
+            "message": "flights.py:12 ValueError: no\x1b[31m hour",
+            "detail": "Traceback:\n  line 12",
+        }
         filled.attempt(5, 0, "failed", **failure)
         filled.attempt(5, 1, "failed", **failure)
         yield filled
@@ -70,14 +76,22 @@ def run(database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 def test_status_tells_how_a_running_topology_fares(ledger: FilledLedger, run: Run) -> None:
-    """Promise: state, last committed txid and when, planned ahead, what it waits for, failed attempts, leader, epoch."""
+    """Promise: state, last committed txid and when, planned ahead, what it waits for, failed attempts, leader, epoch."""  # noqa: E501
     ledger.lead(planned_txid=6, problem="waiting for ZooKeeper")
 
     said = run("status", "flights")
 
     assert said.code == 0
-    for part in ("flights  RUNNING", "up to txid 4 at 20", "2 ahead, up to txid 6", "waiting for ZooKeeper",
-                 "2 failed attempts: 2 data, 0 infrastructure, 0 suspect", "batch 3 is quarantined and not redone (1 of 1 quarantined)", "box pid 4711 since", "epoch     3"):  # fmt: skip
+    for part in (
+        "flights  RUNNING",
+        "up to txid 4 at 20",
+        "2 ahead, up to txid 6",
+        "waiting for ZooKeeper",
+        "2 failed attempts: 2 data, 0 infrastructure, 0 suspect",
+        "batch 3 is quarantined and not redone (1 of 1 quarantined)",
+        "box pid 4711 since",
+        "epoch     3",
+    ):
         assert part in said.out
 
 
@@ -103,8 +117,10 @@ def test_status_of_a_batch_that_halted_without_a_failed_attempt_says_run(ledger:
     said = run("status", "--json")
 
     assert said.json["topologies"][0]["next_commands"] == [
-        "txtopo show flights 6", "txtopo run flights.py:topology", "txtopo redrive flights 3"
-    ]  # fmt: skip
+        "txtopo show flights 6",
+        "txtopo run flights.py:topology",
+        "txtopo redrive flights 3",
+    ]
 
 
 def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledger: FilledLedger, run: Run) -> None:
@@ -129,7 +145,7 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
 
 
 def test_a_quarantined_batch_is_no_hole_once_a_redo_of_it_is_applied(ledger: FilledLedger, run: Run) -> None:
-    """Promise: a hole is a quarantined batch that has no effect to this day; a quarantined redo is no hole of its own."""
+    """Promise: a hole is a quarantined batch that has no effect to this day; a quarantined redo is no hole of its own."""  # noqa: E501
     ledger.commit(5)
     ledger.commit(6)
     ledger.plan(7, redo_of=3)
@@ -157,7 +173,9 @@ def test_silence_beyond_the_limit_is_stalled(
 
 
 def test_a_leader_that_lives_and_commits_nothing_is_stalled_and_names_the_batch(ledger: FilledLedger, run: Run) -> None:
-    """Promise: health is derived from commit progress, not from a process being alive; exit code 1, and what to look at."""
+    """Promise: health is derived from commit progress, not from a process being alive; exit code 1, and what to look
+    at.
+    """
     ledger.lead("stalled", silent_s=1, waiting='{"txid": 5, "attempt": 1, "phase": "processing", "for_s": 301.0}')
 
     said = run("status", "flights")
@@ -225,8 +243,13 @@ def test_batches_come_newest_first_with_their_states(ledger: FilledLedger, run: 
     rows = said.json["batches"]
     assert said.json["schema"] == "txtopo.batches/1"
     assert [(row["txid"], row["state"]) for row in rows] == [
-        (6, "planned"), (5, "failed"), (4, "committed"), (3, "quarantined"), (2, "committed"), (1, "committed")
-    ]  # fmt: skip
+        (6, "planned"),
+        (5, "failed"),
+        (4, "committed"),
+        (3, "quarantined"),
+        (2, "committed"),
+        (1, "committed"),
+    ]
     assert [row["attempts"] for row in rows] == [0, 2, 1, 0, 1, 1]
     assert [row["files"] for row in rows] == [1] * 6
     assert rows[2]["read"] == 1200
@@ -273,7 +296,9 @@ def test_a_batch_whose_attempt_began_before_its_plan_was_mirrored_is_listed(ledg
 def test_files_of_a_batch_that_is_not_mirrored_are_counted_by_what_its_attempt_was_to_read(
     ledger: FilledLedger, run: Run
 ) -> None:
-    """Promise: a batch that failed before it was mirrored does not look like one of no files; a cut list says how many it had."""
+    """Promise: a batch that failed before it was mirrored does not look like one of no files; a cut list says how many
+    it had.
+    """
     files = [{"path": f"/data/{name}.csv"} for name in "abc"]
     ledger.attempt(7, 0, "failed", kind="data", message="no", inputs=json.dumps({"days": {"files": files[:1]}}))
     ledger.attempt(
@@ -332,8 +357,18 @@ def test_show_tells_everything_about_a_committed_batch(ledger: FilledLedger, run
     said, as_json = run("show", "flights", "4"), run("show", "flights", "4", "--json")
 
     assert said.code == 0
-    for part in ("batch 4 of flights  COMMITTED at", "1\u2009200 read", "/data/day_004.csv", "400 B", FINGERPRINT.hex()[:16], "processing 750 ms",
-                 "commit 3 ms", "public.flights_totals", "next", as_json.json["digest"]):  # fmt: skip
+    for part in (
+        "batch 4 of flights  COMMITTED at",
+        "1\u2009200 read",
+        "/data/day_004.csv",
+        "400 B",
+        FINGERPRINT.hex()[:16],
+        "processing 750 ms",
+        "commit 3 ms",
+        "public.flights_totals",
+        "next",
+        as_json.json["digest"],
+    ):
         assert part in said.out
     assert as_json.json["schema"] == "txtopo.batch/1"
     assert as_json.json["files"] == [
@@ -376,7 +411,9 @@ def test_show_of_a_failed_batch_gives_the_ways_out_and_counts_failures_by_kind(l
 
 
 def test_show_lists_rejected_rows_and_as_many_as_asked_for(ledger: FilledLedger, run: Run) -> None:
-    """Promise: the first 20 with file, line, reason and raw text; --rejects for others; bytes that are no text are shown harmlessly."""
+    """Promise: the first 20 with file, line, reason and raw text; --rejects for others; bytes that are no text are
+    shown harmlessly.
+    """
     rejects = [
         ("/data/day_005.csv", 100 + n, "no\x1b hour", b"AA,\xff\x00\x1b[31m" if n else b"x" * 3000) for n in range(25)
     ]
@@ -471,7 +508,8 @@ def test_show_reads_a_file_list_that_lies_in_pieces(ledger: FilledLedger, run: R
             plan.bytes,
         )
         ledger.execute(
-            "insert into txtopo.source_file (topology, spout, path, fingerprint, txid) values ('flights', 'files', '/data/day_008.csv', 'x', 7)"
+            "insert into txtopo.source_file (topology, spout, path, fingerprint, txid) values ('flights', 'files', "
+            "'/data/day_008.csv', 'x', 7)"
         )
 
     said = run("show", "flights", "7", "--json")
@@ -496,7 +534,9 @@ def test_show_says_when_a_plan_cannot_be_read(ledger: FilledLedger, run: Run) ->
 def test_a_role_that_may_only_select_can_read_everything(
     ledger: FilledLedger, run: Run, postgres_server: LocalPostgres
 ) -> None:
-    """Promise: reading needs SELECT and nothing else, and no ZooKeeper; stop is refused with 3, for want of the right to write."""
+    """Promise: reading needs SELECT and nothing else, and no ZooKeeper; stop is refused with 3, for want of the right
+    to write.
+    """
     ledger.targets()
     ledger.contribute(1, "AA", 1, 5)
     role = f"reader_{ledger.connection.info.dbname}"
@@ -622,7 +662,7 @@ def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
 ) -> None:
     """Promise: inserts a request of kind stop and prints what happened."""
     ledger.lead()
-    monkeypatch.setattr("txtopo.orders.POLL_S", 0.02)
+    monkeypatch.setattr("txtopo.operating.orders.POLL_S", 0.02)
     answer = answering(ledger.dsn, "done", "3 batches were finished")
 
     said = run("stop", "flights", "--timeout", "20")
@@ -636,7 +676,7 @@ def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
 def test_stop_that_is_refused_ends_with_1(ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise: the answer is bad."""
     ledger.lead()
-    monkeypatch.setattr("txtopo.orders.POLL_S", 0.02)
+    monkeypatch.setattr("txtopo.operating.orders.POLL_S", 0.02)
     answer = answering(ledger.dsn, "refused", "not now")
 
     said = run("stop", "flights", "--timeout", "20")
@@ -689,7 +729,8 @@ def answering(dsn: str, state: str, answer: str) -> threading.Thread:
             with connection.cursor() as cursor:
                 for _ in range(2000):
                     cursor.execute(
-                        "update txtopo.request set state = %s, answer = %s, done_at = clock_timestamp() where state = 'open' returning 1",
+                        "update txtopo.request set state = %s, answer = %s, done_at = clock_timestamp() where state "
+                        "= 'open' returning 1",
                         (state, answer),
                     )
                     if cursor.fetchone():
@@ -702,14 +743,32 @@ def answering(dsn: str, state: str, answer: str) -> threading.Thread:
 
 
 def test_nothing_is_read_by_walking_through_ten_thousand_batches(database: str) -> None:
-    """Promise: batches, show and events stay fast: no statement walks through the ledger or what hangs on it to list twenty batches."""
+    """Promise: batches, show and events stay fast: no statement walks through the ledger or what hangs on it to list
+    twenty batches.
+    """
     with contextlib.closing(FilledLedger(database, "big")) as big:
         big.many(10_000)
 
-    plan = explained(database, {
-        "topology": "big", "last": 10_000, "txid": 5_000, "cut": 0, "state": None, "limit": 20, "txids": [*range(9_981, 10_001)],
-        "raw_bytes_max": 2_000, "low": 9_981, "high": 2**63 - 1, "rows": 20, "since": None, "shown": 3, "firsts": [1], "lasts": [10_000],
-    })  # fmt: skip
+    plan = explained(
+        database,
+        {
+            "topology": "big",
+            "last": 10_000,
+            "txid": 5_000,
+            "cut": 0,
+            "state": None,
+            "limit": 20,
+            "txids": [*range(9_981, 10_001)],
+            "raw_bytes_max": 2_000,
+            "low": 9_981,
+            "high": 2**63 - 1,
+            "rows": 20,
+            "since": None,
+            "shown": 3,
+            "firsts": [1],
+            "lasts": [10_000],
+        },
+    )
 
     for table in ("ledger", "attempt", "committer_count", "plan", "source_file", "rejected_row"):
         assert f"Seq Scan on {table}" not in plan
@@ -718,17 +777,23 @@ def test_nothing_is_read_by_walking_through_ten_thousand_batches(database: str) 
 def explained(dsn: str, values: dict[str, Any]) -> str:
     """How the server carries out the statements of `batches`, `show`, `events` and `trace`."""
     listing = (
-        statements.OPEN_PLANS,
-        statements.OPEN_ATTEMPTS,
-        statements.LEDGER_ROWS,
-        statements.ATTEMPTS_OF,
-        statements.COMMITTERS_OF,
-        statements.FILES_OF,
+        report_statements.OPEN_PLANS,
+        report_statements.OPEN_ATTEMPTS,
+        report_statements.LEDGER_ROWS,
+        report_statements.ATTEMPTS_OF,
+        report_statements.COMMITTERS_OF,
+        report_statements.FILES_OF,
     )
     showing = (
-        statements.LEDGER_ROW, statements.PLAN, statements.ATTEMPTS, statements.COMMITTERS, statements.SOURCE_FILES, statements.REDOS,
-        statements.OPEN_PLAN_BYTES, statements.REJECTED_ROWS,
-    )  # fmt: skip
+        report_statements.LEDGER_ROW,
+        report_statements.PLAN,
+        report_statements.ATTEMPTS,
+        report_statements.COMMITTERS,
+        report_statements.SOURCE_FILES,
+        report_statements.REDOS,
+        report_statements.OPEN_PLAN_BYTES,
+        report_statements.REJECTED_ROWS,
+    )
     happening = (timeline.NOW, timeline.PLANS, timeline.ATTEMPTS, timeline.LEDGER, timeline.REDOS)
     with reading(dsn) as connection:
         lines = [
@@ -770,7 +835,9 @@ def test_the_number_of_statements_does_not_grow_with_the_batches(database: str, 
 def test_local_services_are_found_by_every_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: after `txtopo dev up` a newcomer types no connection string; what it prints on stdout can be evaluated by a shell."""
+    """Promise: after `txtopo dev up` a newcomer types no connection string; what it prints on stdout can be evaluated
+    by a shell.
+    """
     monkeypatch.delenv("TXTOPO_DSN", raising=False)
     monkeypatch.delenv("TXTOPO_ZK", raising=False)
     with folder_for_services() as folder:

@@ -33,7 +33,7 @@ topology = build()
 keepless = build(contributions=False)
 trains = build(name="trains")
 renamed = build(committer="sums")
-"""
+"""  # noqa: E501
 
 
 class Place:
@@ -44,7 +44,7 @@ class Place:
         self.application = str(application)
 
     def topology(self, attribute: str = "topology") -> Topology:
-        from txtopo.application import load_application
+        from txtopo.driver.load_application import load_application
 
         return load_application(f"{self.application}:{attribute}")
 
@@ -80,7 +80,7 @@ def committed(place: Place) -> Place:
 
 
 def test_the_plan_says_what_a_replay_is_about_and_changes_nothing(committed: Place) -> None:
-    """Promise: per batch txid, state, when, files with sizes, attempt, rows read, committers and their tables; exit 0."""
+    """Promise: per batch txid, state, when, files with sizes, attempt, rows read, committers and their tables; exit 0."""  # noqa: E501
     before = everything(committed.dsn)
 
     said = committed.run("replay", "orders", "2..")
@@ -105,8 +105,8 @@ def test_the_plan_says_what_a_replay_is_about_and_changes_nothing(committed: Pla
     assert f"{committed.file(2)} ({committed.file(2).stat().st_size} B)" in lines[1]
     assert "totals > public.order_totals" in lines
     assert (
-        "--verify     would read the files of 2 batches again with Spark and compare with what was committed; it changes nothing"
-        in lines
+        "--verify     would read the files of 2 batches again with Spark and compare with what was committed; it "
+        "changes nothing" in lines
     )
     assert (
         "--recompute  would process 2 batches anew and swap what they brought, as new txids behind the last" in said.out
@@ -163,15 +163,30 @@ CONTRIBUTION = "order_totals_contribution where txid = 2 and shop = 'shop 1' and
 @pytest.mark.parametrize(
     ("planted", "finding"),
     [
-        (f"update {CONTRIBUTION.replace(' where', ' set pieces = pieces + 1 where')}", "committer totals, shop 'shop 1', article 'a0': rows "),
+        (
+            f"update {CONTRIBUTION.replace(' where', ' set pieces = pieces + 1 where')}",
+            "committer totals, shop 'shop 1', article 'a0': rows ",
+        ),
         (f"delete from {CONTRIBUTION}", " committed"),
-        ("insert into order_totals_contribution values (2, null, 'shop 9', null, 1, 2, 3.00)", "shop 'shop 9', article NULL: nothing now, rows 1, pieces 2, price 3.00 committed"),
-        ("update txtopo.committer_count set digest = digest + 1 where txid = 2", "its contributions are not those that were committed"),
-        ("update txtopo.committer_count set arrived = 21, counted = 21 where txid = 2", "20 tuples arrive, 21 did when it was committed"),
+        (
+            "insert into order_totals_contribution values (2, null, 'shop 9', null, 1, 2, 3.00)",
+            "shop 'shop 9', article NULL: nothing now, rows 1, pieces 2, price 3.00 committed",
+        ),
+        (
+            "update txtopo.committer_count set digest = digest + 1 where txid = 2",
+            "its contributions are not those that were committed",
+        ),
+        (
+            "update txtopo.committer_count set arrived = 21, counted = 21 where txid = 2",
+            "20 tuples arrive, 21 did when it was committed",
+        ),
         ("update txtopo.ledger set read = 21 where txid = 2", "the source has 20 records, 21 were committed"),
-        ("update txtopo.ledger set rejected = 1 where txid = 2", "0 records are rejected, 1 were when it was committed"),
+        (
+            "update txtopo.ledger set rejected = 1 where txid = 2",
+            "0 records are rejected, 1 were when it was committed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_differs_from_the_source_is_a_mismatch_with_its_key(committed: Place, planted: str, finding: str) -> None:
     """Promise: MISMATCH per batch with the first few differing keys; 1."""
     behind_the_back(committed.dsn, planted)
@@ -187,8 +202,14 @@ def test_what_differs_from_the_source_is_a_mismatch_with_its_key(committed: Plac
     assert finding in said.out
 
 
-@pytest.mark.parametrize("planted", [None, "update txtopo.committer_count set digest = digest + 1 where txid = 2",
-                                     "update txtopo.committer_count set results = results + 1, written = written + 1 where txid = 2"])  # fmt: skip
+@pytest.mark.parametrize(
+    "planted",
+    [
+        None,
+        "update txtopo.committer_count set digest = digest + 1 where txid = 2",
+        "update txtopo.committer_count set results = results + 1, written = written + 1 where txid = 2",
+    ],
+)
 def test_without_contributions_the_digest_decides(place: Place, planted: str | None) -> None:
     """Promise: without contributions the digest is computed again in Postgres."""
     run_batches(place.dsn, place.topology("keepless"))
@@ -239,8 +260,12 @@ def test_another_topology_verifies_nothing(committed: Place, attribute: str, cod
 
 def test_a_plan_that_is_gone_is_unverified(committed: Place) -> None:
     """Promise: "could not" with the reason."""
-    behind_the_back(committed.dsn, "delete from txtopo.plan where txid = 1", "update txtopo.plan set bytes = 'x' where txid = 2",
-                    "drop table order_totals_contribution")  # fmt: skip
+    behind_the_back(
+        committed.dsn,
+        "delete from txtopo.plan where txid = 1",
+        "update txtopo.plan set bytes = 'x' where txid = 2",
+        "drop table order_totals_contribution",
+    )
 
     said = committed.verify("1..3")
 
@@ -255,7 +280,7 @@ def test_postgres_away_is_3_and_no_verdict(committed: Place, monkeypatch: pytest
     def away(*_: Any) -> None:
         raise PostgresUnavailable("gone")
 
-    monkeypatch.setattr("txtopo.verifying.reading", away)
+    monkeypatch.setattr("txtopo.operating.verify.reading", away)
 
     said = committed.verify("1")
 
@@ -270,7 +295,9 @@ def test_a_difference_under_other_code_says_so(committed: Place) -> None:
 
 
 def test_a_batch_that_was_redone_is_verified_as_its_last_redo(place: Place) -> None:
-    """Promise: batches redone already: the last applied redo in the chain is what counts; quarantined ones are listed with `redrive`."""
+    """Promise: batches redone already: the last applied redo in the chain is what counts; quarantined ones are listed
+    with `redrive`.
+    """
     with closing(Leader(place.dsn, place.topology())) as leader:
         leader.cut(quarantined={2: "damaged", 3: "damaged too"})
         place.file(1).write_text("id,shop,article,pieces,price\n1,shop 1,a0,1,1.00\n")

@@ -1,4 +1,6 @@
-"""What only a real server can show: lock modes of the fence row, settings of each database transaction, the end of a failed one (R4, R7, R9, R15, P1, P6, P8)."""
+"""What only a real server can show: lock modes of the fence row, settings of each database transaction, the end of a
+failed one (R4, R7, R9, R15, P1, P6, P8).
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,19 @@ from psycopg2 import sql
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError
 
+from tests.contracts.ledger_driver import Driver, claim_for, committer, rejected_row, result_of
 from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import execute_as_superuser
-from txtopo import faults
-from txtopo.committers import applying, session
-from txtopo.committers.ledger import PostgresLedger
-from txtopo.committers.session import PostgresLedgerSession
+from txtopo.committers.postgres import apply_counts
+from txtopo.committers.postgres import commit_session as session
+from txtopo.committers.postgres.commit_session import PostgresLedgerSession
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.core import crash_points
+from txtopo.core.crash_points import CrashPoint
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
 from txtopo.core.values import Aborted, ActionRecord, Committed, EdgeCount, TransactionAttempt
 from txtopo.errors import Halted, PostgresUnavailable
-from txtopo.faults import CrashPoint
 from txtopo.ports import AttemptStart, Claimed, LedgerEntry, LedgerTotals
-from txtopo.testing.ledger_driver import Driver, claim_for, committer, rejected_row, result_of
 
 WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 FENCE = "select from txtopo.fence where topology = 'flights'"
@@ -81,7 +84,7 @@ class World:
 
     def close(self) -> None:
         """Leave no connection."""
-        faults.listen(None)
+        crash_points.listen(None)
         self.ledger.close()
         self.beside.close()
 
@@ -132,7 +135,7 @@ class TestLockModes:
     def test_a_mirror_excludes_takeovers_and_lets_commits_pass(self, world: World) -> None:
         """R9: FOR KEY SHARE. Less would let a plan come in behind a takeover, more would wait behind a commit."""
         seen: list[list[str]] = []
-        faults.listen(lambda point, txid: seen.append(world.modes()) if point is CrashPoint.MIRROR_OPEN else None)
+        crash_points.listen(lambda point, txid: seen.append(world.modes()) if point is CrashPoint.MIRROR_OPEN else None)
 
         world.driver.mirror(world.driver.plan(1))
 
@@ -219,10 +222,18 @@ class TestSettings:
     def test_nothing_that_a_database_or_a_role_has_set_weakens_a_commit(self, world: World) -> None:
         """P6, P8: every database transaction says itself what it needs."""
         hostile = {
-            "default_transaction_isolation": "serializable", "synchronous_commit": "off", "statement_timeout": "0", "lock_timeout": "0",
-            "idle_in_transaction_session_timeout": "0", "client_connection_check_interval": "0", "search_path": "public", "TimeZone": "Asia/Tokyo",
-            "DateStyle": "SQL, DMY", "bytea_output": "escape", "application_name": "x",
-        }  # fmt: skip
+            "default_transaction_isolation": "serializable",
+            "synchronous_commit": "off",
+            "statement_timeout": "0",
+            "lock_timeout": "0",
+            "idle_in_transaction_session_timeout": "0",
+            "client_connection_check_interval": "0",
+            "search_path": "public",
+            "TimeZone": "Asia/Tokyo",
+            "DateStyle": "SQL, DMY",
+            "bytea_output": "escape",
+            "application_name": "x",
+        }
         (name,) = world.query("select current_database()")[0]
         for setting, value in hostile.items():
             execute_as_superuser(
@@ -306,7 +317,7 @@ class TestPieces:
     ) -> None:
         """I6, P4: what is recorded is the sum over all pieces, not the last one's."""
         world.driver.commit(world.driver.ready(1))
-        monkeypatch.setattr(applying, "ROWS_PER_STATEMENT", 1)
+        monkeypatch.setattr(apply_counts, "ROWS_PER_STATEMENT", 1)
         world.driver.commit(world.driver.ready(2))
 
         first, second = world.query("select counted, written, digest from txtopo.committer_count order by txid")
@@ -337,8 +348,12 @@ class TestRejected:
         world.driver.commit(world.driver.ready(1), rejected=len(rows), rejected_rows=rows)
 
         assert [[len(row.raw) for row in piece] for piece in session.rejected_chunks(rows)] == [
-            [1, 1, 1], [1], [30], [9, 9], [9, 1, 1],
-        ]  # fmt: skip
+            [1, 1, 1],
+            [1],
+            [30],
+            [9, 9],
+            [9, 1, 1],
+        ]
         found = world.query("select line, length(raw) from txtopo.rejected_row order by line")
         assert found == list(enumerate(sizes, 2))
 
@@ -429,7 +444,8 @@ class TestRedo:
         world.driver.commit(world.driver.ready(1))
         world.query(
             "create function touch() returns trigger language plpgsql as $$ begin "
-            "update public.flights_count set distance = distance where carrier = new.carrier and pg_trigger_depth() = 1; return null; end $$"
+            "update public.flights_count set distance = distance where carrier = new.carrier and pg_trigger_depth() "
+            "= 1; return null; end $$"
         )
         world.query("create trigger touch after update on flights_count for each row execute function touch()")
 
@@ -444,7 +460,7 @@ class TestRedo:
     ) -> None:
         """The count of the batch is written with the last piece."""
         world.driver.commit(world.driver.ready(1))
-        monkeypatch.setattr(applying, "ROWS_PER_STATEMENT", 1)
+        monkeypatch.setattr(apply_counts, "ROWS_PER_STATEMENT", 1)
 
         world.driver.commit(world.driver.redo(2, 1))
 
@@ -468,7 +484,8 @@ class TestActions:
     def test_the_leaders_own_action_names_its_host(self, world: World) -> None:
         """Actor, host and time stand in every row; an order's own where there is one."""
         order = world.query(
-            "insert into txtopo.request (topology, kind, actor, host) values ('flights', 'skip', 'ann', 'desk') returning request_id"
+            "insert into txtopo.request (topology, kind, actor, host) values ('flights', 'skip', 'ann', 'desk') "
+            "returning request_id"
         )[0][0]
         world.driver.quarantine(world.driver.ready(1), request_id=order)
         world.driver.quarantine(world.driver.ready(2))
@@ -508,7 +525,9 @@ def _again(world: World) -> Any:
 
 
 def test_what_a_role_or_database_has_set_stops_no_batch(world: World) -> None:
-    """P8: read only by default, and a time for whole database transactions that is too short: each of txtopo's says what it needs itself."""
+    """P8: read only by default, and a time for whole database transactions that is too short: each of txtopo's says
+    what it needs itself.
+    """
     settings = "-c default_transaction_read_only=on"
     if world.query("select current_setting('server_version_num')::int >= 170000") == [(True,)]:
         settings += " -c transaction_timeout=100"

@@ -1,4 +1,6 @@
-"""Results are tied to their batch, on a real local session: jobs with another batch's order, frames and results of another, each refused; and what is not."""
+"""Results are tied to their batch, on a real local session: jobs with another batch's order, frames and results of
+another, each refused; and what is not.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, frame_jobs, list_topology, row
 from tests.kit.tuple_topologies import FrameRows, diamond
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.errors import ConfigurationError
 from txtopo.ports import Assignment
-from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
-from txtopo.spark import tuple_jobs as tuple_jobs_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.session import check_settings
+from txtopo.spark.frames import frame_jobs as frame_jobs_module
+from txtopo.spark.session.spark_session import check_settings
 from txtopo.spark.signatures import ORDER_PROPERTY
+from txtopo.spark.tuples import tuple_jobs as tuple_jobs_module
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
@@ -157,7 +159,7 @@ def check_refused(outcome: Outcome, *words: str) -> None:
 def test_batches_that_got_each_others_order_are_both_refused(
     reusable: SparkExecutor, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
-    """Of equal size, so that no number tells: each job reports what the other batch owes, and its rows are the other's."""
+    """Of equal size, so that no number tells: each job reports what the other batch owes, and its rows are the other's."""  # noqa: E501
     Disturbed(monkeypatch, reusable).swap_orders()
 
     (first,), (second,) = at_once(reusable, [batch(1, parts)], [batch(2, parts)])
@@ -321,7 +323,9 @@ def persists_and_reads_twice(frame: DataFrame) -> DataFrame:
 def test_what_only_repeats_signatures_is_believed(
     started: Callable[[Topology], SparkExecutor], spark_session: SparkSession, bolt: Any
 ) -> None:
-    """Jobs of a bolt's own, rows that it keeps, stages that adaptive execution plans; an order of 600 KiB; a batch without rows; several at once."""
+    """Jobs of a bolt's own, rows that it keeps, stages that adaptive execution plans; an order of 600 KiB; a batch
+    without rows; several at once.
+    """
     spark_session.conf.set("spark.sql.adaptive.enabled", "true")
     try:
         executor = started(two_committers(bolt))
@@ -376,13 +380,20 @@ UNPINNED = """
 
 @pytest.mark.slow
 def test_unpinned_threads_are_refused_and_were_they_not_no_wrong_row_would_be_believed(tmp_path: Path) -> None:
-    """Eight batches at once of equal size, two committers each, on a JVM that serves any Python thread with any of its own."""
+    """Eight batches at once of equal size, two committers each, on a JVM that serves any Python thread with any of its
+    own.
+    """
     (tmp_path / "driver.py").write_text(textwrap.dedent(UNPINNED))
 
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "driver.py"), str(tmp_path)], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PIN_THREAD": "false"}, timeout=280, check=False,
-    )  # fmt: skip
+        [sys.executable, str(tmp_path / "driver.py"), str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PIN_THREAD": "false"},
+        timeout=280,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "True", "True"]

@@ -1,4 +1,6 @@
-"""The Spark executor on a real local session: the executor contract, exact sums, whose failure it is, cancelling, retried tasks."""
+"""The Spark executor on a real local session: the executor contract, exact sums, whose failure it is, cancelling,
+retried tasks.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.contracts.executor_contract import CODE_HASH, ExecutorContract, plan_batches
 from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, list_topology, row
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, ConfigurationError, DriverFull, TopologyError
 from txtopo.ports import Assignment, Executor
-from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.shipping import package_version
-from txtopo.testing.executor_contract import CODE_HASH, ExecutorContract, plan_batches
+from txtopo.spark.frames import frame_jobs as frame_jobs_module
+from txtopo.spark.session.ship_modules import package_version
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
@@ -101,7 +103,9 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 def test_a_worker_that_a_spout_filled_fails_no_batch_and_a_full_driver_judges_none(
     started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A task is tried again in a fresh worker. Where the driver has no memory for results it ends, and is no failure of the batch."""
+    """A task is tried again in a fresh worker. Where the driver has no memory for results it ends, and is no failure of
+    the batch.
+    """
     executor = started(list_topology(lambda frame: frame))
     txids = itertools.count(1)
     while not (tmp_path / "full").exists():  # Spark has several workers, and takes another one each time
@@ -168,7 +172,7 @@ class Same(BasicBolt):
 def test_code_that_the_workers_lack_is_found_at_the_start_whatever_the_plan(
     started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """A file that was not shipped is found before any batch: else each batch would fail over it, one after the other."""
+    """A file that was not shipped is found before any batch: else each batch would fail over it, one after the other."""  # noqa: E501
     lost = _not_shipped()
     monkeypatch.setitem(sys.modules, lost.__name__, lost)
     builder = TopologyBuilder("lists")
@@ -186,7 +190,7 @@ def test_code_that_the_workers_lack_is_found_at_the_start_whatever_the_plan(
     last = "tuples" if kind == "tuples behind frames" else "bolt"
     builder.set_committer_bolt("c", CountCommitter(table="t", keys=["name"], count="n")).fields_grouping(last, ["name"])
 
-    with pytest.raises(ConfigurationError, match=r"No module named 'not_shipped'.*; name the file or zip.*--py-files"):  # fmt: skip
+    with pytest.raises(ConfigurationError, match=r"No module named 'not_shipped'.*; name the file or zip.*--py-files"):
         started(builder.build())
 
 
@@ -407,7 +411,9 @@ def test_a_bolt_that_stops_reading_is_found_and_not_retried_for_ever(started: Ca
 def test_what_no_committer_can_get_a_row_of_is_read_and_counted_all_the_same(
     started: Callable[..., SparkExecutor], parts: int
 ) -> None:
-    """Spark leaves a spout out of the plan behind a filter that is never true: its records are still the batch's, and a bad one still fails it."""
+    """Spark leaves a spout out of the plan behind a filter that is never true: its records are still the batch's, and a
+    bad one still fails it.
+    """
     executor = started(list_topology(lambda frame: frame.where("false"), rows="fewer"))
 
     outcome = only(executor.process([assignment(1, *[[row("a")] * 5] * parts)]))
@@ -451,7 +457,9 @@ def test_tasks_that_run_other_code_fail_the_attempt_naming_the_host(
 def test_cancelling_ends_one_attempt_soon_and_leaves_the_others_alone(
     started: Callable[..., SparkExecutor], tmp_path: Path
 ) -> None:
-    """`cancel` from another thread: the attempt's `process` returns soon; zombies go on for a while (K1) and change nothing."""
+    """`cancel` from another thread: the attempt's `process` returns soon; zombies go on for a while (K1) and change
+    nothing.
+    """
     executor = started(list_topology())
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(executor.process, [assignment(1, [f"wait {tmp_path}", row("a")])])
@@ -517,7 +525,7 @@ def test_results_beyond_the_limit_halt_with_their_size(
 def test_rows_are_counted_apart_from_groups_whatever_the_number_of_partitions(
     started: Callable[..., SparkExecutor], partitions: int
 ) -> None:
-    """`arrived` has a place of its own: few partitions tell their bounds with every group, many in rows of their own."""
+    """`arrived` has a place of its own: few partitions tell their bounds with every group, many in rows of their own."""  # noqa: E501
     executor = started(list_topology(lambda frame: frame.repartition(partitions), rows="same"))
     parts = [[[f"n{at % 3}", at, at, None] for at in range(start, start + 20)] for start in (0, 20)]
 

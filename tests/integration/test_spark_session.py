@@ -21,9 +21,16 @@ from pyspark.sql import SparkSession
 from tests.kit.fix_spark import list_topology
 from txtopo.errors import ConfigurationError
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.session import SessionOptions, check_settings, full_master, running_session, settings, start_session
-from txtopo.spark.settings import RESULT_SETTINGS
-from txtopo.spark.shipping import PACKAGE
+from txtopo.spark.session.ship_modules import PACKAGE
+from txtopo.spark.session.spark_session import (
+    SessionOptions,
+    check_settings,
+    full_master,
+    running_session,
+    settings,
+    start_session,
+)
+from txtopo.spark.session.spark_settings import RESULT_SETTINGS
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,7 +135,9 @@ def test_a_setting_that_nobody_has_set_is_as_results_need_it(spark_session: Spar
 def test_workers_of_another_python_are_refused_at_the_start(
     spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """As in a script with a session of its own and no PYSPARK_PYTHON: the first bolt would be blamed, and each batch left out in its turn."""
+    """As in a script with a session of its own and no PYSPARK_PYTHON: the first bolt would be blamed, and each batch
+    left out in its turn.
+    """
     python, hiding = tmp_path / "python", tmp_path / "hiding" / "pyarrow"
     hiding.mkdir(parents=True)
     (hiding / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\")")
@@ -164,7 +173,7 @@ JOB = """
     import os, sys
     from pathlib import Path
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session import SessionOptions
+    from txtopo.spark.session.spark_session import SessionOptions
     from txtopo.local.java import java_environment
     from tests.kit.fix_spark import assignment, list_topology, row
 
@@ -209,7 +218,9 @@ def _script(folder: Path) -> list[str]:
 
 
 def test_not_one_line_on_the_console_is_sparks(tmp_path: Path) -> None:
-    """A driver prints nothing that is not ours, neither at start-up nor when a query is wrong or a job fails; all of it is in the log file."""
+    """A driver prints nothing that is not ours, neither at start-up nor when a query is wrong or a job fails; all of it
+    is in the log file.
+    """
     temporary = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # a path short enough for sockets
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
@@ -227,12 +238,19 @@ def test_not_one_line_on_the_console_is_sparks(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_at_the_terminal_reaches_the_driver_only(tmp_path: Path) -> None:
-    """The JVM and its Python workers are stopped by us, in order, and not by the terminal's SIGINT; nothing is left behind."""
+    """The JVM and its Python workers are stopped by us, in order, and not by the terminal's SIGINT; nothing is left
+    behind.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     driver = subprocess.Popen(
         ["setsid", "--wait", "sh", "-c", 'trap "" INT; exec "$@"', "sh", *_script(tmp_path), "wait"],
-        cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert driver.stdin is not None and driver.stdout is not None
     assert driver.stdout.readline() == "1 data\n"
     group = _group_of(str(tmp_path / "job.py"))
@@ -252,7 +270,7 @@ GONE = """
     from pyspark import SparkContext
     from txtopo.local.java import java_environment
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session import SessionOptions
+    from txtopo.spark.session.spark_session import SessionOptions
     from tests.kit.fix_spark import assignment, list_topology, row
 
     os.environ.update(java_environment())
@@ -273,14 +291,22 @@ GONE = """
 
 
 def test_results_too_large_and_a_dead_jvm_are_outcomes(tmp_path: Path) -> None:
-    """`process` never raises. Results beyond `spark.driver.maxResultSize` name their size; without its JVM the executor says it is broken (K11)."""
+    """`process` never raises. Results beyond `spark.driver.maxResultSize` name their size; without its JVM the executor
+    says it is broken (K11).
+    """
     path = tmp_path / "gone.py"
     path.write_text(textwrap.dedent(GONE))
     command = [sys.executable, str(path), str(tmp_path / "logs")]
 
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
     lines = done.stdout.splitlines()
     assert lines[0].startswith("data results exceed 1024.0 KiB"), (lines, done.stderr)
@@ -292,7 +318,7 @@ KILLED = """
     import os, signal, sys
     from pathlib import Path
     from txtopo.local.java import java_environment
-    from txtopo.spark.session import SessionOptions, start_session
+    from txtopo.spark.session.spark_session import SessionOptions, start_session
 
     os.environ.update(java_environment())
     start_session(SessionOptions(app_name="killed", log_folder=Path(sys.argv[1]), master="local[1]"))
@@ -309,8 +335,13 @@ def test_a_killed_driver_leaves_no_sockets(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
     done = subprocess.run(
-        [sys.executable, str(path), str(tmp_path / "logs")], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
+        [sys.executable, str(path), str(tmp_path / "logs")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
     folders = [name for name in done.stdout.split() if name.startswith("txtopo-")]
     assert (done.returncode, len(folders)) == (-signal.SIGKILL, 1), done.stderr

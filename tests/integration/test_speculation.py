@@ -1,4 +1,6 @@
-"""A cluster of two hosts, both on loopback, so that Spark runs a speculative copy of a task beside the slow one: it never does on one host."""
+"""A cluster of two hosts, both on loopback, so that Spark runs a speculative copy of a task beside the slow one: it
+never does on one host.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ DRIVER = """
     from txtopo.core.values import Processed
     from txtopo.local.java import java_environment
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session import SessionOptions, start_session, stop_session
+    from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
     from tests.kit.fix_spark import assignment, list_topology, row
     from tests.kit.tuple_runs import run_tuples
     from tests.kit.tuple_topologies import diamond
@@ -81,13 +83,14 @@ DRIVER = """
             stop_session()
 
     main(sys.argv[1], Path(sys.argv[2]))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_speculative_copy_beside_a_slow_task_changes_no_count(tmp_path: Path) -> None:
-    """A slow task and its speculative copy both read their whole part: no number in the ledger may be inflated by it (K2, K3, K4).
+    """A slow task and its speculative copy both read their whole part: no number in the ledger may be inflated by it
+    (K2, K3, K4).
 
     The task goes on only once both run, so that neither is a try after a failure.
     """
@@ -96,8 +99,13 @@ def test_a_speculative_copy_beside_a_slow_task_changes_no_count(tmp_path: Path) 
     with _cluster(tmp_path) as master:
         done = subprocess.run(
             [sys.executable, str(tmp_path / "driver.py"), master, str(tmp_path)],
-            cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=280, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -117,7 +125,18 @@ def _cluster(folder: Path) -> Iterator[str]:
         url = _wait_for(folder / "master.log", r"Starting Spark master at (spark://\S+)", master)
         for host in ("127.0.0.1", "127.0.0.2"):
             log = folder / f"worker_{host}.log"
-            own = ("--host", host, "--cores", "1", "--memory", "600m", "--work-dir", str(folder / host), "--webui-port", "0")  # fmt: skip
+            own = (
+                "--host",
+                host,
+                "--cores",
+                "1",
+                "--memory",
+                "600m",
+                "--work-dir",
+                str(folder / host),
+                "--webui-port",
+                "0",
+            )
             worker = stack.enter_context(_daemon(log, "worker.Worker", *own, url))
             _wait_for(log, r"(Successfully registered with master)", worker)
         yield url
@@ -128,8 +147,11 @@ def _daemon(log: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[
     with log.open("wb") as output:
         daemon = subprocess.Popen(
             [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *arguments],
-            env={**_environment(), "SPARK_DAEMON_MEMORY": "256m"}, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            env={**_environment(), "SPARK_DAEMON_MEMORY": "256m"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
     try:
         yield daemon
     finally:

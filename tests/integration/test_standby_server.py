@@ -15,8 +15,8 @@ from tests.kit.driver import in_process
 from tests.kit.drivers import wait_until
 from txtopo.app import drive
 from txtopo.cli import main
-from txtopo.committers.connecting import check_server, make_engine
-from txtopo.committers.migrating import migrate
+from txtopo.committers.postgres.connect import check_server, make_engine
+from txtopo.committers.postgres.migrate import migrate
 from txtopo.config import Settings
 from txtopo.errors import PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
@@ -31,7 +31,9 @@ def _is_there(dsn: str) -> bool:
 
 
 def test_a_hot_standby_is_refused_by_name_until_it_is_promoted(own_postgres: LocalPostgres, tmp_path: Path) -> None:
-    """P7: it answers every SELECT, so the first write would fail with a riddle. A failover may promote it, so it is 3 and not 2. Reading commands read."""
+    """P7: it answers every SELECT, so the first write would fail with a riddle. A failover may promote it, so it is 3
+    and not 2. Reading commands read.
+    """
     migrate(own_postgres.dsn)
     engine = make_engine(own_postgres.dsn, "test", pooled=False)
     check_server(engine)
@@ -42,9 +44,15 @@ def test_a_hot_standby_is_refused_by_name_until_it_is_promoted(own_postgres: Loc
     signal_file.chmod(0o666)
     port = own_postgres.port
     server = subprocess.Popen(
-        own_postgres._command(port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=own_postgres.place,
-        user=account.uid if account else None, group=account.gid if account else None, extra_groups=[] if account else None,
-    )  # fmt: skip
+        own_postgres._command(port),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=own_postgres.place,
+        user=account.uid if account else None,
+        group=account.gid if account else None,
+        extra_groups=[] if account else None,
+    )
     try:
         wait_until(lambda: _is_there(own_postgres.dsn), "the start of the standby")
 

@@ -1,4 +1,6 @@
-"""Tuple topologies on a real local session: the same results distributed, in one task and in this process; faults of the transport; bad tuples."""
+"""Tuple topologies on a real local session: the same results distributed, in one task and in this process; faults of
+the transport; bad tuples.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from tests.kit.tuple_runs import run_tuples
 from tests.kit.tuple_topologies import diamond, framed, mixed, tracked
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.spark import jobs as jobs_module
-from txtopo.spark import tuple_jobs as tuple_jobs_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.tuple_jobs import TupleJobs
-from txtopo.spark.tuple_plan import TupleCompiler
+from txtopo.spark.tuples import tuple_jobs as tuple_jobs_module
+from txtopo.spark.tuples.tuple_jobs import TupleJobs
+from txtopo.spark.tuples.tuple_plan import TupleCompiler
 from txtopo.topology.components import Topology
 from txtopo.tuples.message import Kind
 
@@ -86,7 +88,7 @@ def check_same_as_here(outcome: Outcome, *parts: Any) -> None:
 
 @pytest.mark.parametrize("count", [1, 3], ids=["one task", "distributed"])
 def test_spark_gives_what_the_runtime_gives_in_this_process(plain: SparkExecutor, count: int) -> None:
-    """Determinism by construction: the same results, rows in the same order, the same counts, wherever the tasks run."""
+    """Determinism by construction: the same results, rows in the same order, the same counts, wherever the tasks run."""  # noqa: E501
     outcome = processed(plain.process([assignment(3, *PARTS[:count], attempt=1)]))
 
     check_same_as_here(outcome, *PARTS[:count])
@@ -188,7 +190,9 @@ class Disturbed(TupleCompiler):
 def test_what_happens_to_messages_on_their_way_fails_the_attempt_and_names_source_task_and_counts(
     disturbed: SparkExecutor, monkeypatch: pytest.MonkeyPatch, fault: str, words: str
 ) -> None:
-    """CB-01: a mismatch fails at once and says which source task and both counts, be the row lost, doubled, its report lost, or of another attempt."""
+    """CB-01: a mismatch fails at once and says which source task and both counts, be the row lost, doubled, its report
+    lost, or of another attempt.
+    """
     monkeypatch.setattr(Disturbed, "fault", fault)
 
     found = failure(disturbed.process([assignment(1, *PARTS)]))
@@ -271,7 +275,9 @@ def test_tasks_that_run_other_code_fail_the_attempt_naming_the_host(
 
 
 def test_dataframe_bolts_and_tuple_bolts_feed_each_other(started: Callable[[Topology], SparkExecutor]) -> None:
-    """A DataFrame's partitions are source tasks; what tuple bolts send to a DataFrame bolt is counted at its border. No row is lost or read twice."""
+    """A DataFrame's partitions are source tasks; what tuple bolts send to a DataFrame bolt is counted at its border. No
+    row is lost or read twice.
+    """
     executor = started(mixed())
     assert executor.one_by_one == "clean is a DataFrame among tuples"
 
@@ -299,7 +305,9 @@ def test_a_dataframe_bolt_among_tuples_is_held_to_the_rows_that_it_promises(
 def test_a_spout_that_gives_a_dataframe_feeds_tuple_bolts_and_may_be_idle(
     started: Callable[[Topology], SparkExecutor],
 ) -> None:
-    """Its partitions are source tasks; a spout that is idle in a batch reports nothing read, and its readers finish all the same."""
+    """Its partitions are source tasks; a spout that is idle in a batch reports nothing read, and its readers finish all
+    the same.
+    """
     executor = started(framed())
     both = assignment(1, [["a", 9]])
 
@@ -324,7 +332,9 @@ def test_a_spout_that_gives_a_dataframe_feeds_tuple_bolts_and_may_be_idle(
 def test_a_tuple_that_is_never_acked_or_failed_fails_the_attempt_and_names_its_record(
     started: Callable[[Topology], SparkExecutor],
 ) -> None:
-    """AK: with acking by tuple every root must come back to 0; one that does not names the spout tuple, distributed as well as in one task."""
+    """AK: with acking by tuple every root must come back to 0; one that does not names the spout tuple, distributed as
+    well as in one task.
+    """
     executor = started(tracked())
 
     spread = failure(executor.process([assignment(1, [["a b", 1], ["c d", 13]], [["e", 2]])]))

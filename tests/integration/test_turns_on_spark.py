@@ -1,4 +1,6 @@
-"""Two batches whose plans are built at once, on a real local session: each is committed with its own rows, and none waits for ever."""
+"""Two batches whose plans are built at once, on a real local session: each is committed with its own rows, and none
+waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.contracts.executor_contract import CODE_HASH
 from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
 from tests.kit.tuple_topologies import Keep
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.ports import Assignment
-from txtopo.spark import turns
 from txtopo.spark.executor import SparkExecutor
-from txtopo.testing.executor_contract import CODE_HASH
+from txtopo.spark.frames import plan_lock
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
@@ -57,7 +59,9 @@ def started(spark_session: SparkSession) -> Iterator[Callable[[Topology], SparkE
 
 
 class Views:
-    """A bolt that names its input and reads it by that name. Once `armed`, its first call lingers in between as long as the test wants."""
+    """A bolt that names its input and reads it by that name. Once `armed`, its first call lingers in between as long as
+    the test wants.
+    """
 
     def __init__(self) -> None:
         self.armed = threading.Event()
@@ -94,7 +98,9 @@ def view_topology(kind: str, views: Views) -> Topology:
 
 
 def waits(executor: SparkExecutor, txid: int) -> bool:
-    """Does this batch look again and again whether it is in turn? Before its first task there is no other progress than to have begun."""
+    """Does this batch look again and again whether it is in turn? Before its first task there is no other progress than
+    to have begun.
+    """
     return executor.progress(TransactionAttempt(txid, 0)) > 3
 
 
@@ -107,7 +113,9 @@ def names_of(outcome: Outcome) -> list[str]:
 def test_batches_whose_bolt_uses_one_view_name_are_committed_with_their_own_rows(
     started: Callable[[Topology], SparkExecutor], kind: str
 ) -> None:
-    """They share a session, and so the names in it: a second call does not begin before the first has read what it named."""
+    """They share a session, and so the names in it: a second call does not begin before the first has read what it
+    named.
+    """
     views = Views()
     executor = started(view_topology(kind, views))
     first, second = named(1), named(2)
@@ -183,8 +191,10 @@ def test_a_bolt_that_reads_rows_that_an_earlier_call_kept_is_named(
 def test_a_call_that_is_given_up_holds_up_no_other_batch(
     started: Callable[[Topology], SparkExecutor], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given_up_s: float
 ) -> None:
-    """Who waits goes on: an action inside the call is cancelled with its batch, and from a call that hangs in Python the turn is taken."""
-    monkeypatch.setattr(turns, "GIVEN_UP_S", given_up_s)
+    """Who waits goes on: an action inside the call is cancelled with its batch, and from a call that hangs in Python
+    the turn is taken.
+    """
+    monkeypatch.setattr(plan_lock, "GIVEN_UP_S", given_up_s)
     armed, hangs, release = threading.Event(), threading.Event(), threading.Event()
 
     def hanging(frame: DataFrame) -> DataFrame:

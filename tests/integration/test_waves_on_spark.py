@@ -1,4 +1,6 @@
-"""Waves on a real local session: which bolts may share a job, results that equal those of each batch alone, and what a bad batch does to others."""
+"""Waves on a real local session: which bolts may share a job, results that equal those of each batch alone, and what a
+bad batch does to others.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, frame_jobs, list_topology, row
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
-from txtopo.spark import frame_jobs as frame_jobs_module
 from txtopo.spark import jobs as jobs_module
 from txtopo.spark.executor import SparkExecutor, wave_refusal
-from txtopo.spark.frame_jobs import FrameJobs
-from txtopo.spark.plan import Compiler
+from txtopo.spark.frames import frame_jobs as frame_jobs_module
+from txtopo.spark.frames.frame_jobs import FrameJobs
+from txtopo.spark.frames.frame_plan import Compiler
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
 
@@ -90,8 +92,12 @@ def processed(outcomes: Sequence[Outcome]) -> list[Processed]:
 def same(one: Processed, other: Processed) -> bool:
     """Equal in all that is committed, down to types and the order of rows."""
     assert (one.read, one.rejected, one.rejected_rows, one.edges, one.code_hash) == (
-        other.read, other.rejected, other.rejected_rows, other.edges, other.code_hash
-    )  # fmt: skip
+        other.read,
+        other.rejected,
+        other.rejected_rows,
+        other.edges,
+        other.code_hash,
+    )
     for ours, theirs in zip(one.results, other.results, strict=True):
         assert (ours.committer, ours.arrived, ours.row_count) == (theirs.committer, theirs.arrived, theirs.row_count)
         assert ours.rows.schema.equals(theirs.rows.schema)
@@ -115,7 +121,11 @@ def by_view(frame: DataFrame) -> DataFrame:
 CARRIED: dict[str, Callable[[DataFrame], DataFrame]] = {
     "select": lambda d: d.select("big", "name", "amount", "price"),
     "filter": lambda d: d.filter("amount > 1 and name is not null").filter(F.col("amount") < 8),
-    "columns": lambda d: d.withColumn("amount", F.col("amount") + 1).withColumnRenamed("big", "b").withColumn("big", F.lit(1).cast("bigint")),
+    "columns": lambda d: (
+        d.withColumn("amount", F.col("amount") + 1)
+        .withColumnRenamed("big", "b")
+        .withColumn("big", F.lit(1).cast("bigint"))
+    ),
     "fillna": lambda d: d.fillna({"name": "none"}),
     "alias": lambda d: d.alias("z").filter("z.amount > 0").select("z.*"),
     "explode": lambda d: d.withColumn("x", F.explode(F.array(F.lit(1), F.col("amount")))).drop("x"),
@@ -124,10 +134,12 @@ CARRIED: dict[str, Callable[[DataFrame], DataFrame]] = {
     "udf": lambda d: d.withColumn("amount", F.udf(doubled, "int")("amount")),
     "sql": by_sql,
     "view": by_view,
-    "pipe": lambda d: d.sparkSession.sql("from {d} |> where amount > 0 |> extend amount + 1 as more |> select name, more as amount, big, price", d=d),
+    "pipe": lambda d: d.sparkSession.sql(
+        "from {d} |> where amount > 0 |> extend amount + 1 as more |> select name, more as amount, big, price", d=d
+    ),
     "hint": lambda d: d.hint("broadcast"),
     "nothing": lambda d: d,
-}  # fmt: skip
+}
 
 
 CHAINS = [
@@ -149,22 +161,31 @@ def chains() -> Topology:
             source = name
         committer = CountCommitter(f"counts_{number}", ["name"], count="n", sums=sums)
         builder.set_committer_bolt(f"to_{number}", committer).fields_grouping(source, ["name"])
-    builder.set_committer_bolt("plain", CountCommitter("counts", ["amount", "name"], count="n")).fields_grouping("source", ["name"])  # fmt: skip
+    builder.set_committer_bolt("plain", CountCommitter("counts", ["amount", "name"], count="n")).fields_grouping(
+        "source", ["name"]
+    )
     return builder.build()
 
 
 def random_rows(draw: random.Random, rows_max: int) -> list[Any]:
     names = [None, "a", "b", "ü", "A b", ""]
     return [
-        row(draw.choice(names), draw.choice([None, 0, 1, 3, 7, 2**20]), draw.choice([None, 2**62]), draw.choice([None, "0.50", "-3"]))
+        row(
+            draw.choice(names),
+            draw.choice([None, 0, 1, 3, 7, 2**20]),
+            draw.choice([None, 2**62]),
+            draw.choice([None, "0.50", "-3"]),
+        )
         for _ in range(draw.randint(0, rows_max))
-    ]  # fmt: skip
+    ]
 
 
 def test_bolts_that_treat_each_row_by_itself_are_carried_and_waves_of_them_equal_their_batches_alone(
     started: Callable[..., SparkExecutor], shared: list[int], told: list[str]
 ) -> None:
-    """One job for a wave changes nothing. A new Spark that renames a node, or plans one of these otherwise, fails here: bolts would be refused."""
+    """One job for a wave changes nothing. A new Spark that renames a node, or plans one of these otherwise, fails here:
+    bolts would be refused.
+    """
     draw = random.Random(4711)
     executor = started(chains())
     assert sorted(name for names in CHAINS for name in names) == sorted(CARRIED)
@@ -223,10 +244,18 @@ def by_table_function(frame: DataFrame) -> DataFrame:
 
 
 REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "aggregate": (lambda d: d.groupBy("name").agg(F.max("amount").alias("amount"), F.max("big").alias("big"), F.max("price").alias("price")), "looks at other rows: Aggregate"),
+    "aggregate": (
+        lambda d: d.groupBy("name").agg(
+            F.max("amount").alias("amount"), F.max("big").alias("big"), F.max("price").alias("price")
+        ),
+        "looks at other rows: Aggregate",
+    ),
     "join": (lambda d: d.join(d.select("name").alias("e"), "name"), "looks at other rows: Join"),
     "union": (lambda d: d.union(d), "looks at other rows: Union"),
-    "window": (lambda d: d.withColumn("amount", F.expr("cast(row_number() over (order by name) as int)")), "looks at other rows: Window"),
+    "window": (
+        lambda d: d.withColumn("amount", F.expr("cast(row_number() over (order by name) as int)")),
+        "looks at other rows: Window",
+    ),
     "limit": (lambda d: d.limit(2), "looks at other rows: GlobalLimit"),
     "offset": (lambda d: d.offset(2), "looks at other rows: Offset"),
     "distinct": (lambda d: d.distinct(), "looks at other rows: Deduplicate"),
@@ -238,18 +267,29 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "row ids": (lambda d: d.withColumn("big", F.monotonically_increasing_id()), "gives another result each time: "),
     "current time": (lambda d: d.filter(F.current_timestamp() > "2020-01-01"), "depends on when or where it runs: "),
     "subquery": (above_average, "looks at other rows: a subquery"),
-    "sql subquery": (lambda d: d.sparkSession.sql("select * from {d} where amount in (select max(amount) from {d})", d=d), "looks at other rows: a subquery"),
+    "sql subquery": (
+        lambda d: d.sparkSession.sql("select * from {d} where amount in (select max(amount) from {d})", d=d),
+        "looks at other rows: a subquery",
+    ),
     "action": (by_action, "runs a Spark job while it is called"),
     "arrow udf": (arrow_means, "looks at other rows: mean gets many rows at once"),
     "pandas udf": (pandas_means, "looks at other rows: mean gets many rows at once"),
     "mapInPandas": (lambda d: d.mapInPandas(lambda batches: batches, FIELDS), "looks at other rows: MapInPandas"),
     "mapInArrow": (lambda d: d.mapInArrow(lambda batches: batches, FIELDS), "looks at other rows: MapInArrow"),
     "table function": (by_table_function, "looks at other rows"),
-    "with": (lambda d: d.sparkSession.sql("with t as (select * from {d}) select * from t", d=d), "is not known to treat each row by itself: WithCTE"),
-    "unpivot": (lambda d: d.unpivot(["name", "big", "price"], ["amount"], "k", "v").selectExpr("name", "v amount", "big", "price"), "is not known to treat each row by itself: Expand"),
+    "with": (
+        lambda d: d.sparkSession.sql("with t as (select * from {d}) select * from t", d=d),
+        "is not known to treat each row by itself: WithCTE",
+    ),
+    "unpivot": (
+        lambda d: d.unpivot(["name", "big", "price"], ["amount"], "k", "v").selectExpr(
+            "name", "v amount", "big", "price"
+        ),
+        "is not known to treat each row by itself: Expand",
+    ),
     "hidden column": (lambda d: d.withColumn("$RUN", F.lit(1)), "a column of its own is called $run"),
     "hidden input": (lambda d: d.filter("`$run` = 0"), "reads $run"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -271,14 +311,32 @@ DAYS = "name is not null or cast(name as date) < "
 @pytest.mark.parametrize(
     "condition",
     [
-        *[f"{DAYS}{made}" for made in ("'today'", "to_date(' Yesterday')", "cast(concat('to', 'day') as date)", "date'tomorrow'", "DATE \"now\"", "to_timestamp('now')", "timestamp_ntz 'now'", "(select date'today')", "(select to_date('today'))")],
-        lambda: F.col("name").isNotNull() | (F.to_date("name") < F.when(F.col("amount") > 1, F.expr("date'today'")).otherwise("2024-01-01")),
+        *[
+            f"{DAYS}{made}"
+            for made in (
+                "'today'",
+                "to_date(' Yesterday')",
+                "cast(concat('to', 'day') as date)",
+                "date'tomorrow'",
+                'DATE "now"',
+                "to_timestamp('now')",
+                "timestamp_ntz 'now'",
+                "(select date'today')",
+                "(select to_date('today'))",
+            )
+        ],
+        lambda: (
+            F.col("name").isNotNull()
+            | (F.to_date("name") < F.when(F.col("amount") > 1, F.expr("date'today'")).otherwise("2024-01-01"))
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_spark_takes_for_the_time_is_never_fixed_in_a_plan_of_many_batches(
     started: Callable[..., SparkExecutor], condition: Any
 ) -> None:
-    """Promise: a plan that serves other batches gives what a new one would. Spark puts the day in while it plans, so each attempt is planned anew."""
+    """Promise: a plan that serves other batches gives what a new one would. Spark puts the day in while it plans, so
+    each attempt is planned anew.
+    """
     executor = started(
         list_topology(lambda frame: frame.filter(condition() if callable(condition) else condition)), proven=False
     )
@@ -315,7 +373,9 @@ def test_a_bolt_of_several_inputs_is_refused(spark_session: SparkSession) -> Non
     for name in ("left", "right"):
         builder.set_spout(name, ListSpout())
     builder.set_bolt("both", lambda left, right: left.union(right), inputs=["left", "right"], fields=FIELDS)
-    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping("both", ["name"])  # fmt: skip
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping(
+        "both", ["name"]
+    )
 
     assert wave_refusal(builder.build(), spark_session) == "bolt both reads several streams"
 
@@ -323,7 +383,9 @@ def test_a_bolt_of_several_inputs_is_refused(spark_session: SparkSession) -> Non
 def test_a_spout_with_a_field_of_the_hidden_name_is_refused(spark_session: SparkSession) -> None:
     builder = TopologyBuilder("named")
     builder.set_spout("source", ListSpout("name string, `$Run` int"))
-    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping("source", ["name"])  # fmt: skip
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping(
+        "source", ["name"]
+    )
 
     assert wave_refusal(builder.build(), spark_session) == "spout source has a field that is called $run"
 
@@ -331,7 +393,9 @@ def test_a_spout_with_a_field_of_the_hidden_name_is_refused(spark_session: Spark
 def test_random_waves_equal_their_batches_alone(
     started: Callable[..., SparkExecutor], shared: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Same rows in the same order, same types, same `arrived`, batches without rows and parts included; in one task, in several, by a plan of its own."""
+    """Same rows in the same order, same types, same `arrived`, batches without rows and parts included; in one task, in
+    several, by a plan of its own.
+    """
     draw = random.Random(15)
     executor = started(list_topology(lambda d: d.filter("amount > 0"), sums=("amount", "big", "price")))
     for at in range(6):
@@ -448,7 +512,9 @@ def remembers(frame: DataFrame) -> DataFrame:
 def test_a_difference_in_the_first_wave_ends_waves_loudly(
     started: Callable[..., SparkExecutor], shared: list[int], told: list[str]
 ) -> None:
-    """A function that remembers earlier rows shows in no plan: the comparison finds it, and the results of each batch alone count."""
+    """A function that remembers earlier rows shows in no plan: the comparison finds it, and the results of each batch
+    alone count.
+    """
     executor = started(list_topology(remembers), proven=False)
     assert executor.one_by_one is None
     wave = [assignment(txid, [row("a"), row("b")]) for txid in (1, 2)]
@@ -457,7 +523,10 @@ def test_a_difference_in_the_first_wave_ends_waves_loudly(
 
     assert executor.one_by_one == "batch 2 has other results of committer counter in a first wave than alone"
     assert told == [
-        f"batches are processed one by one from now on: {executor.one_by_one}; what is committed is what each gave alone"
+        (
+            f"batches are processed one by one from now on: {executor.one_by_one}; what is committed is what each gave "
+            f"alone"
+        )
     ]
     for outcome in outcomes:
         assert [found["sum_amount"] for found in outcome.results[0].rows.to_pylist()] == [1, 2]
@@ -469,7 +538,9 @@ def test_a_difference_in_the_first_wave_ends_waves_loudly(
 def test_a_job_of_somebody_else_is_none_of_the_bolts(
     started: Callable[..., SparkExecutor], spark_session: SparkSession, shared: list[int], told: list[str]
 ) -> None:
-    """Other workers run theirs while the plan of a wave is built: that a bolt looks at other rows must not be concluded from it."""
+    """Other workers run theirs while the plan of a wave is built: that a bolt looks at other rows must not be concluded
+    from it.
+    """
     armed, called, done = threading.Event(), threading.Event(), threading.Event()
 
     def bolt1(frame: DataFrame) -> DataFrame:
@@ -517,7 +588,10 @@ def test_a_bolt_that_runs_a_job_only_later_ends_waves_and_the_operator_is_told(
 
     assert executor.one_by_one == "bolt bolt1 runs a Spark job while it is called"
     assert told == [
-        f"batches are processed one by one from now on: {executor.one_by_one}; what is committed is what each gave alone"
+        (
+            f"batches are processed one by one from now on: {executor.one_by_one}; what is committed is what each gave "
+            f"alone"
+        )
     ]
 
 
@@ -584,7 +658,9 @@ def test_nothing_of_a_wave_is_left_on_the_thread_that_ran_it(started: Callable[.
 def test_a_spout_that_is_idle_in_a_batch_emits_nothing(
     started: Callable[..., SparkExecutor], shared: list[int]
 ) -> None:
-    """A spout missing in the metadata has no part in the batch, alone and in a wave: nothing is read, nothing is missed."""
+    """A spout missing in the metadata has no part in the batch, alone and in a wave: nothing is read, nothing is
+    missed.
+    """
     builder = TopologyBuilder("two")
     for name in ("left", "right"):
         builder.set_spout(name, ListSpout())
@@ -646,13 +722,17 @@ def table(txid: int, *rows: tuple[str, int], partitions: int = 3, attempt: int =
 def test_a_spout_that_gives_a_dataframe_is_counted_by_partition_and_runs_without_waves(
     started: Callable[..., SparkExecutor], shared: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are counted on their way by the tasks, once however many committers read them; it tells no batch, so that none share a job."""
+    """Its rows are counted on their way by the tasks, once however many committers read them; it tells no batch, so
+    that none share a job.
+    """
     executor = started(table_topology(lambda d: d.filter("amount <> 5")), proven=False)
     assert executor.one_by_one == "spout source gives a DataFrame that does not tell the batch of a row"
 
     first, second, empty, large = processed(
-        executor.process([table(1, ("a", 1), ("b", 2), ("b", 5)), table(2, ("c", 1)), table(3, partitions=1), table(4, ("d", 1))])
-    )  # fmt: skip
+        executor.process(
+            [table(1, ("a", 1), ("b", 2), ("b", 5)), table(2, ("c", 1)), table(3, partitions=1), table(4, ("d", 1))]
+        )
+    )
     monkeypatch.setattr(jobs_module, "ORDER_BYTES_MAX", 10)
     (inside,) = processed(executor.process([table(4, ("d", 1), attempt=1)]))
 
@@ -697,7 +777,9 @@ def ranged(bolt: Callable[[DataFrame], DataFrame], rows: str = "any") -> Topolog
     builder = TopologyBuilder("ranged")
     builder.set_spout("source", RangeSpout())
     builder.set_bolt("bolt1", bolt, inputs="source", fields=FIELDS, rows=rows)
-    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping("bolt1", ["name"])  # fmt: skip
+    builder.set_committer_bolt("counter", CountCommitter("counts", ["name"], count="n")).fields_grouping(
+        "bolt1", ["name"]
+    )
     return builder.build()
 
 
@@ -710,7 +792,9 @@ def of_range(txid: int, rows: int, partitions: int) -> Assignment:
 def test_a_dataframe_spout_that_is_read_twice_in_one_plan_is_no_success(
     started: Callable[..., SparkExecutor], rows: str
 ) -> None:
-    """Its second reading would count as rows read, and let a bolt that doubles every row pass for one that keeps their number."""
+    """Its second reading would count as rows read, and let a bolt that doubles every row pass for one that keeps their
+    number.
+    """
     executor = started(ranged(lambda d: d.union(d), rows), proven=False)
 
     for txid, partitions in enumerate((1, 2, 3), 1):

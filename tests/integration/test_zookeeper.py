@@ -18,18 +18,20 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.contracts.coordinator_kit import PATHS, PATIENCE_S, TOPOLOGY, eventually, identity, lead, plan
 from tests.kit.drivers import pause
-from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.election import Election
-from txtopo.coordinators.zookeeper import ZooKeeperSession, open_session
+from txtopo.coordinators.topology_nodes import TopologyCoordinator
+from txtopo.coordinators.zookeeper_session import ZooKeeperSession, open_session
 from txtopo.errors import ConfigurationError, Fenced, Halted, ZooKeeperUnavailable
 from txtopo.local.zookeeper import LocalZooKeeper
 from txtopo.ports import CreateNode, SessionState
-from txtopo.testing.coordinator_kit import PATHS, PATIENCE_S, TOPOLOGY, eventually, identity, lead, plan
 
 Opener = Callable[..., ZooKeeperSession]
 SLACK_S = 12.0
-"""So much longer a slow machine may take than the time limit that a test is about; without the limit it would be longer still, or for ever."""
+"""So much longer a slow machine may take than the time limit that a test is about; without the limit it would be longer
+still, or for ever.
+"""
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_session_survives_a_restart_of_the_server(own_zookeeper: LocalZooKeeper,
 
 
 def test_session_is_lost_when_the_server_is_wiped(own_zookeeper: LocalZooKeeper, opened: Opener) -> None:
-    """Z2, Z13: the object never goes on in a second session, and nothing of the old life is written into the new one."""
+    """Z2, Z13: the object never goes on in a second session, and nothing of the old life is written into the new one."""  # noqa: E501
     session = opened(own_zookeeper.hosts, session_s=3.0)
     coordinator = _leading(session, 1)
 
@@ -331,9 +333,9 @@ def test_multi_of_a_dying_server_is_told_as_unavailable(own_zookeeper: LocalZooK
 CANDIDATE = """
 import sys
 from txtopo.coordinators.election import Election
-from txtopo.coordinators.zookeeper import open_session
+from txtopo.coordinators.zookeeper_session import open_session
 from txtopo.errors import TxtopoError
-from txtopo.testing.coordinator_kit import TOPOLOGY, identity
+from tests.contracts.coordinator_kit import TOPOLOGY, identity
 session = open_session(sys.argv[1], session_s=float(sys.argv[2]))
 election = Election(session, TOPOLOGY, identity("process"))
 election.enter()

@@ -1,4 +1,6 @@
-"""Commands that give orders, seen from outside: a leader of few words that answers them, and whether anything at all was changed."""
+"""Commands that give orders, seen from outside: a leader of few words that answers them, and whether anything at all
+was changed.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def everything(dsn: str) -> dict[str, list[str]]:
         found = {}
         for name in names:
             schema, _, table = name.rpartition(".")
-            cursor.execute(sql.SQL("select t::text from {} t order by 1").format(sql.Identifier(*filter(None, (schema, table)))))  # fmt: skip
+            cursor.execute(
+                sql.SQL("select t::text from {} t order by 1").format(sql.Identifier(*filter(None, (schema, table))))
+            )
             found[name] = [row[0] for row in cursor.fetchall()]
         cursor.execute("select sequencename, last_value::text from pg_sequences order by 1")
         found["sequences"] = [str(row) for row in cursor.fetchall()]
@@ -69,7 +73,8 @@ def answering(dsn: str, state: str, answer: str, *, after_s: float = 0.0) -> Ite
             with connection.cursor() as cursor:
                 for _ in range(2000):
                     cursor.execute(
-                        "update txtopo.request set state = %s, answer = %s, done_at = clock_timestamp() where state = 'open'"
+                        "update txtopo.request set state = %s, answer = %s, done_at = clock_timestamp() where state "
+                        "= 'open'"
                         " and created_at <= clock_timestamp() - %s * interval '1 s' returning 1",
                         (state, answer, after_s),
                     )

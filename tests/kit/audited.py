@@ -1,4 +1,6 @@
-"""A topology run to its end on a real database, without ZooKeeper, for tests that audit what it left and plant faults in it."""
+"""A topology run to its end on a real database, without ZooKeeper, for tests that audit what it left and plant faults
+in it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from typing import Any, Literal
 import psycopg2
 from psycopg2.extras import execute_values
 
-from txtopo.committers.commit import commit_batch, quarantine_batch
-from txtopo.committers.ledger import PostgresLedger
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
 from txtopo.core.plan import Plan, canonical, genesis_digest
 from txtopo.core.values import Committed, Failure, Processed, Quarantine, TransactionAttempt
 from txtopo.ports import Assignment, AttemptStart, Claim, Claimed, MirrorEntry
@@ -24,7 +26,9 @@ CODE = b"c" * 32
 
 
 class Leader:
-    """A leader's work by hand, batch by batch: plan, mirror, process, commit; quarantine and redo where a test asks for it."""
+    """A leader's work by hand, batch by batch: plan, mirror, process, commit; quarantine and redo where a test asks for
+    it.
+    """
 
     def __init__(self, dsn: str, topology: Topology, *, code_hash: bytes = CODE, in_pieces: bool = False) -> None:
         """Takes the lead. `in_pieces`: file lists lie in plan_part."""
@@ -45,7 +49,9 @@ class Leader:
         self._ledger.close()
 
     def cut(self, *, fail_first: bool = False, quarantined: Mapping[int, str] | None = None) -> None:
-        """Every batch that the source gives. `fail_first`: each first attempt fails. `quarantined`: txid -> why, by an order of its own."""
+        """Every batch that the source gives. `fail_first`: each first attempt fails. `quarantined`: txid -> why, by an
+        order of its own.
+        """
         coordinator = self._coordinator()
         while not coordinator.is_exhausted():
             if not coordinator.is_ready():
@@ -64,7 +70,9 @@ class Leader:
     def redo(
         self, txid: int, kind: Literal["redrive", "recompute"] = "recompute", *, quarantined: str | None = None
     ) -> int:
-        """Redo a batch as a new txid, which is returned, by an order of its own. `quarantined`: why this one comes to nothing."""
+        """Redo a batch as a new txid, which is returned, by an order of its own. `quarantined`: why this one comes to
+        nothing.
+        """
         order = self._order(kind, txid, f"{kind} of {txid}")
         stored = select(self._dsn, f"select convert_from(bytes, 'UTF8') from txtopo.plan where txid = {txid}")[0][0]
         metadata = self._coordinator().initialize_redo(json.loads(stored)["metadata"][self._spout.name])
@@ -159,7 +167,9 @@ def run_batches(
     in_pieces: bool = False,
     quarantined: Mapping[int, str] | None = None,
 ) -> int:
-    """Plan, process and commit whatever the spout gives; returns how far it got. `fail_first`, `quarantined`: see `Leader.cut`."""
+    """Plan, process and commit whatever the spout gives; returns how far it got. `fail_first`, `quarantined`: see
+    `Leader.cut`.
+    """
     with closing(Leader(dsn, topology, code_hash=code_hash, in_pieces=in_pieces)) as leader:
         leader.cut(fail_first=fail_first, quarantined=quarantined)
         return leader.txid
@@ -182,19 +192,30 @@ def select(dsn: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def fill(dsn: str, topology: Topology, *, batches: int, keys: int) -> None:
-    """Many batches at once, as honest commits leave them: each with `keys` contributions and a plan without files. Nothing was really run."""
+    """Many batches at once, as honest commits leave them: each with `keys` contributions and a plan without files.
+    Nothing was really run.
+    """
     run_batches(dsn, topology)  # the tables
     incarnation = select(dsn, "select incarnation::text from txtopo.fence")[0][0]
     digest, plans = genesis_digest(topology.name, incarnation), []
     for txid in range(1, batches + 1):
         plan = Plan(
-            topology=topology.name, incarnation=incarnation, txid=txid, previous_digest=digest, metadata={"files": {"files": []}}
-        )  # fmt: skip
+            topology=topology.name,
+            incarnation=incarnation,
+            txid=txid,
+            previous_digest=digest,
+            metadata={"files": {"files": []}},
+        )
         plans.append((topology.name, txid, plan.digest, plan.bytes, digest))
         digest = plan.digest
     with closing(psycopg2.connect(dsn)) as connection, connection, connection.cursor() as cursor:
-        cursor.execute("create temporary table planned (topology text, txid bigint, digest bytea, bytes bytea, previous bytea, at timestamptz default now())")  # fmt: skip
-        execute_values(cursor, "insert into planned (topology, txid, digest, bytes, previous) values %s", plans, page_size=1000)  # fmt: skip
+        cursor.execute(
+            "create temporary table planned (topology text, txid bigint, digest bytea, bytes bytea, previous bytea, "
+            "at timestamptz default now())"
+        )
+        execute_values(
+            cursor, "insert into planned (topology, txid, digest, bytes, previous) values %s", plans, page_size=1000
+        )
         cursor.execute(_FILL, {"keys": keys, "last": batches})
 
 
@@ -217,4 +238,4 @@ insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incar
   select topology, txid, txid - 1, previous, digest, (select incarnation from txtopo.fence), 1, 0, (select code_hash from txtopo.fence), 'applied',
          2 * %(keys)s, 0, 0, 1, at, at from planned order by txid;
 alter table txtopo.ledger enable trigger seal;
-"""
+"""  # noqa: E501

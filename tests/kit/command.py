@@ -1,4 +1,6 @@
-"""The command line as a process of its own, with executors in that process instead of Spark. `python -m tests.kit.command ARGUMENTS…`; see tests.kit.driver."""
+"""The command line as a process of its own, with executors in that process instead of Spark. `python -m
+tests.kit.command ARGUMENTS…`; see tests.kit.driver.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A driver process whose committers have bolts and committers downstream of them, two phases deep. `python -m tests.kit.downstream_driver FOLDER`.
+"""A driver process whose committers have bolts and committers downstream of them, two phases deep. `python -m
+tests.kit.downstream_driver FOLDER`.
 
-`DOWNSTREAM_SIGNAL`: `NUMBER ID FILE`: on this order the bolt in the turn sends this signal to its own process, once: while FILE is not there.
+`DOWNSTREAM_SIGNAL`: `NUMBER ID FILE`: on this order the bolt in the turn sends this signal to its own process, once:
+while FILE is not there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""A driver process for fault tests: the real stores, the in-process executor. `python -m tests.kit.driver FOLDER`; settings from TXTOPO_*.
+"""A driver process for fault tests: the real stores, the in-process executor. `python -m tests.kit.driver FOLDER`;
+settings from TXTOPO_*.
 
-`DRIVER_CLOCK_JUMP_S`: once the file `jump` is in the working folder of the input's parent, the clock on the wall is off by so much.
-`DRIVER_BAD`: txids, with commas, on which the user's code fails. `DRIVER_DIES`: `before METHOD` or `after METHOD` of the ledger or the coordinator.
+`DRIVER_CLOCK_JUMP_S`: once the file `jump` is in the working folder of the input's parent, the clock on the wall is off
+by so much.
+`DRIVER_BAD`: txids, with commas, on which the user's code fails. `DRIVER_DIES`: `before METHOD` or `after METHOD` of
+the ledger or the coordinator.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from typing import Any
 
 from tests.kit.applications import orders_topology
 from txtopo.app import drive
-from txtopo.committers.ledger import PostgresLedger
+from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.config import Settings, load_settings
-from txtopo.coordinators.batches import TopologyCoordinator
+from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, TxtopoError
 from txtopo.ports import Executor
@@ -37,7 +40,9 @@ def in_process(topology: Topology, digest: bytes, settings: Settings) -> Executo
 
 
 def die(moment: str, method: str) -> None:
-    """From now on this process ends as by `kill -9` before or after the first call of a method of its ledger or coordinator."""
+    """From now on this process ends as by `kill -9` before or after the first call of a method of its ledger or
+    coordinator.
+    """
     owner: Any = next(one for one in (PostgresLedger, TopologyCoordinator) if hasattr(one, method))
     real = getattr(owner, method)
 

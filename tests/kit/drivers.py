@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from kazoo.client import KazooClient
 
 from tests.kit.orders import Totals
-from txtopo.committers.connecting import make_engine
+from txtopo.committers.postgres.connect import make_engine
 
 SESSION_S = 2
 DEADLINE_S = 90.0
@@ -47,7 +47,9 @@ def jvm_of(pid: int) -> int | None:
 
 
 def pause(pid: int) -> None:
-    """SIGSTOP, and wait until every thread has stopped: the signal is under way for a moment, in which a server still answers."""
+    """SIGSTOP, and wait until every thread has stopped: the signal is under way for a moment, in which a server still
+    answers.
+    """
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: _is_stopped(pid), f"the stop of process {pid}")
 
@@ -188,7 +190,9 @@ class World:
         assert counted[0][0] == counted[0][1] == sum(int(str(row[3])) for row in rows)
 
     def check_nothing_left_over(self, topology: str = "orders") -> None:
-        """No session, lock or node of a dead driver: nobody stands in the queue, no database transaction is open, metadata only of kept batches."""
+        """No session, lock or node of a dead driver: nobody stands in the queue, no database transaction is open,
+        metadata only of kept batches.
+        """
         wait_until(lambda: self._sessions() == [], "the end of every database session")
         with zookeeper_client(self.zookeeper) as client:
             wait_until(lambda: not _children(client, f"/{topology}/leader"), "an empty queue of candidates")
@@ -197,7 +201,8 @@ class World:
 
     def _sessions(self) -> list[tuple[Any, ...]]:
         return self.query(
-            "select application_name from pg_stat_activity where application_name like 'txtopo/%' and datname = current_database()"
+            "select application_name from pg_stat_activity where application_name like 'txtopo/%' and datname = "
+            "current_database()"
         )
 
 

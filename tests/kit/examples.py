@@ -1,4 +1,4 @@
-"""Loads a topology of the folder `examples` afresh, for folders of the test's own, and counts its input in another way."""
+"""Loads a topology of the folder `examples` afresh, for folders of the test's own, and counts its input in another way."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.application import load_application
+from txtopo.driver.load_application import load_application
 from txtopo.topology.components import Topology
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"

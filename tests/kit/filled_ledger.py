@@ -41,7 +41,7 @@ insert into txtopo.request (topology, kind, arguments, state, answer, done_at)
 insert into txtopo.action (topology, actor, host, command, txid, before, after)
   select '{topology}', 'ann', 'desk', 'redrive', n, '{{}}', '{{}}' from generate_series(100, {batches}, 100) n;
 update txtopo.fence set last_txid = {batches} where topology = '{topology}'
-"""
+"""  # noqa: E501
 
 
 class FilledLedger:
@@ -54,14 +54,21 @@ class FilledLedger:
         self._digests: dict[int, bytes] = {0: genesis_digest(topology, INCARNATION)}
         with self.connection:
             self.execute(
-                "insert into txtopo.fence (topology, incarnation, owner_nonce, epoch, code_hash) values (%s, %s, %s, 3, %s)",
-                topology, INCARNATION, str(uuid.UUID(int=8)), CODE,
-            )  # fmt: skip
+                "insert into txtopo.fence (topology, incarnation, owner_nonce, epoch, code_hash) values (%s, %s, %s, "
+                "3, %s)",
+                topology,
+                INCARNATION,
+                str(uuid.UUID(int=8)),
+                CODE,
+            )
             self.execute(
                 "insert into txtopo.ledger (topology, txid, digest, incarnation, epoch, attempt, code_hash, state) "
                 "values (%s, 0, %s, %s, 3, 0, %s, 'genesis')",
-                topology, self._digests[0], INCARNATION, CODE,
-            )  # fmt: skip
+                topology,
+                self._digests[0],
+                INCARNATION,
+                CODE,
+            )
             self.execute(
                 "insert into txtopo.target (target, topology, committer) values (%s, %s, 'counts')",
                 f"public.{topology}_totals",
@@ -82,14 +89,18 @@ class FilledLedger:
         with self.connection:
             self.execute("delete from txtopo.topology where topology = %s", self.topology)
             self.execute(
-                f"insert into txtopo.topology ({', '.join(names)}, heartbeat_at) values ({marks}, clock_timestamp() - %s * interval '1 s')",
-                *values, silent_s,
-            )  # fmt: skip
+                f"insert into txtopo.topology ({', '.join(names)}, heartbeat_at) values ({marks}, clock_timestamp() "
+                f"- %s * interval '1 s')",
+                *values,
+                silent_s,
+            )
 
     def plan(
         self, txid: int, *, redo_of: int | None = None, path: str | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Mirror the plan of the next batch with its file, or those of `metadata`; of a redo with the file of the batch that it redoes."""
+        """Mirror the plan of the next batch with its file, or those of `metadata`; of a redo with the file of the batch
+        that it redoes.
+        """
         path = path or f"/data/day_{redo_of or txid:03}.csv"
         metadata = metadata or {"files": {"files": [{"path": path, "size": 100 * txid, "sha256": FINGERPRINT.hex()}]}}
         plan = Plan(
@@ -104,13 +115,22 @@ class FilledLedger:
         self._digests[txid] = plan.digest
         with self.connection:
             self.execute(
-                "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values (%s, %s, %s, %s, 3)", self.topology, txid, plan.digest, plan.bytes
-            )  # fmt: skip
+                "insert into txtopo.plan (topology, txid, digest, bytes, epoch) values (%s, %s, %s, %s, 3)",
+                self.topology,
+                txid,
+                plan.digest,
+                plan.bytes,
+            )
             for file in metadata["files"]["files"]:
                 self.execute(
-                    "insert into txtopo.source_file (topology, spout, path, fingerprint, txid, redo) values (%s, 'files', %s, %s, %s, %s)",
-                    self.topology, file["path"], bytes.fromhex(file["sha256"]), txid, redo_of is not None,
-                )  # fmt: skip
+                    "insert into txtopo.source_file (topology, spout, path, fingerprint, txid, redo) values (%s, "
+                    "'files', %s, %s, %s, %s)",
+                    self.topology,
+                    file["path"],
+                    bytes.fromhex(file["sha256"]),
+                    txid,
+                    redo_of is not None,
+                )
 
     def attempt(self, txid: int, attempt: int = 0, state: str = "begun", **columns: Any) -> None:
         """A try at a batch; with a failure in `columns` where it failed."""
@@ -119,9 +139,17 @@ class FilledLedger:
         marks = ", ".join(["%s"] * len(names))
         with self.connection:
             self.execute(
-                f"insert into txtopo.attempt ({', '.join(names)}, started_at, ended_at) values ({marks}, clock_timestamp() - interval '1.5 s', {ended})",
-                self.topology, txid, attempt, 3, CODE, state, "box", *columns.values(),
-            )  # fmt: skip
+                f"insert into txtopo.attempt ({', '.join(names)}, started_at, ended_at) values ({marks}, "
+                f"clock_timestamp() - interval '1.5 s', {ended})",
+                self.topology,
+                txid,
+                attempt,
+                3,
+                CODE,
+                state,
+                "box",
+                *columns.values(),
+            )
 
     def commit(
         self,
@@ -137,41 +165,82 @@ class FilledLedger:
         """Commit a planned batch, or its quarantine, in one database transaction."""
         with self.connection:
             self.execute(
-                "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, code_hash, redo_of, state) "
+                "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, "
+                "attempt, code_hash, redo_of, state) "
                 "values (%s, %s, %s, %s, %s, %s, 3, %s, %s, %s, 'applying')",
-                self.topology, txid, txid - 1, self._digests[txid - 1], self._digests[txid], INCARNATION, attempt, CODE, redo_of,
-            )  # fmt: skip
+                self.topology,
+                txid,
+                txid - 1,
+                self._digests[txid - 1],
+                self._digests[txid],
+                INCARNATION,
+                attempt,
+                CODE,
+                redo_of,
+            )
             if quarantine is None:
                 self.execute(
-                    "insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, digest) "
+                    "insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, "
+                    "written, digest) "
                     "values (%s, %s, 'counts', %s, %s, 35, 35, 123456789012345678901234567890)",
-                    self.topology, txid, read - len(rejects), read - len(rejects),
-                )  # fmt: skip
+                    self.topology,
+                    txid,
+                    read - len(rejects),
+                    read - len(rejects),
+                )
             for path, line, reason, raw in rejects:
                 self.execute(
-                    "insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes) values (%s, %s, 'files', %s, %s, %s, %s, %s)",
-                    self.topology, txid, path, line, reason, raw, len(raw),
-                )  # fmt: skip
+                    "insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes) "
+                    "values (%s, %s, 'files', %s, %s, %s, %s, %s)",
+                    self.topology,
+                    txid,
+                    path,
+                    line,
+                    reason,
+                    raw,
+                    len(raw),
+                )
             for number in range(dead_letters):
                 self.execute(
-                    "insert into txtopo.dead_letter (topology, txid, spout, position, component, reason, raw) values (%s, %s, 'files', %s, 'clean', 'no', 'raw')",
-                    self.topology, txid, f"/data/x.csv:{number + 2}",
-                )  # fmt: skip
+                    "insert into txtopo.dead_letter (topology, txid, spout, position, component, reason, raw) values "
+                    "(%s, %s, 'files', %s, 'clean', 'no', 'raw')",
+                    self.topology,
+                    txid,
+                    f"/data/x.csv:{number + 2}",
+                )
             self.execute(
-                "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = %s, dead_lettered = %s, committers = %s "
+                "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = %s, dead_lettered = %s, "
+                "committers = %s "
                 "where topology = %s and txid = %s",
-                "quarantined" if quarantine else "applied", quarantine, read, len(rejects), dead_letters, 0 if quarantine else 1, self.topology, txid,
-            )  # fmt: skip
+                "quarantined" if quarantine else "applied",
+                quarantine,
+                read,
+                len(rejects),
+                dead_letters,
+                0 if quarantine else 1,
+                self.topology,
+                txid,
+            )
             self.execute("update txtopo.fence set last_txid = %s where topology = %s", txid, self.topology)
 
     def order(self, kind: str, *txids: int, answer: str | None = None, state: str = "done", reason: str = "why") -> int:
         """An operator's order; answered where `answer` says how."""
         with self.connection:
-            return int(self.execute(
-                "insert into txtopo.request (topology, kind, arguments, reason, actor, host, state, answer, done_at) "
-                "values (%s, %s, %s, %s, 'ann', 'desk', %s, %s, case when %s::text is null then null else clock_timestamp() end) returning request_id",
-                self.topology, kind, json.dumps({"txids": txids} if txids else {}), reason, state if answer else "open", answer, answer,
-            )[0][0])  # fmt: skip
+            return int(
+                self.execute(
+                    "insert into txtopo.request (topology, kind, arguments, reason, actor, host, state, answer, "
+                    "done_at) "
+                    "values (%s, %s, %s, %s, 'ann', 'desk', %s, %s, case when %s::text is null then null else "
+                    "clock_timestamp() end) returning request_id",
+                    self.topology,
+                    kind,
+                    json.dumps({"txids": txids} if txids else {}),
+                    reason,
+                    state if answer else "open",
+                    answer,
+                    answer,
+                )[0][0]
+            )
 
     def action(self, command: str, txid: int | None = None, request_id: int | None = None, **states: Any) -> None:
         """A row of the action log with its states `before` and `after`."""
@@ -179,13 +248,27 @@ class FilledLedger:
             self.execute(
                 "insert into txtopo.action (topology, actor, host, command, reason, request_id, txid, before, after) "
                 "values (%s, 'ann', 'desk', %s, 'why', %s, %s, %s, %s)",
-                self.topology, command, request_id, txid, json.dumps(states.get("before", {})), json.dumps(states.get("after", {})),
-            )  # fmt: skip
+                self.topology,
+                command,
+                request_id,
+                txid,
+                json.dumps(states.get("before", {})),
+                json.dumps(states.get("after", {})),
+            )
 
     def targets(self) -> None:
-        """Tables of the committer `counts`: keys carrier and day, number `count` and sum `miles`; the leader describes them."""
-        described = {"kind": "count", "table": f"public.{self.topology}_totals", "keys": ["carrier", "day"], "count": "count",
-                     "sums": {"distance": "miles"}, "contributions": True, "input": "files"}  # fmt: skip
+        """Tables of the committer `counts`: keys carrier and day, number `count` and sum `miles`; the leader describes
+        them.
+        """
+        described = {
+            "kind": "count",
+            "table": f"public.{self.topology}_totals",
+            "keys": ["carrier", "day"],
+            "count": "count",
+            "sums": {"distance": "miles"},
+            "contributions": True,
+            "input": "files",
+        }
         self.lead(description=json.dumps({"spouts": {"files": {}}, "bolts": {}, "committers": {"counts": described}}))
         columns = "carrier text, day integer, count bigint not null, miles numeric not null"
         with self.connection:
@@ -202,16 +285,27 @@ class FilledLedger:
         with self.connection:
             self.execute(
                 f"insert into {self.topology}_totals_contribution values (%s, %s, %s, %s, %s, %s)",
-                txid, reverses, carrier, day, count, miles,
-            )  # fmt: skip
+                txid,
+                reverses,
+                carrier,
+                day,
+                count,
+                miles,
+            )
             self.execute(
                 f"insert into {self.topology}_totals as t values (%s, %s, %s, %s) on conflict (carrier, day) do update "
-                "set count = t.count + excluded.count, miles = t.miles + excluded.miles", carrier, day, count, miles,
-            )  # fmt: skip
+                "set count = t.count + excluded.count, miles = t.miles + excluded.miles",
+                carrier,
+                day,
+                count,
+                miles,
+            )
             self.execute(f"delete from {self.topology}_totals where count = 0")
 
     def many(self, batches: int) -> None:
-        """A long history: every 100th batch quarantined, half of these redone, every 50th with rejected rows, every 20th failed once."""
+        """A long history: every 100th batch quarantined, half of these redone, every 50th with rejected rows, every
+        20th failed once.
+        """
         with self.connection:
             # No triggers: only what the server makes of so many rows matters here.
             self.execute("set local session_replication_role = replica")

@@ -78,7 +78,7 @@ def postgres_server() -> Iterator[LocalPostgres]:
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: LocalPostgres) -> str:
     """Name of a database with the newest schema, migrated once a run and copied for each test."""
-    from txtopo.committers.migrating import migrate  # only now: tests without a schema must not need it
+    from txtopo.committers.postgres.migrate import migrate  # only now: tests without a schema must not need it
 
     execute_as_superuser(postgres_server.dsn, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
     migrate(with_database(postgres_server.dsn, TEMPLATE))

@@ -31,7 +31,9 @@ class AtCommit(Enum):
     Cut any earlier, the driver could end the session before the server has read COMMIT: that is HOLD, the other truth.
     """
     HOLD = "hold the bytes"
-    """The driver is cut, but the server is not told: its session keeps its locks, and COMMIT arrives later, at `release`."""
+    """The driver is cut, but the server is not told: its session keeps its locks, and COMMIT arrives later, at
+    `release`.
+    """
 
 
 @dataclass(eq=False)
@@ -54,7 +56,9 @@ class _Link:
 
 
 class PostgresProxy:
-    """Relays simple queries until told otherwise. Encryption is declined on the server's behalf, so that everything can be read."""
+    """Relays simple queries until told otherwise. Encryption is declined on the server's behalf, so that everything can
+    be read.
+    """
 
     def __init__(self, dsn: str) -> None:
         url = make_url(dsn)
@@ -81,7 +85,7 @@ class PostgresProxy:
         self._acceptor = threading.Thread(target=self._accept, name="proxy-accept", daemon=True)
         self._acceptor.start()
 
-    # -------------------------------------------------------------------------------------------------------------------------- for tests
+    # ------------------------------------------------------------------------------------------------------------------
 
     def arm(self, what: AtCommit, number: int) -> None:
         """Do it to the `number`-th COMMIT of a batch, counted from the start of the proxy; once."""
@@ -146,7 +150,7 @@ class PostgresProxy:
             assert not thread.is_alive(), f"{thread.name} does not end"
         self._listener.close()
 
-    # -------------------------------------------------------------------------------------------------------------------------- in threads
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _later(self, seconds: float | None, call: Callable[[], None]) -> None:
         if seconds is not None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txtopo.committers.counting import CountCommitter
+from tests.contracts.executor_contract import CODE_HASH
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.local.java import java_environment
 from txtopo.ports import Assignment
-from txtopo.testing.executor_contract import CODE_HASH
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally, Topology
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.frame_jobs import FrameJobs
+    from txtopo.spark.frames.frame_jobs import FrameJobs
 
 FIELDS = "name string, amount int, big bigint, price decimal(38,2)"
 
@@ -110,7 +110,9 @@ def _misbehave(instruction: str, tally: Tally) -> None:
 
 
 def leak(folder: Path) -> None:
-    """Find no memory in a worker that this was called in before, as if it had kept all of it, and say so by a file: what a module keeps stays over tasks."""
+    """Find no memory in a worker that this was called in before, as if it had kept all of it, and say so by a file:
+    what a module keeps stays over tasks.
+    """
     if sys.__dict__.setdefault("txtopo_leaked", False):
         (folder / "full").touch()
         raise MemoryError
@@ -118,7 +120,9 @@ def leak(folder: Path) -> None:
 
 
 def wait_for_twin(folder: Path) -> None:
-    """Say which try of the task runs here, and run until two have said so: only a copy beside the first lets the task go on."""
+    """Say which try of the task runs here, and run until two have said so: only a copy beside the first lets the task
+    go on.
+    """
     import time
 
     from pyspark import TaskContext
@@ -164,7 +168,7 @@ def row(name: str | None, amount: int | None = 1, big: int | None = 0, price: st
 
 def frame_jobs(executor: Any) -> FrameJobs:
     """The jobs of a started SparkExecutor whose topology has DataFrames alone."""
-    from txtopo.spark.frame_jobs import FrameJobs
+    from txtopo.spark.frames.frame_jobs import FrameJobs
 
     assert isinstance(executor._jobs, FrameJobs)
     return executor._jobs
@@ -190,7 +194,7 @@ def executors_on(spark: SparkSession, code_hash: bytes = CODE_HASH) -> Iterator[
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one local session of a test run: two cores, four tries a task, as `run` starts it."""
-    from txtopo.spark.session import SessionOptions, start_session, stop_session
+    from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
 
     os.environ.update(java_environment())
     spark = start_session(

@@ -38,14 +38,18 @@ def zookeeper_server() -> Iterator[LocalZooKeeper]:
 
 @pytest.fixture(scope="module")
 def zookeeper_janitor(zookeeper_server: LocalZooKeeper) -> Iterator[KazooClient]:
-    """One client for the tests of a module that makes and deletes their roots: a session for each would cost more than most tests."""
+    """One client for the tests of a module that makes and deletes their roots: a session for each would cost more than
+    most tests.
+    """
     with connected(zookeeper_server.hosts) as client:
         yield client
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_client_outlives_its_module() -> Iterator[None]:
-    """Fails a module that leaves a client connected. Its thread draws from `random` with each ping, and Hypothesis refuses to go on in a later module."""
+    """Fails a module that leaves a client connected. Its thread draws from `random` with each ping, and Hypothesis
+    refuses to go on in a later module.
+    """
     yield
     left = [thread for thread in threading.enumerate() if "zk_loop" in thread.name]
     for thread in left:

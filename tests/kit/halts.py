@@ -1,4 +1,6 @@
-"""Every sentence that a halt, a refused start or the failure of a batch can say, collected from the code: what docs/operating.md must have."""
+"""Every sentence that a halt, a refused start or the failure of a batch can say, collected from the code: what
+docs/operating.md must have.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HALTING = ("Halted", "NoBatchAtFault", "HaltRequired", "Halting")
-STARTING = ("committers", "coordinators", "txtopo/spark", "txtopo/app.py", "txtopo/leading.py")
-"""Where a start is refused with a ConfigurationError; elsewhere one is about what somebody typed or wrote in a topology, and names it."""
+STARTING = ("committers", "coordinators", "txtopo/spark", "txtopo/app.py", "txtopo/driver/takeover.py")
+"""Where a start is refused with a ConfigurationError; elsewhere one is about what somebody typed or wrote in a
+topology, and names it.
+"""
 GAP = "…"
 """Stands for what differs from halt to halt."""
 TOLD_MIN = 10
@@ -107,7 +111,9 @@ def _reason(call: ast.Call) -> ast.expr | None:
 
 
 def _sentences(value: ast.expr | None, function: ast.AST, named: frozenset[str] = frozenset()) -> set[str]:
-    """A literal with gaps for what is filled in; of a variable, but one of those `named` already, what the function assigns to it above."""
+    """A literal with gaps for what is filled in; of a variable, but one of those `named` already, what the function
+    assigns to it above.
+    """
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return {value.value}
     if isinstance(value, ast.JoinedStr):

@@ -1,4 +1,6 @@
-"""A driver process with everything real and a bolt that does what the rows tell it to. `python -m tests.kit.hostile_driver FOLDER`."""
+"""A driver process with everything real and a bolt that does what the rows tell it to. `python -m
+tests.kit.hostile_driver FOLDER`.
+"""
 
 from __future__ import annotations
 

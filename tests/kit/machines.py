@@ -83,9 +83,18 @@ class Hand:
         self.now = 1000.0
         settings = Rules(**{"wave_bytes_max": 0, **rules})  # one batch a worker, unless a test is about waves
         self.state: State = first_state(
-            settings, "t", last_txid, now=self.now, plans=plans, suspects=suspects, next_attempts=next_attempts, cut=cut,
-            suspects_once=suspects_once, owed=owed, recent=recent,
-        )  # fmt: skip
+            settings,
+            "t",
+            last_txid,
+            now=self.now,
+            plans=plans,
+            suspects=suspects,
+            next_attempts=next_attempts,
+            cut=cut,
+            suspects_once=suspects_once,
+            owed=owed,
+            recent=recent,
+        )
         self.actions: list[Action] = []
         self.everything: list[Action] = []
 

@@ -1,6 +1,8 @@
-"""A driver process with everything real and bolts that take memory or end their process where an article says so. `python -m tests.kit.memory_driver FOLDER`.
+"""A driver process with everything real and bolts that take memory or end their process where an article says so.
+`python -m tests.kit.memory_driver FOLDER`.
 
-`DRIVER_BOLTS` chooses them: `tuples`, `arrow`, or `rows` (the default). `DRIVER_MENDED` makes them do nothing but pass rows on.
+`DRIVER_BOLTS` chooses them: `tuples`, `arrow`, or `rows` (the default). `DRIVER_MENDED` makes them do nothing but pass
+rows on.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ MENDED = os.environ.get("DRIVER_MENDED") == "1"
 
 
 def kept() -> list[bytearray]:
-    """What a bolt that leaks keeps in its worker, over batches. This module travels by value, so its own names would be new in each task."""
+    """What a bolt that leaks keeps in its worker, over batches. This module travels by value, so its own names would be
+    new in each task.
+    """
     return sys.__dict__.setdefault("txtopo_kept", [])  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,6 @@
-"""An opaque source of numbers that cuts its batches otherwise each time it is asked, and what must come of it whatever happens."""
+"""An opaque source of numbers that cuts its batches otherwise each time it is asked, and what must come of it whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def plans_of(stores: SimulatedStores) -> list[Plan]:
 
 
 def check_numbers(stores: SimulatedStores, count: int, missing: Sequence[int] = ()) -> None:
-    """I1, I2, I4: every number is in exactly one applied batch, and the batches tile the source without a gap, each chained to the one before."""
+    """I1, I2, I4: every number is in exactly one applied batch, and the batches tile the source without a gap, each
+    chained to the one before.
+    """
     table = stores.postgres.tables[TABLE]
     assert {int(key[0]): int(values[0]) for key, values in table.items()} == {
         n: 1 for n in range(count) if n not in missing

@@ -1,4 +1,6 @@
-"""Runs the Python blocks of a page of the docs as one program, and compares what each prints with the text block behind it."""
+"""Runs the Python blocks of a page of the docs as one program, and compares what each prints with the text block behind
+it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def run_page(page: str, namespace: dict[str, Any] | None = None) -> Iterator[tuple[Block, str]]:
-    """Run the blocks one after the other in one namespace, and give each with what it printed; those that need Spark only if there is a `spark`."""
+    """Run the blocks one after the other in one namespace, and give each with what it printed; those that need Spark
+    only if there is a `spark`.
+    """
     namespace = {} if namespace is None else namespace
     namespace["__name__"] = "poems"
     for block in blocks_of(page):

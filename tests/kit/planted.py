@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from txtopo.spouts import cutting, finding, fingerprint, planned_file
+from txtopo.spouts import file_coordinator, fingerprint, matching_files, planned_file
 
-MODULES = (cutting, finding, fingerprint, planned_file)
+MODULES = (file_coordinator, matching_files, fingerprint, planned_file)
 """Those that call `os` about files of the source."""
 
 

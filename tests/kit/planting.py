@@ -1,4 +1,6 @@
-"""Plants faults in one filled database and audits them in the same database transaction, which is then rolled back: each costs milliseconds."""
+"""Plants faults in one filled database and audits them in the same database transaction, which is then rolled back:
+each costs milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,17 @@ from pathlib import Path
 from tests.kit.applications import orders_topology
 from tests.kit.audited import Leader
 from tests.kit.orders import write_orders
-from txtopo.audit.auditing import Range, audit
+from txtopo.audit.run_audit import Range, audit
 from txtopo.audit.verdicts import AuditReport
-from txtopo.committers.connecting import make_engine
+from txtopo.committers.postgres.connect import make_engine
 
 BATCHES = 7
 
 
 def fill(dsn: str, folder: Path) -> None:
-    """Five files; each first attempt fails; batch 2 has a rejected record; 4 is quarantined by order 1, 6 redoes it by order 2, 7 redoes 3 by order 3."""
+    """Five files; each first attempt fails; batch 2 has a rejected record; 4 is quarantined by order 1, 6 redoes it by
+    order 2, 7 redoes 3 by order 3.
+    """
     write_orders(folder, 5)
     with (folder / "order_0002.csv").open("a") as out:
         out.write("no/such,price\n")  # two columns too few
@@ -34,7 +38,9 @@ class Planted:
         self.folder = folder
 
     def audit(self, *statements: str, guarded: bool = False, recount: bool = False) -> AuditReport:
-        """The report with these statements sent before; nothing of them stays. `guarded`: triggers fire as for anybody, and keys hold."""
+        """The report with these statements sent before; nothing of them stays. `guarded`: triggers fire as for anybody,
+        and keys hold.
+        """
         engine = make_engine(self.dsn, "txtopo/test", pooled=False)
         try:
             with engine.connect() as connection:

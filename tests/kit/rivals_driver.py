@@ -1,4 +1,6 @@
-"""A driver process whose own committer adds to two rows that a rival adds to in the other order. `python -m tests.kit.rivals_driver FOLDER`."""
+"""A driver process whose own committer adds to two rows that a rival adds to in the other order. `python -m
+tests.kit.rivals_driver FOLDER`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Both stores, a folder of orders and an application, with the command line as processes of their own that may be killed."""
+"""Both stores, a folder of orders and an application, with the command line as processes of their own that may be
+killed.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ class Site:
         log = self.world.logs / f"command_{len(self.world.started)}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kit.command", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                [sys.executable, "-m", "tests.kit.command", *arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
                 env={**self.world.environment(once=True), **settings},
-            )  # fmt: skip
+            )
         driver = DriverProcess(process, log)
         self.world.started.append(driver)
         return driver

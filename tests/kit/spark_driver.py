@@ -1,4 +1,5 @@
-"""A driver process for fault tests with everything real: both stores and Spark. `python -m tests.kit.spark_driver FOLDER`.
+"""A driver process for fault tests with everything real: both stores and Spark. `python -m tests.kit.spark_driver
+FOLDER`.
 
 `DRIVER_SILENT_S` is how long its executor may be silent; Spark then gets a second to stop.
 """
@@ -14,13 +15,13 @@ from txtopo.app import drive, spark_executor
 from txtopo.config import load_settings
 from txtopo.core import limits
 from txtopo.errors import TxtopoError
-from txtopo.spark import session
+from txtopo.spark.session import spark_session
 
 
 def main() -> int:
     """Run the orders topology on Spark to the end of its input."""
     if silent_s := os.environ.get("DRIVER_SILENT_S"):
-        limits.EXECUTOR_SILENT_MAX_S, session.STOP_S = float(silent_s), 1.0
+        limits.EXECUTOR_SILENT_MAX_S, spark_session.STOP_S = float(silent_s), 1.0
     once = os.environ.get("DRIVER_ONCE", "1") == "1"
     settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
     try:

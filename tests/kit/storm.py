@@ -1,12 +1,14 @@
-"""A machine driven as Storm's tests drive a coordinator: emissions are captured, acks and fails are told, metadata lies in a ZooKeeper in memory."""
+"""A machine driven as Storm's tests drive a coordinator: emissions are captured, acks and fails are told, metadata lies
+in a ZooKeeper in memory.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.kit.machines import INCARNATION, Hand, failed, processed
-from txtopo.coordinators.batches import TopologyCoordinator
 from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
+from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.events import (
     Action,
     AttemptEnded,
@@ -27,7 +29,9 @@ from txtopo.ports import CoordinatorView
 
 
 class Storm:
-    """`meta` is what the source gives as metadata, None while it is not ready. Mirrors and clean-up end well at once; a failed batch waits for nothing."""
+    """`meta` is what the source gives as metadata, None while it is not ready. Mirrors and clean-up end well at once; a
+    failed batch waits for nothing.
+    """
 
     def __init__(self, meta: Any, *, active: int, opaque: bool, last_txid: int = 0, **rules: Any) -> None:
         self.meta = meta
@@ -36,9 +40,14 @@ class Storm:
         lead = Lead(topology="t", incarnation=INCARNATION, epoch=1, owner_nonce="n", code_hash=b"c")
         self.coordinator.write_epoch(lead, "memory")
         self.hand = Hand(
-            last_txid, spout_pending_max=active, workers=active, opaque=opaque, checkpoint_every_s=0.0, message_timeout_s=1e9,
+            last_txid,
+            spout_pending_max=active,
+            workers=active,
+            opaque=opaque,
+            checkpoint_every_s=0.0,
+            message_timeout_s=1e9,
             **{"attempts_max": 100, **rules},
-        )  # fmt: skip
+        )
         self.attempts: dict[int, int] = {}
         """Newest attempt of each txid."""
         self.committed_txids: list[int] = []
@@ -120,9 +129,13 @@ class Storm:
         for txid in range(cut.first_txid, cut.first_txid + cut.count if self.meta is not None else cut.first_txid):
             before = plans[-1] if plans else self._plans.get(txid - 1)
             plan = Plan(
-                topology="t", incarnation=INCARNATION, txid=txid, previous_digest=before.digest if before else b"genesis",
-                metadata={"s": self.meta}, cut=cut.attempts.get(txid, 0),
-            )  # fmt: skip
+                topology="t",
+                incarnation=INCARNATION,
+                txid=txid,
+                previous_digest=before.digest if before else b"genesis",
+                metadata={"s": self.meta},
+                cut=cut.attempts.get(txid, 0),
+            )
             plans.append(plan)
         self._plans |= {plan.txid: plan for plan in plans}
         return tuple(plans)

@@ -15,11 +15,11 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import Spout, Tally, Topology
 from txtopo.tuples.acking import AckOutcome
+from txtopo.tuples.edge_checks import edges, failures_of, judge
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.graph import TaskGraph, build_graph, sinks_of
 from txtopo.tuples.message import Message, RunSpec, TaskReport
 from txtopo.tuples.results import merge
-from txtopo.tuples.verdict import edges, failures_of, judge
 
 Parts = Sequence[Sequence[Sequence[Any]]]
 """Rows by part."""
@@ -102,9 +102,14 @@ def batches_of(fields: Fields, rows: Sequence[Sequence[Any]], batch_rows: int = 
 
 
 def run_tuples(
-    topology: Topology, rows: Mapping[str, Parts], *, failures_max: int = 1, ackers: int | None = None,
-    batch_rows: int = 1000, **more: Any,
-) -> Ran:  # fmt: skip
+    topology: Topology,
+    rows: Mapping[str, Parts],
+    *,
+    failures_max: int = 1,
+    ackers: int | None = None,
+    batch_rows: int = 1000,
+    **more: Any,
+) -> Ran:
     """Run one attempt over rows by spout and part. Further arguments are those of RunSpec."""
     graph = graph_of(topology, ackers=ackers)
     run = run_spec({name: len(parts) for name, parts in rows.items()}, **more)
@@ -132,6 +137,10 @@ def ran(graph: TaskGraph, run: RunSpec, reports: Sequence[TaskReport], messages:
         except BatchDataError as error:
             failure = Failure(kind="data", message=str(error), component=error.component)
     return Ran(
-        graph=graph, failure=failure, results={item.committer: item for item in results}, acks=acks,
-        reports=reports, messages=messages,
-    )  # fmt: skip
+        graph=graph,
+        failure=failure,
+        results={item.committer: item for item in results},
+        acks=acks,
+        reports=reports,
+        messages=messages,
+    )

@@ -1,4 +1,6 @@
-"""Topologies of tuple bolts for tests on Spark: levels, fan-out, a diamond and two committers, over rows that the metadata holds."""
+"""Topologies of tuple bolts for tests on Spark: levels, fan-out, a diamond and two committers, over rows that the
+metadata holds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.fix_spark import ListSpout, leak, wait_for_twin
-from txtopo.committers.counting import CountCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.builder import TopologyBuilder
@@ -131,9 +133,11 @@ class Keep(BatchCommitter):
 
 
 def misbehave(word: str) -> None:
-    """`die-once:FILE` ends the worker the first time, `die` each time; `wait:FOLDER` says that it runs, and waits for the file `go`.
+    """`die-once:FILE` ends the worker the first time, `die` each time; `wait:FOLDER` says that it runs, and waits for
+    the file `go`.
 
-    `twin:FOLDER` says that it runs, and waits until it runs a second time beside the first. `full` finds no memory; for `leak:FOLDER` see `leak`.
+    `twin:FOLDER` says that it runs, and waits until it runs a second time beside the first. `full` finds no memory; for
+    `leak:FOLDER` see `leak`.
     """
     import time
 
@@ -195,7 +199,9 @@ def framed() -> Topology:
 
 
 def mixed(rows: str = "fewer") -> Topology:
-    """rows -> clean (DataFrame) -> split -> both (DataFrame, reads split and rows) -> words (counted), and -> large -> after."""
+    """rows -> clean (DataFrame) -> split -> both (DataFrame, reads split and rows) -> words (counted), and -> large ->
+    after.
+    """
     builder = TopologyBuilder("mixed")
     builder.set_spout("source", PlacedRows())
     builder.set_bolt("clean", _clean, inputs="source", fields=ROW, rows=rows)

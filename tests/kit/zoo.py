@@ -1,4 +1,4 @@
-"""One topology with every kind of bolt, grouping and committer, over an opaque spout whose tuples are in its metadata."""
+"""One topology with every kind of bolt, grouping and committer, over an opaque spout whose tuples are in its metadata."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ class Split(BasicBolt):
     """A text becomes its words; long ones go on a stream of their own, and by name to a task of `direct`."""
 
     outputs: ClassVar[Sequence[Any]] = (
-        *WORD, Stream(", ".join(WORD), name="long"), Stream(", ".join(WORD), name="named", direct=True),
-    )  # fmt: skip
+        *WORD,
+        Stream(", ".join(WORD), name="long"),
+        Stream(", ".join(WORD), name="named", direct=True),
+    )
 
     def prepare(self, config: Any, context: Any) -> None:
         self.tasks = context.tasks["direct"]
@@ -74,7 +76,9 @@ class Pass(BasicBolt):
 
 
 class Pairs(RichBolt):
-    """Holds every tuple until another one comes, and emits both as one that is anchored on both; the last may stay alone, without an anchor."""
+    """Holds every tuple until another one comes, and emits both as one that is anchored on both; the last may stay
+    alone, without an anchor.
+    """
 
     outputs: ClassVar[Sequence[str]] = WORD
 

@@ -1,4 +1,6 @@
-"""The real planner, machine, runner and commit on memory stores, killed at every step of every batch of a short run, thousands of seeds a minute."""
+"""The real planner, machine, runner and commit on memory stores, killed at every step of every batch of a short run,
+thousands of seeds a minute.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import Totals, recount, write_orders
+from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules
-from txtopo.faults import CrashPoint
 from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
 
 FILES = 4
@@ -89,7 +91,9 @@ def test_any_number_of_deaths_leaves_the_counts_right(folder: Path, seed: int) -
 
 @pytest.mark.parametrize("seed", range(5))
 def test_drivers_that_die_in_the_turns_of_other_batches_leave_none_out(tmp_path: Path, seed: int) -> None:
-    """Each commits a batch and dies in the turn of the next: whatever else it had processed alone by then, and held, is not at fault."""
+    """Each commits a batch and dies in the turn of the next: whatever else it had processed alone by then, and held, is
+    not at fault.
+    """
     write_orders(tmp_path, 12, rows=2)
     topology, stores = orders_topology(tmp_path), SimulatedStores()
     rules = Rules(workers=3, on_poison="quarantine_batch")

@@ -1,4 +1,6 @@
-"""The real driver code with bolts downstream of committers: killed anywhere, with bolts that fail in the turn, no number is lost and none is counted twice."""
+"""The real driver code with bolts downstream of committers: killed anywhere, with bolts that fail in the turn, no
+number is lost and none is counted twice.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from tests.kit.opaque import TOPOLOGY, OpaqueNumbers, check_numbers
 from tests.simulation.test_faulty_stores import LIVES_MAX, Nemesis
 from txtopo import CountCommitter, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BatchCommitter, CommitCollector, CommitTransaction, Tuple
+from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules
 from txtopo.errors import Fenced, LeadLost, StoreUnavailable
-from txtopo.faults import CrashPoint
 from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
 
 COUNT = 30
@@ -145,7 +147,9 @@ def test_faults_of_the_stores_and_of_bolts_in_the_turn_lose_and_repeat_nothing(
 def test_a_batch_that_fails_in_its_turn_for_good_halts_and_goes_on_once_the_bolt_is_fixed(
     on_poison: Any, failing: Callable[[Any], None]
 ) -> None:
-    """A source tuple cannot be taken out for what fails downstream of a committer, which has seen it: so no run without it is tried."""
+    """A source tuple cannot be taken out for what fails downstream of a committer, which has seen it: so no run without
+    it is tried.
+    """
     stores, made = SimulatedStores(), topology(12, random.Random(1))
     rules = Rules(workers=3, attempts_max=2, on_poison=on_poison)
     failing(lambda n: n == 7)
@@ -162,7 +166,9 @@ def test_a_batch_that_fails_in_its_turn_for_good_halts_and_goes_on_once_the_bolt
 
 
 def test_a_bolt_that_ends_the_driver_in_its_turn_is_no_endless_loop(failing: Callable[[Any], None]) -> None:
-    """It runs in the driver, so it takes the driver with it: the next ones find the attempt without an end, and after three halt at its batch."""
+    """It runs in the driver, so it takes the driver with it: the next ones find the attempt without an end, and after
+    three halt at its batch.
+    """
     stores, made, lives = SimulatedStores(), topology(12, random.Random(1)), 0
 
     def end(n: int) -> bool:

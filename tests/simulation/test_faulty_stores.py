@@ -1,4 +1,4 @@
-"""The real driver code on memory stores that fail: lost replies, unknown commits, outages, lost sessions, two leaders."""
+"""The real driver code on memory stores that fail: lost replies, unknown commits, outages, lost sessions, two leaders."""  # noqa: E501
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The table of docs/batch_lifecycle.md is the machine's: every move that happens is in it, and every move in it happens."""
+"""The table of docs/batch_lifecycle.md is the machine's: every move that happens is in it, and every move in it
+happens.
+"""
 
 from __future__ import annotations
 
@@ -83,12 +85,13 @@ def an_event(hand: Hand, chance: int) -> Event:
 
 
 def some_plans(hand: Hand, more: int) -> tuple[Plan, ...]:
-    """What the cut under way may give: of an opaque topology plans that chain, cut for attempts that were never made."""
+    """What the cut under way may give: of an opaque topology plans that chain, cut for attempts that were never made."""  # noqa: E501
     state = hand.state
     if not state.rules.opaque:
         return chain(state.next_txid, state.next_txid + more)
     cut = next(action for action in reversed(hand.everything) if isinstance(action, Cut))
-    before = cut.previous.digest if cut.previous else state.last_digest or b"before"
+    last = state.batches.get(cut.first_txid - 1)
+    before = last.plan.digest if last else state.last_digest or b"before"
     plans: list[Plan] = []
     for txid in range(cut.first_txid, cut.first_txid + min(1 + more, cut.count)):
         made = plan(txid, plans[-1].digest if plans else before)
@@ -162,13 +165,17 @@ def walked(*, opaque: bool) -> set[tuple[str, str]]:
 
 
 def found_at_takeover(seed: int) -> dict[str, Any]:
-    """Every tenth driver follows others that ended, one after the other, with batch 1 in their hands: planned, or to be cut again."""
+    """Every tenth driver follows others that ended, one after the other, with batch 1 in their hands: planned, or to be
+    cut again.
+    """
     deadly: dict[str, Any] = {"suspects": {1: 3}, "next_attempts": {1: 4}}
     return {5: {**deadly, "plans": chain(1, 2)}, 8: {**deadly, "owed": frozenset({1})}}.get(seed % 10, {})
 
 
 def check(state: State) -> None:
-    """Contiguous txids, one commit at a time, workers bounded, a suspect alone; what was planned once is planned now or owed, and nothing has finished before."""
+    """Contiguous txids, one commit at a time, workers bounded, a suspect alone; what was planned once is planned now or
+    owed, and nothing has finished before.
+    """
     assert sorted(state.batches) == list(range(state.last_txid + 1, state.next_txid))
     committing = [txid for txid, batch in state.batches.items() if batch.phase.value == "committing"]
     assert committing in ([], [state.last_txid + 1])
@@ -207,7 +214,8 @@ def test_every_move_of_opaque_batches_is_documented_and_happens(seen_opaque: set
 
     assert seen_opaque - documented() - leaves == set()
     assert leaves - seen_opaque == set()
-    # Opaque plans are mirrored in their turn, so that nothing is committed in the step in which its attempt ends or it is skipped.
+    # Opaque plans are mirrored in their turn, so that nothing is committed in the step in which its attempt ends or it
+    # is skipped.
     assert documented() - seen_opaque <= {("processing", "committing"), ("planned", "committing")}
 
 

@@ -1,4 +1,6 @@
-"""The real driver code with an opaque source: killed anywhere, on stores and workers that fail, no number is lost and none is counted twice."""
+"""The real driver code with an opaque source: killed anywhere, on stores and workers that fail, no number is lost and
+none is counted twice.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ import pytest
 
 from tests.kit.opaque import TOPOLOGY, check_numbers, numbers_topology
 from tests.simulation.test_faulty_stores import LIVES_MAX, Nemesis
+from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules, State
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, Fenced, LeadLost, StoreUnavailable
-from txtopo.faults import CrashPoint
 from txtopo.ports import Executor
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
@@ -118,7 +120,9 @@ def test_faults_of_the_stores_and_of_attempts_lose_and_repeat_nothing(seed: int)
 
 
 def test_batches_are_cut_again_while_waves_run() -> None:
-    """The walks above mean something: txids were cut more than once, waves held several of them, and no attempt id was used twice."""
+    """The walks above mean something: txids were cut more than once, waves held several of them, and no attempt id was
+    used twice.
+    """
     stores, chance = SimulatedStores(), random.Random(3)
     widest = 0
 
@@ -128,8 +132,13 @@ def test_batches_are_cut_again_while_waves_run() -> None:
         widest = max([widest, *(waves.count(wave) for wave in waves)])
 
     driver = SimulatedDriver(
-        topology=numbers_topology(60, chance, most=2), stores=stores, seed=3, rules=RULES, make_executor=flaky(chance, 0.1), watch=watch,
-    )  # fmt: skip
+        topology=numbers_topology(60, chance, most=2),
+        stores=stores,
+        seed=3,
+        rules=RULES,
+        make_executor=flaky(chance, 0.1),
+        watch=watch,
+    )
 
     assert driver.run().kind == "finished"
 

@@ -1,4 +1,6 @@
-"""Operators' orders on memory stores: the leader that carries one out dies at every step, and the order is carried out once all the same."""
+"""Operators' orders on memory stores: the leader that carries one out dies at every step, and the order is carried out
+once all the same.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,13 @@ class Story:
             return InProcessExecutor(topology, code_hash, faults=_refuse if bad else None)
 
         driver = SimulatedDriver(
-            topology=orders_topology(self.folder), stores=self.stores, seed=self.seed, cut=cut, make_executor=executor,
+            topology=orders_topology(self.folder),
+            stores=self.stores,
+            seed=self.seed,
+            cut=cut,
+            make_executor=executor,
             rules=rules or Rules(workers=2, attempts_max=1),
-        )  # fmt: skip
+        )
         return driver.run()
 
     def ask(self, kind: RequestKind, *txids: int) -> int:
@@ -182,7 +188,9 @@ def test_an_order_is_carried_out_once_wherever_its_leader_dies(
     check: Callable[[Story, int], None],
     cut: bool,
 ) -> None:
-    """An order that a leader had begun when it died is carried out once: two leaders in a row die at every step, a third one ends it."""
+    """An order that a leader had begun when it died is carried out once: two leaders in a row die at every step, a
+    third one ends it.
+    """
     for nth in range(1, 200):
         story = before(tmp_path / f"{nth}")
         request_id = story.ask(kind, *txids)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.config import Settings, load_settings, masked, zookeeper_address
+from txtopo.config import Settings, load_settings
 from txtopo.core import limits
+from txtopo.core.connect_strings import masked, zookeeper_address
 from txtopo.errors import ConfigurationError
 
 
@@ -72,7 +73,10 @@ def test_the_strongest_source_wins(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         "[tool.txtopo]\nworkers = 2\nattempts_max = 2\nspout_poll_s = 2\npostgres_away_max_s = 2\nspout_pending_max = 2"
     )
-    toml = "[default]\nworkers = 3\nattempts_max = 3\nspout_poll_s = 3\npostgres_away_max_s = 3\n[target.prod]\nworkers = 4\nattempts_max = 4\nspout_poll_s = 4"
+    toml = (
+        "[default]\nworkers = 3\nattempts_max = 3\nspout_poll_s = 3\npostgres_away_max_s = "
+        "3\n[target.prod]\nworkers = 4\nattempts_max = 4\nspout_poll_s = 4"
+    )
 
     settings = load(tmp_path, toml, target="prod", flags={"workers": 6}, TXTOPO_WORKERS="5", TXTOPO_ATTEMPTS_MAX="5")
 
@@ -183,11 +187,21 @@ def test_a_topologys_own_config_is_stronger_than_defaults_only(tmp_path: Path) -
 
 
 def test_a_topologys_config_holds_more_than_settings() -> None:
-    """Components have settings of their own in it, whose names may be those of what a run says; None is Storm's "not given"."""
+    """Components have settings of their own in it, whose names may be those of what a run says; None is Storm's "not
+    given".
+    """
     config = {
-        "limit": 3, "source_dsn": "postgresql://elsewhere/d", "verbose": 2, "debug": True, "worker": 1, "batch_max": 4, "conf": {}, "dsn": None,
-        "topology.tick.tuple.freq.secs": 5, "topology.max.spout.pending": None,
-    }  # fmt: skip
+        "limit": 3,
+        "source_dsn": "postgresql://elsewhere/d",
+        "verbose": 2,
+        "debug": True,
+        "worker": 1,
+        "batch_max": 4,
+        "conf": {},
+        "dsn": None,
+        "topology.tick.tuple.freq.secs": 5,
+        "topology.max.spout.pending": None,
+    }
 
     assert Settings().with_topology(config) == Settings()
 
@@ -205,7 +219,10 @@ def test_a_slip_in_one_of_storms_names_is_not_passed_over() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        *((name, "did you mean on_poison?") for name in ("on-poison", "onpoison", "onPoison", "on.poison", "on_poisn", "txtopo.on_poison")),
+        *(
+            (name, "did you mean on_poison?")
+            for name in ("on-poison", "onpoison", "onPoison", "on.poison", "on_poisn", "txtopo.on_poison")
+        ),
         ("attempt_max", "did you mean attempts_max?"),
         ("Workers", "did you mean workers?"),
         ("message-timeout-s", "did you mean message_timeout_s?"),
@@ -215,7 +232,7 @@ def test_a_slip_in_one_of_storms_names_is_not_passed_over() -> None:
         ("master", "give it by --master"),
         ("once", "give it by --once"),
     ],
-)  # fmt: skip
+)
 def test_a_slip_in_one_of_txtopos_names_is_refused_in_a_topologys_config(name: str, words: str) -> None:
     """With `on-poison` a topology halted where it was to go on, and nobody was told."""
     with pytest.raises(ConfigurationError) as caught:
@@ -247,10 +264,13 @@ def test_one_setting_under_two_names_is_refused(tmp_path: Path) -> None:
 
 
 def test_all_unknown_keys_are_listed_at_once_with_suggestions(tmp_path: Path) -> None:
-    """Promise: every unknown key of the file is listed at once with a did-you-mean, also in targets that are not chosen."""
+    """Promise: every unknown key of the file is listed at once with a did-you-mean, also in targets that are not
+    chosen.
+    """
     said = refusal(
         tmp_path,
-        "zookeper = 'zk'\n[default]\nworker = 2\nqqqqqq = 1\n[target.prod]\ntopology.max.spout.pendin = 3\n[defualt]\nworkers = 1",
+        "zookeper = 'zk'\n[default]\nworker = 2\nqqqqqq = 1\n[target.prod]\ntopology.max.spout.pendin = "
+        "3\n[defualt]\nworkers = 1",
     )
 
     assert "unknown key worker: did you mean workers?" in said
@@ -291,14 +311,44 @@ def test_a_target_without_a_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("workers", '"many"'), ("workers", "0"), ("workers", "65"), ("workers", "true"), ("workers", "1.5"), ("workers", "nan"), ("workers", "inf"),
-        ("attempts_max", "-1"), ("spout_poll_s", '"fast"'), ("spout_poll_s", "0"), ("spout_poll_s", "nan"), ("message_timeout_s", '"3 weeks"'), ("results_bytes_max", '"1TB"'),
-        ("results_bytes_max", "1"), ("once", '"perhaps"'), ("dsn", '""'), ("dsn", "7"), ("py_files", '"a.py"'), ("py_files", "[1]"),
-        ("zookeeper", '"zk:99999999"'), ("zookeeper", '"zk:70000"'), ("zookeeper", '"zk:0"'), ("zookeeper", '"zk/a//b"'), ("zookeeper", '"zk/../x"'), ("zookeeper", '"a b"'), ("zookeeper", '"zk,"'),
-        ("wave_txids_max", "0"), ("wave_bytes_max", "-1"), ("dead_letter_max", "0"), ("ackers", "-1"), ("on_poison", '"dead_letters"'),
-        ("conf", '"spark.x=1"'), ("conf", '{"hadoop.x" = "1"}'), ("conf", '{"spark.x" = [1]}'), ("log_folder", "7"), ("verbose", "9"),
+        ("workers", '"many"'),
+        ("workers", "0"),
+        ("workers", "65"),
+        ("workers", "true"),
+        ("workers", "1.5"),
+        ("workers", "nan"),
+        ("workers", "inf"),
+        ("attempts_max", "-1"),
+        ("spout_poll_s", '"fast"'),
+        ("spout_poll_s", "0"),
+        ("spout_poll_s", "nan"),
+        ("message_timeout_s", '"3 weeks"'),
+        ("results_bytes_max", '"1TB"'),
+        ("results_bytes_max", "1"),
+        ("once", '"perhaps"'),
+        ("dsn", '""'),
+        ("dsn", "7"),
+        ("py_files", '"a.py"'),
+        ("py_files", "[1]"),
+        ("zookeeper", '"zk:99999999"'),
+        ("zookeeper", '"zk:70000"'),
+        ("zookeeper", '"zk:0"'),
+        ("zookeeper", '"zk/a//b"'),
+        ("zookeeper", '"zk/../x"'),
+        ("zookeeper", '"a b"'),
+        ("zookeeper", '"zk,"'),
+        ("wave_txids_max", "0"),
+        ("wave_bytes_max", "-1"),
+        ("dead_letter_max", "0"),
+        ("ackers", "-1"),
+        ("on_poison", '"dead_letters"'),
+        ("conf", '"spark.x=1"'),
+        ("conf", '{"hadoop.x" = "1"}'),
+        ("conf", '{"spark.x" = [1]}'),
+        ("log_folder", "7"),
+        ("verbose", "9"),
     ],
-)  # fmt: skip
+)
 def test_wrong_types_and_ranges_name_their_source(tmp_path: Path, key: str, value: str) -> None:
     """Promise: wrong types and ranges are ConfigurationErrors naming the source."""
     assert f"{tmp_path}/txtopo.toml [default]: {key} " in refusal(tmp_path, f"[default]\n{key} = {value}")
@@ -345,8 +395,11 @@ def test_settings_of_spark_are_merged_one_by_one(tmp_path: Path) -> None:
     settings = load(tmp_path, toml, flags={"conf": ("spark.executor.memory=2g", "spark.x=a=b")})
 
     assert settings.conf == {
-        "spark.executor.memory": "2g", "spark.x": "a=b", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"
-    }  # fmt: skip
+        "spark.executor.memory": "2g",
+        "spark.x": "a=b",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+    }
     assert settings.sources["conf.spark.executor.memory"] == "flag --conf"
     assert settings.sources["conf.spark.ui.enabled"].endswith("[default]")
 
@@ -392,10 +445,13 @@ def test_an_unreadable_file_is_named(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "dsn",
     [
-        "postgresql://me:hush@h/d", "postgresql://me:hu:sh@hush@h/d", "host=h password=hush dbname=d", "host=h password='hu sh hush' dbname=d",
+        "postgresql://me:hush@h/d",
+        "postgresql://me:hu:sh@hush@h/d",
+        "host=h password=hush dbname=d",
+        "host=h password='hu sh hush' dbname=d",
         "postgresql://h/d?user=me&password=hush&sslmode=require",
     ],
-)  # fmt: skip
+)
 def test_a_password_is_never_shown(tmp_path: Path, dsn: str) -> None:
     """Promise: passwords never in repr, nor in errors."""
     settings = load(tmp_path, flags={"dsn": dsn})

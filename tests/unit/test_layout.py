@@ -16,6 +16,9 @@ FUNCTION_LINES_MAX = 70
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile"}
+FORBIDDEN_LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
+MAY_BE_TWICE = {"Coordinator", "Order"}
+"""`Coordinator` is Storm's word for the half of a spout that a user writes, and the name of the port."""
 MAY_PICKLE = "txtopo/spark/"
 """Spark pickles functions for its executors; nothing else may."""
 
@@ -34,11 +37,12 @@ def name_of(file: Path) -> str:
 
 
 MODULES = {name_of(file): file for file in modules()}
-each_module = pytest.mark.parametrize("name", MODULES)
 
 
-def tree_of(name: str) -> ast.Module:
-    return ast.parse(MODULES[name].read_text(encoding="utf-8"), filename=name)
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """Every module, parsed once."""
+    return {name: ast.parse(file.read_text(encoding="utf-8"), filename=name) for name, file in MODULES.items()}
 
 
 def package_of(folder: Path) -> str:
@@ -66,45 +70,47 @@ def test_each_link_leads_to_its_room(room: str) -> None:
     assert link.resolve() == (ROOT / room).resolve()
 
 
-@each_module
-def test_every_module_says_its_duty(name: str) -> None:
+def test_every_module_says_its_duty(trees: dict[str, ast.Module]) -> None:
     """The first sentence of a module says what it is for."""
-    assert (ast.get_docstring(tree_of(name)) or "").strip()
+    assert [name for name, tree in trees.items() if not (ast.get_docstring(tree) or "").strip()] == []
 
 
-@each_module
-def test_no_module_and_no_function_is_too_long(name: str) -> None:
+def test_no_module_and_no_function_is_too_long(trees: dict[str, ast.Module]) -> None:
     """A module has at most 500 lines, a function at most 70."""
-    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
-
-    too_long = {
-        node.name: (node.end_lineno or 0) - node.lineno + 1
-        for node in ast.walk(tree_of(name))
+    modules = {name: len(file.read_text(encoding="utf-8").splitlines()) for name, file in MODULES.items()}
+    functions = {
+        f"{name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
     }
 
-    assert lines <= MODULE_LINES_MAX
-    assert not too_long
+    assert {name: lines for name, lines in modules.items() if lines > MODULE_LINES_MAX} == {}
+    assert {name: lines for name, lines in functions.items() if lines > FUNCTION_LINES_MAX} == {}
 
 
-@each_module
-def test_rooms_are_imported_by_their_long_name(name: str) -> None:
+def test_rooms_are_imported_by_their_long_name(trees: dict[str, ast.Module]) -> None:
     """A bare `import coordinators` works from the root of the checkout, and makes a second copy of every class."""
-    assert not imported_roots(tree_of(name)) & set(ROOMS)
+    assert [name for name, tree in trees.items() if imported_roots(tree) & set(ROOMS)] == []
 
 
-@each_module
-def test_nothing_outside_the_spark_room_unpickles_or_evaluates(name: str) -> None:
+def test_nothing_outside_the_spark_room_unpickles_or_evaluates(trees: dict[str, ast.Module]) -> None:
     """What comes from shared storage is read as data, never run."""
-    if name.startswith(MAY_PICKLE):
-        return
+    checked = {name: tree for name, tree in trees.items() if not name.startswith(MAY_PICKLE)}
 
-    tree = tree_of(name)
+    assert [name for name, tree in checked.items() if imported_roots(tree) & FORBIDDEN_MODULES] == []
+    assert [name for name, tree in checked.items() if called_names(tree) & (FORBIDDEN_CALLS | FORBIDDEN_LOADS)] == []
 
-    assert not imported_roots(tree) & FORBIDDEN_MODULES
-    assert not called_names(tree) & FORBIDDEN_CALLS
-    assert not {"yaml.load", "yaml.unsafe_load", "yaml.full_load"} & called_names(tree)
+
+def test_no_class_name_is_used_twice(trees: dict[str, ast.Module]) -> None:
+    """A name means one thing: classes have no twins in another module, but for the user's half of a port."""
+    homes: dict[str, list[str]] = {}
+    for name, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name)
+
+    assert {name: found for name, found in homes.items() if len(found) > 1 and name not in MAY_BE_TWICE} == {}
 
 
 @pytest.mark.parametrize(
@@ -134,6 +140,6 @@ def imported_roots(tree: ast.Module) -> set[str]:
 
 
 def called_names(tree: ast.Module) -> set[str]:
-    """Plain and dotted names of everything called anywhere in the tree; `re.compile` counts as that, not as `compile`."""
+    """Plain and dotted names of everything called anywhere in the tree; `re.compile` counts as that, not as `compile`."""  # noqa: E501
     names = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return names | {name.removeprefix("builtins.") for name in names}

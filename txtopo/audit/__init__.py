@@ -1,1 +1,1 @@
-"""From ledger rows to what a person or a program reads: rows -> model -> text or JSON. Only reads; needs neither ZooKeeper nor a leader."""
+"""The audit: recounts the source with code of its own and compares everything that was committed. Only reads."""

@@ -12,7 +12,8 @@ set local bytea_output = 'hex';
 set local row_security = off;
 set local enable_sort = off
 """
-"""No limits of time: files are recounted meanwhile. Text of values as the commits wrote it. Rows come through the keys of their tables.
+"""No limits of time: files are recounted meanwhile. Text of values as the commits wrote it. Rows come through the keys
+of their tables.
 
 A role from which a policy would hide rows is told so by the server, instead of comparing what it is shown."""
 
@@ -32,12 +33,15 @@ select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp
 """Without a fence row the ledger alone tells how far it got."""
 
 CHAINS = """
-select txid, redo_of, state from txtopo.ledger where topology = :topology and (redo_of is not null or state = 'quarantined') order by txid
+select txid, redo_of, state from txtopo.ledger where topology = :topology and (redo_of is not null or state =
+  'quarantined') order by txid
 """
 
 LEDGER = """
-select topology, txid, prev_txid, prev_digest, digest, incarnation::text as incarnation, epoch, attempt, cut, code_hash, state, read, rejected,
-       dead_lettered, committers, reason, redo_of, seal, seal_version, sealed_attempts, sealed_description, sealed_action, planned_at, committed_at
+select topology, txid, prev_txid, prev_digest, digest, incarnation::text as incarnation, epoch, attempt, cut,
+  code_hash, state, read, rejected,
+       dead_lettered, committers, reason, redo_of, seal, seal_version, sealed_attempts, sealed_description,
+       sealed_action, planned_at, committed_at
   from txtopo.ledger where topology = :topology and txid between :first - 1 and :last order by txid
 """
 
@@ -47,25 +51,30 @@ select txid, committer, arrived, counted, results, written, ignored, reversed, d
 """
 
 EDGES = """
-select txid, edge, sent, received from txtopo.edge_count where topology = :topology and txid between cast(:first as bigint) and :last order by txid
+select txid, edge, sent, received from txtopo.edge_count where topology = :topology and txid between cast(:first as
+  bigint) and :last order by txid
 """
 
 PLANS = """
-select txid, cut, digest, bytes, created_at from txtopo.plan where topology = :topology and txid between :first and :last order by txid
+select txid, cut, digest, bytes, created_at from txtopo.plan where topology = :topology and txid between :first and
+  :last order by txid
 """
 
 ATTEMPTS = """
-select txid, attempt, epoch, code_hash, state, alone, host, kind, cause, component, position, message, encode(sha256(convert_to(detail, 'UTF8')), 'hex') as detail_digest,
+select txid, attempt, epoch, code_hash, state, alone, host, kind, cause, component, position, message,
+  encode(sha256(convert_to(detail, 'UTF8')), 'hex') as detail_digest,
        started_at, ended_at, spans, spans::text as spans_text, inputs::text as inputs_text
   from txtopo.attempt where topology = :topology and txid between :first and :last order by txid
 """
 
 FILES = """
-select txid, spout, path, fingerprint, redo from txtopo.source_file where topology = :topology and txid between :first and :last order by txid
+select txid, spout, path, fingerprint, redo from txtopo.source_file where topology = :topology and txid between :first
+  and :last order by txid
 """
 
 FILES_REDONE = """
-select l.txid, f.spout, f.path from txtopo.ledger l join txtopo.source_file f on f.topology = l.topology and f.txid = l.redo_of
+select l.txid, f.spout, f.path from txtopo.ledger l join txtopo.source_file f on f.topology = l.topology and f.txid =
+  l.redo_of
  where l.topology = :topology and l.redo_of is not null and l.txid between :first and :last order by l.txid
 """
 """The files of the batches that are redone, by the txid of the redo."""
@@ -73,11 +82,14 @@ select l.txid, f.spout, f.path from txtopo.ledger l join txtopo.source_file f on
 STRAY_PLANS = """
 select txid from txtopo.plan where topology = :topology and txid < 1
 union
-select txid from (select txid, dense_rank() over (order by txid) as place from txtopo.plan where topology = :topology and txid > :committed) ahead
+select txid from (select txid, dense_rank() over (order by txid) as place from txtopo.plan where topology = :topology
+  and txid > :committed) ahead
  where txid <> :committed + place
  order by txid
 """
-"""Plans that are neither of a batch that may be committed nor one of those that follow the last committed one without a gap."""
+"""Plans that are neither of a batch that may be committed nor one of those that follow the last committed one without a
+gap.
+"""
 
 STRAY_FILES = """
 select f.txid, count(*) as number, min(f.path) as path, min(f.spout) as spout from txtopo.source_file f
@@ -89,7 +101,8 @@ select f.txid, count(*) as number, min(f.path) as path, min(f.spout) as spout fr
 
 REJECTED = """
 select txid, spout, path, count(*) as number,
-       encode(sha256(string_agg(sha256(convert_to(jsonb_build_array(line, reason, encode(sha256(raw), 'hex'), raw_bytes)::text, 'UTF8')),
+       encode(sha256(string_agg(sha256(convert_to(jsonb_build_array(line, reason, encode(sha256(raw), 'hex'),
+       raw_bytes)::text, 'UTF8')),
               ''::bytea order by line)), 'hex') as digest
   from txtopo.rejected_row
  where topology = :topology and txid between cast(:first as bigint) and :last
@@ -107,44 +120,53 @@ select txid, spout, position, component, reason, encode(sha256(raw), 'hex') as r
 """
 
 ACTIONS = """
-select topology, number, action_id, at, actor, host, command, txid, reason, request_id, before, after, before::text as before_text,
+select topology, number, action_id, at, actor, host, command, txid, reason, request_id, before, after, before::text as
+  before_text,
        after::text as after_text, seal
   from txtopo.action where topology = :topology order by number nulls last, action_id
 """
 
 DESCRIPTIONS = """
-select topology, number, epoch, code_hash, encode(sha256(convert_to(description::text, 'UTF8')), 'hex') as digest, at, seal
+select topology, number, epoch, code_hash, encode(sha256(convert_to(description::text, 'UTF8')), 'hex') as digest, at,
+  seal
   from txtopo.description where topology = :topology order by number
 """
 
 ORDERS = """
-select request_id, kind, arguments, reason, actor, host, created_at, state, answer from txtopo.request where topology = :topology order by request_id
+select request_id, kind, arguments, reason, actor, host, created_at, state, answer from txtopo.request where topology =
+  :topology order by request_id
 """
 
 PART = """select bytes from txtopo.plan_part where digest = decode(:digest, 'hex')"""
 
-TARGETS = """select committer, target, baseline_digest from txtopo.target where topology = :topology order by committer collate "C" """
+TARGETS = """select committer, target, baseline_digest from txtopo.target where topology = :topology order by committer
+  collate "C" """
 
 COLUMNS = """
-select a.attname, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull, coalesce(parts.kind, c.relkind::text) as relkind,
+select a.attname, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull, coalesce(parts.kind, c.relkind::text) as
+  relkind,
        coalesce(parts.persistence, c.relpersistence::text) as relpersistence
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
-  cross join lateral (select max(p.relkind::text) filter (where p.relkind = 'f') as kind, max(p.relpersistence::text) as persistence
+  cross join lateral (select max(p.relkind::text) filter (where p.relkind = 'f') as kind, max(p.relpersistence::text)
+  as persistence
                         from pg_partition_tree(c.oid) t join pg_class p on p.oid = t.relid) parts
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where n.nspname = :schema and c.relname = :table order by a.attnum
 """
 
 UNIQUE = """
-select array_agg(a.attname::text order by a.attname) as columns, i.indnullsnotdistinct or bool_and(a.attnotnull) as one_row_a_key
+select array_agg(a.attname::text order by a.attname) as columns, i.indnullsnotdistinct or bool_and(a.attnotnull) as
+  one_row_a_key
   from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any (i.indkey[0:i.indnkeyatts - 1])
- where i.indrelid = to_regclass(:table) and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+ where i.indrelid = to_regclass(:table) and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and
+ i.indexprs is null
  group by i.indexrelid, i.indnullsnotdistinct
 """
 """Unique indexes that commits can find a row by."""
 
 ADDED = """
-select 'trigger ' || tgname as what from pg_trigger where tgrelid = to_regclass(:table) and not tgisinternal and tgname <> all (cast(:own as text[]))
+select 'trigger ' || tgname as what from pg_trigger where tgrelid = to_regclass(:table) and not tgisinternal and tgname
+  <> all (cast(:own as text[]))
 union all
 select 'rule ' || rulename from pg_rewrite where ev_class = to_regclass(:table) and ev_type <> '1'
 union all
@@ -154,7 +176,8 @@ order by 1
 """What somebody else made on a table, which may change or hide rows."""
 
 GUARDS = """
-select t.tgname, t.tgtype, t.tgenabled, n.nspname = 'txtopo' and p.proname = 'frozen' and t.tgqual is null and cardinality(t.tgattr::int2[]) = 0 as refuses_all
+select t.tgname, t.tgtype, t.tgenabled, n.nspname = 'txtopo' and p.proname = 'frozen' and t.tgqual is null and
+  cardinality(t.tgattr::int2[]) = 0 as refuses_all
   from pg_trigger t join pg_proc p on p.oid = t.tgfoid join pg_namespace n on n.oid = p.pronamespace
  where t.tgrelid = to_regclass(:table) and t.tgname in ('frozen', 'kept_whole')
 """

@@ -1,4 +1,6 @@
-"""An audit's report as plain text: the verdict, what is wrong, what could not be found out, then how it was compared and how the batches fared."""
+"""An audit's report as plain text: the verdict, what is wrong, what could not be found out, then how it was compared
+and how the batches fared.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from txtopo.audit.text import batches_named, clean, count, counted, duration, instant, table
 from txtopo.audit.verdicts import (
     TXIDS_MAX,
     ActionTaken,
@@ -19,6 +20,7 @@ from txtopo.audit.verdicts import (
     OrderGiven,
     Verdict,
 )
+from txtopo.reports.text import batches_named, clean, count, counted, duration, instant, table
 
 SHOWN_MAX = 50
 """Findings and failures listed; the JSON has all."""
@@ -115,7 +117,10 @@ def _totals(report: AuditReport) -> Iterator[str]:
     in_effect = [batch for batch in report.batches if batch.redone_as is None]
     read = sum(batch.read or 0 for batch in in_effect)
     again = sum(batch.recounted or 0 for batch in recounted)
-    yield f"records    {count(read)} read by the runs, {count(again)} counted again in the files of {count(len(recounted))} batches"
+    yield (
+        f"records    {count(read)} read by the runs, {count(again)} counted again in the files of "
+        f"{count(len(recounted))} batches"
+    )
     attempts = ", ".join(f"{count(number)} {state}" for state, number in sorted(report.attempts.items()))
     yield f"rejected   {count(sum(batch.rejected or 0 for batch in in_effect))} of these records"
     yield f"left out   {count(report.dead_lettered)} of these records, as dead letters"
@@ -139,9 +144,15 @@ def _unbatched(report: AuditReport) -> Iterator[str]:
     """Files that nobody has counted: nothing wrong by itself."""
     for one in report.unbatched:
         if one.problem is not None:
-            yield f"spout {clean(one.spout)}: {clean(one.path)} cannot be looked at here, so whether files of it are in no batch is not known: {clean(one.problem)}"
+            yield (
+                f"spout {clean(one.spout)}: {clean(one.path)} cannot be looked at here, so whether files of it are "
+                f"in no batch is not known: {clean(one.problem)}"
+            )
             continue
-        yield f"spout {clean(one.spout)}: {counted(one.files, 'file')} of {clean(one.path)} in no batch: new, or planned and not in Postgres yet; the next run takes what is new"
+        yield (
+            f"spout {clean(one.spout)}: {counted(one.files, 'file')} of {clean(one.path)} in no batch: new, or "
+            f"planned and not in Postgres yet; the next run takes what is new"
+        )
         yield from (f"  {clean(name)}" for name in one.names)
         if one.files > len(one.names):
             yield f"  and {count(one.files - len(one.names))} more"
@@ -191,7 +202,11 @@ def _place(one: BatchVerdict, report: AuditReport) -> str:
 
 
 def _redone(report: AuditReport) -> Iterator[str]:
-    lines = [f"{one.txid} redone as {one.redone_as}" for one in report.batches if one.redone_as is not None and one.state != "quarantined"]  # fmt: skip
+    lines = [
+        f"{one.txid} redone as {one.redone_as}"
+        for one in report.batches
+        if one.redone_as is not None and one.state != "quarantined"
+    ]
     return _section("batches whose place a later one took", lines)
 
 
@@ -203,7 +218,10 @@ def _action(one: ActionTaken) -> str:
     what = one.command if one.txid is None else f"{one.command} {one.txid}"
     order = f" (order {one.order_id})" if one.order_id is not None else ""
     states = f"  {clean(_states(one.before))} -> {clean(_states(one.after))}"
-    return f"{instant(one.at)} {clean(one.actor)}@{clean(one.host)} {clean(what)}{order}: {clean(one.reason or 'no reason given')}{states}"
+    return (
+        f"{instant(one.at)} {clean(one.actor)}@{clean(one.host)} {clean(what)}{order}: "
+        f"{clean(one.reason or 'no reason given')}{states}"
+    )
 
 
 def _states(values: Mapping[str, Any]) -> str:
@@ -222,7 +240,10 @@ def _order(one: OrderGiven) -> str:
     txids = " " + ", ".join(map(str, one.txids)) if one.txids else ""
     whose = f"{clean(one.actor or 'unknown')}@{clean(one.host or 'unknown')}"
     answer = f", {clean(one.answer)}" if one.answer else ""
-    return f"{one.order_id} {instant(one.at)} {whose} {clean(one.kind)}{txids}: {clean(one.reason or 'no reason given')}  {one.state}{answer}"
+    return (
+        f"{one.order_id} {instant(one.at)} {whose} {clean(one.kind)}{txids}: "
+        f"{clean(one.reason or 'no reason given')}  {one.state}{answer}"
+    )
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:

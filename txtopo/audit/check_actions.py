@@ -59,19 +59,30 @@ class Actions:
             self._check_words(findings, row, one)
         if planned_order is not None:
             self._named.add(planned_order)
-            findings.equal(SIGNED, planned_order in self._orders, f"its plan names order {planned_order}, which is gone", txid)  # fmt: skip
+            findings.equal(
+                SIGNED, planned_order in self._orders, f"its plan names order {planned_order}, which is gone", txid
+            )
 
     def _check_words(self, findings: Findings, row: Any, one: ActionTaken) -> None:
         """What an action says of a batch: as ledger and order have it."""
         said = _state(one.after)
         if said is not None:
-            findings.equal(SIGNED, said == row.state, f"the action log says that it was {said}, the ledger {row.state}", row.txid)  # fmt: skip
+            findings.equal(
+                SIGNED, said == row.state, f"the action log says that it was {said}, the ledger {row.state}", row.txid
+            )
         if said == "quarantined":
             reason = one.after.get("reason")
-            findings.equal(SIGNED, reason == row.reason, f"quarantined for {row.reason!r}, by the action log for {reason!r}", row.txid)  # fmt: skip
+            findings.equal(
+                SIGNED,
+                reason == row.reason,
+                f"quarantined for {row.reason!r}, by the action log for {reason!r}",
+                row.txid,
+            )
         if one.command in _REDOING:
             of = one.before.get("batch")
-            findings.equal(SIGNED, of == row.redo_of, f"it redoes batch {row.redo_of}, by the action log {of}", row.txid)  # fmt: skip
+            findings.equal(
+                SIGNED, of == row.redo_of, f"it redoes batch {row.redo_of}, by the action log {of}", row.txid
+            )
         if one.order_id is None:
             return
         order = self._orders.get(one.order_id)
@@ -83,7 +94,9 @@ class Actions:
     def _check_signed(self, findings: Findings, one: ActionTaken, order: OrderGiven, what: str, *txids: int) -> None:
         words = (one.actor, one.host, one.reason)
         ordered = (order.actor or "unknown", order.host or "unknown", order.reason or one.reason)
-        findings.equal(SIGNED, words == ordered, f"{what} is of {_of(words)}, order {order.order_id} of {_of(ordered)}", *txids)  # fmt: skip
+        findings.equal(
+            SIGNED, words == ordered, f"{what} is of {_of(words)}, order {order.order_id} of {_of(ordered)}", *txids
+        )
 
     def check_rest(self, findings: Findings, committed: int) -> None:
         """Actions on batches that were not seen: behind the ledger's end none can have changed anything for good."""
@@ -92,7 +105,9 @@ class Actions:
                 findings.wrong(SIGNED, f"the action log says that it was {state}, the ledger has no such batch", txid)
 
     def check_orders(self, findings: Findings) -> None:
-        """What an order was, as the sealed log has it: of what kind, of which batches, and by whom where the action is about no one batch."""
+        """What an order was, as the sealed log has it: of what kind, of which batches, and by whom where the action is
+        about no one batch.
+        """
         for one in self.taken:
             if one.order_id is None:
                 continue
@@ -102,17 +117,33 @@ class Actions:
                 if one.txid is None:  # of a batch it is said with the batch
                     findings.wrong(SIGNED, f"action {one.action_id} names order {one.order_id}, which is gone")
                 continue
-            findings.equal(SIGNED, order.kind == one.command, f"order {order.order_id} is a {order.kind}, carried out was a {one.command}", *txids)  # fmt: skip
+            findings.equal(
+                SIGNED,
+                order.kind == one.command,
+                f"order {order.order_id} is a {order.kind}, carried out was a {one.command}",
+                *txids,
+            )
             if one.txid is None:
                 self._check_signed(findings, one, order, f"action {one.action_id}")
             if one.command == "retry":
                 named = one.before.get("failed")
-                findings.equal(SIGNED, named == list(order.txids), f"order {order.order_id} names batches {list(order.txids)}, carried out was it for {named}")  # fmt: skip
+                findings.equal(
+                    SIGNED,
+                    named == list(order.txids),
+                    f"order {order.order_id} names batches {list(order.txids)}, carried out was it for {named}",
+                )
             elif one.command == "skip":
-                findings.equal(SIGNED, one.txid in order.txids, f"it was skipped by order {order.order_id}, which names {list(order.txids)}", *txids)  # fmt: skip
+                findings.equal(
+                    SIGNED,
+                    one.txid in order.txids,
+                    f"it was skipped by order {order.order_id}, which names {list(order.txids)}",
+                    *txids,
+                )
 
     def check_open(self, findings: Findings, state: str | None, heartbeat_at: datetime | None) -> None:
-        """An order stands open only until its leader has answered it: at once where the action is the answer's own, else soon after the last of its batches."""
+        """An order stands open only until its leader has answered it: at once where the action is the answer's own,
+        else soon after the last of its batches.
+        """
         acts: dict[int, list[ActionTaken]] = defaultdict(list)
         for one in self.taken:
             if one.order_id is not None:
@@ -130,7 +161,8 @@ class Actions:
             findings.equal(
                 SIGNED,
                 not (with_answer or (whole and seen)),
-                f"order {order.order_id} stands open, but action {done[-1].action_id} of {last} carried it out: somebody opened it again",
+                f"order {order.order_id} stands open, but action {done[-1].action_id} of {last} carried it out: "
+                f"somebody opened it again",
                 *(one.txid for one in done if one.txid is not None),
             )
 

@@ -1,4 +1,6 @@
-"""Recomputes from the contribution tables what the apply statements returned: rows, weights and digest of every batch."""
+"""Recomputes from the contribution tables what the apply statements returned: rows, weights and digest of every
+batch.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from txtopo.audit.cursors import stream
-from txtopo.audit.describing import CommitterTables, listed, quoted
-from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.cursors import stream
+from txtopo.reports.stored_description import CommitterTables, listed, quoted
+from txtopo.reports.text import counted
 
 ROWS, KNOWN = "contributions.rows", "contributions.known"
 
@@ -36,7 +38,9 @@ class Contributed:
 def read_contributions(
     connection: Connection, committer: CommitterTables, first: int, last: int, also: Sequence[int] = ()
 ) -> dict[int, Contributed]:
-    """By txid, from every row of the contribution table in the range and of the batches in `also`; batches are kept in memory, rows are not."""
+    """By txid, from every row of the contribution table in the range and of the batches in `also`; batches are kept in
+    memory, rows are not.
+    """
     found: dict[int, Contributed] = {}
     for txid, reverses, weight, text in _rows(connection, committer, first, last, also):
         one = found.get(txid)
@@ -63,8 +67,10 @@ def _rows(
     negated = ", ".join(f"-c.{quoted(name)}" for name in committer.numbers)
     sql = (
         f"select c.txid, c.reverses, case when c.reverses is null then {count} else -{count} end,"
-        f" case when c.reverses is null then row({listed(committer.columns, 'c')})::text else row({keys}, {negated})::text end"
-        f" from {committer.contributions_sql} c where c.txid between (%(first)s)::bigint and %(last)s or c.txid = any(%(also)s)"
+        f" case when c.reverses is null then row({listed(committer.columns, 'c')})::text else row({keys}, "
+        f"{negated})::text end"
+        f" from {committer.contributions_sql} c where c.txid between (%(first)s)::bigint and %(last)s or c.txid = "
+        f"any(%(also)s)"
     )
     return stream(connection, sql, first=first, last=last, also=list(also))
 
@@ -90,7 +96,8 @@ def check_contributions(
     findings.equal(
         ROWS,
         contributed.digest == int(counts.digest),
-        f"{who}: its contributions are not those that were committed (digest {contributed.digest}, committed {counts.digest})",
+        f"{who}: its contributions are not those that were committed (digest {contributed.digest}, committed "
+        f"{counts.digest})",
         txid,
     )
 
@@ -111,6 +118,7 @@ def check_strangers(
     for txid, one in sorted(left.items()):
         findings.wrong(
             KNOWN,
-            f"committer {committer.name} has {counted(one.rows + one.reversed_rows, 'contribution')} of batch {txid}, which the ledger has not applied to it",
+            f"committer {committer.name} has {counted(one.rows + one.reversed_rows, 'contribution')} of batch "
+            f"{txid}, which the ledger has not applied to it",
             txid,
         )

@@ -1,4 +1,6 @@
-"""Compares the description of a topology with the sealed chain of its descriptions, and the fence with what its leaders left."""
+"""Compares the description of a topology with the sealed chain of its descriptions, and the fence with what its leaders
+left.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def read_descriptions(findings: Findings, connection: Connection, scope: Any, to
             findings.equal(
                 DESCRIBED,
                 bytes(row.code_hash) == bytes(scope.fence_code),
-                f"description {row.number} of epoch {row.epoch} is of code {short(row.code_hash)}, the fence of code {short(scope.fence_code)}",
+                f"description {row.number} of epoch {row.epoch} is of code {short(row.code_hash)}, the fence of code "
+                f"{short(scope.fence_code)}",
             )
     for code, digests in by_code.items():
         # The code hash covers the description: the same code never describes itself otherwise.
@@ -67,5 +70,6 @@ def check_fence(findings: Findings, scope: Any, newest: Any | None) -> None:
         findings.equal(
             EPOCHS,
             bytes(scope.fence_code) == bytes(newest.code_hash),
-            f"the fence is of code {short(scope.fence_code)}, batch {newest.txid} of the same epoch of code {short(newest.code_hash)}",
+            f"the fence is of code {short(scope.fence_code)}, batch {newest.txid} of the same epoch of code "
+            f"{short(newest.code_hash)}",
         )

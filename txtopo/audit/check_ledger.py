@@ -1,4 +1,6 @@
-"""Walks along the ledger and recomputes what ties its rows together: order, epochs, digests, plans, seals, counts, attempts."""
+"""Walks along the ledger and recomputes what ties its rows together: order, epochs, digests, plans, seals, counts,
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from typing import Any
 
 from txtopo.audit.check_seal import Around, Seals
 from txtopo.audit.check_seal import short as _hex
-from txtopo.audit.describing import CommitterTables
 from txtopo.audit.verdicts import Findings
 from txtopo.core import limits
+from txtopo.reports.stored_description import CommitterTables
 
 COMMIT_TAKES_AT_MOST = timedelta(milliseconds=limits.STATEMENT_TIMEOUT_MS)
 """The end of the applied attempt and the time of the commit are written by one statement."""
 
 
 @dataclass(slots=True)
-class Ledger:
+class LedgerCheck:
     """Checks rows in the order of their txids, each against the one before."""
 
     findings: Findings
@@ -63,7 +65,9 @@ class Ledger:
         if not follows:
             self._gap(before.txid if before is not None else self.first - 1, row.txid)
         else:
-            self.findings.equal("ledger.gaps", row.prev_txid == row.txid - 1, f"it says that it follows batch {row.prev_txid}", row.txid)  # fmt: skip
+            self.findings.equal(
+                "ledger.gaps", row.prev_txid == row.txid - 1, f"it says that it follows batch {row.prev_txid}", row.txid
+            )
         self._check_order(row, around)
         self._check_epoch(row, before)
         self._check_chain(row, before if follows else None)
@@ -104,7 +108,8 @@ class Ledger:
             self.findings.equal(
                 "ledger.order",
                 row.planned_at == plan.created_at and row.planned_at <= row.committed_at,
-                f"planned at {row.planned_at} by the ledger and {plan.created_at} by its plan, committed at {row.committed_at}",
+                f"planned at {row.planned_at} by the ledger and {plan.created_at} by its plan, committed at "
+                f"{row.committed_at}",
                 row.txid,
             )
 
@@ -177,7 +182,8 @@ class Ledger:
             if not holds and bytes(row.code_hash) != self.described_code:
                 self.findings.unknown(
                     check,
-                    f"{entered} records entered, {one.arrived} arrived at {one.committer}, but other code counted them than the one described now",
+                    f"{entered} records entered, {one.arrived} arrived at {one.committer}, but other code counted "
+                    f"them than the one described now",
                     row.txid,
                 )
                 continue
@@ -192,13 +198,16 @@ class Ledger:
     def _check_attempts(self, row: Any, around: Around) -> None:
         applied = [one for one in around.attempts if one.state == "applied"]
         if row.state != "applied":
-            self.findings.equal("ledger.attempts", not applied, f"it is {row.state}, but one of its attempts was applied", row.txid)  # fmt: skip
+            self.findings.equal(
+                "ledger.attempts", not applied, f"it is {row.state}, but one of its attempts was applied", row.txid
+            )
             return
         identity = (row.attempt, row.epoch, bytes(row.code_hash))
         if not self.findings.equal(
             "ledger.attempts",
             [(one.attempt, one.epoch, bytes(one.code_hash)) for one in applied] == [identity],
-            f"it says that {_ran(row)} was applied; of its attempts {', '.join(map(_ran, applied)) or 'none'} {'were' if len(applied) > 1 else 'was'}",
+            f"it says that {_ran(row)} was applied; of its attempts {', '.join(map(_ran, applied)) or 'none'} "
+            f"{'were' if len(applied) > 1 else 'was'}",
             row.txid,
         ):
             return

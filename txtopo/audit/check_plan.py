@@ -1,4 +1,6 @@
-"""Compares a batch's plan with its ledger row: the bytes and their digest, whose batch it is, what it follows and what it redoes."""
+"""Compares a batch's plan with its ledger row: the bytes and their digest, whose batch it is, what it follows and what
+it redoes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Plans:
         self.findings.equal(
             DIGEST,
             digest == bytes(plan.digest) == bytes(row.digest),
-            f"the plan's bytes have digest {digest.hex()[:16]}, the plan says {short(plan.digest)}, the ledger {short(row.digest)}",
+            f"the plan's bytes have digest {digest.hex()[:16]}, the plan says {short(plan.digest)}, the ledger "
+            f"{short(row.digest)}",
             row.txid,
         )
         try:

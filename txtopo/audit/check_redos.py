@@ -1,4 +1,6 @@
-"""Which batches are in effect: follows the redos of every batch, finds those whose records count nowhere or twice, and what a redo took back."""
+"""Which batches are in effect: follows the redos of every batch, finds those whose records count nowhere or twice, and
+what a redo took back.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from txtopo.audit.check_contributions import Contributed
-from txtopo.audit.describing import CommitterTables
-from txtopo.audit.text import batches_named, counted
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.stored_description import CommitterTables
+from txtopo.reports.text import batches_named, counted
 
 HOLES, CHAIN, REVERSED, EMPTY = "source.holes", "redo.chain", "redo.reversed", "quarantine.empty"
 NOBODY = Contributed()
@@ -18,7 +20,8 @@ NOBODY = Contributed()
 class Chains:
     """The quarantined batches and the redos of one topology, whole, whatever range is audited.
 
-    A chain is a batch that was cut from the source, its redos, and theirs. One of it has to be in effect: applied, and redone by no applied batch.
+    A chain is a batch that was cut from the source, its redos, and theirs. One of it has to be in effect: applied, and
+    redone by no applied batch.
     """
 
     def __init__(self, rows: Iterable[Any]) -> None:
@@ -74,7 +77,13 @@ class Chains:
                 )
                 continue
             named = ", ".join(map(str, effective))
-            findings.equal(HOLES, len(effective) == 1, f"its records count {len(effective)} times: batches {named} are in effect", root, *effective)  # fmt: skip
+            findings.equal(
+                HOLES,
+                len(effective) == 1,
+                f"its records count {len(effective)} times: batches {named} are in effect",
+                root,
+                *effective,
+            )
 
     def _roots(self) -> set[int]:
         return {self._root(txid) for txid in (*self._states, *self._redos)}
@@ -85,7 +94,9 @@ class Chains:
         return txid
 
     def _in_effect(self, root: int) -> list[int]:
-        """Batches of a chain that are applied and not redone by an applied one. A cut batch that is not quarantined is applied."""
+        """Batches of a chain that are applied and not redone by an applied one. A cut batch that is not quarantined is
+        applied.
+        """
         found, waiting = [], [root]
         while waiting:
             txid = waiting.pop()
@@ -99,7 +110,9 @@ def check_redo(findings: Findings, row: Any, chains: Chains) -> None:
     """What a redo's ledger row says of the batch that it redoes."""
     if row.redo_of is None:
         return
-    findings.equal(CHAIN, 0 < row.redo_of < row.txid, f"it redoes batch {row.redo_of}, which is not before it", row.txid)  # fmt: skip
+    findings.equal(
+        CHAIN, 0 < row.redo_of < row.txid, f"it redoes batch {row.redo_of}, which is not before it", row.txid
+    )
     applied = chains.applied_redos(row.redo_of)
     findings.equal(
         CHAIN,
@@ -117,7 +130,8 @@ def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone:
     findings.equal(
         CHAIN,
         not other,
-        f"it and batch {row.redo_of}, which it redoes, differ in {counted(len(other), 'file')}, first {other[0][1] if other else ''}",
+        f"it and batch {row.redo_of}, which it redoes, differ in {counted(len(other), 'file')}, first "
+        f"{other[0][1] if other else ''}",
         row.txid,
     )
 
@@ -125,7 +139,8 @@ def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone:
 def check_taken_back(
     findings: Findings, row: Any, counts: Any, committer: CommitterTables, own: Contributed, redone: Contributed | None
 ) -> None:
-    """One committer's reversed rows of one batch: those of the batch redone, negated, each of them, and none of a batch that redoes nothing.
+    """One committer's reversed rows of one batch: those of the batch redone, negated, each of them, and none of a batch
+    that redoes nothing.
 
     `redone` is None where the batch redone is quarantined or there is none: then there is nothing to take back.
     """
@@ -134,7 +149,8 @@ def check_taken_back(
     findings.equal(
         REVERSED,
         own.reversed_rows == counts.reversed == due.rows and own.reversed_of <= {row.redo_of},
-        f"{who} takes back {counted(own.reversed_rows, 'contribution')} of {_batches(own.reversed_of)}, its batch recorded {counts.reversed}, "
+        f"{who} takes back {counted(own.reversed_rows, 'contribution')} of {_batches(own.reversed_of)}, its batch "
+        f"recorded {counts.reversed}, "
         f"{'batch ' + str(row.redo_of) if row.redo_of else 'a batch that redoes nothing'} has {due.rows} to take back",
         txid,
     )
@@ -152,7 +168,15 @@ def check_quarantined(findings: Findings, row: Any, counts: Sequence[Any], edges
     if row.state != "quarantined":
         return
     findings.equal(EMPTY, bool(row.reason), "it is quarantined without a reason", row.txid)
-    left = [counted(number, what) for number, what in ((len(counts), "committer's count"), (len(edges), "edge's count"), (rejected, "rejected record")) if number]  # fmt: skip
+    left = [
+        counted(number, what)
+        for number, what in (
+            (len(counts), "committer's count"),
+            (len(edges), "edge's count"),
+            (rejected, "rejected record"),
+        )
+        if number
+    ]
     findings.equal(
         EMPTY, not left and not row.rejected, f"it is quarantined, but has {', '.join(left) or 'numbers'}", row.txid
     )

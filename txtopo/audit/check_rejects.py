@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.text import counted
 
 ROWS, LINES = "rejects.rows", "rejects.lines"
 

@@ -1,4 +1,6 @@
-"""Compares schema `txtopo` with what the migrations made of it: whoever wants to change the ledger first switches off what guards it."""
+"""Compares schema `txtopo` with what the migrations made of it: whoever wants to change the ledger first switches off
+what guards it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from collections import defaultdict
 from sqlalchemy import Connection, text
 
 from txtopo.audit.made_schema import Schema, schema_at
-from txtopo.audit.text import clip
 from txtopo.audit.verdicts import Findings
 from txtopo.errors import ConfigurationError
+from txtopo.reports.text import clip
 
 CHECK = "schema.guards"
 DEFINITION_CHARS_MAX = 300
@@ -20,10 +22,12 @@ _COLUMN = "column "
 """What the definition of a column begins with."""
 _REVISION = "select version_num from txtopo.schema_version order by 1"
 _FUNCTIONS = """
-select proname, prosrc, not proisstrict and not prosecdef and proconfig is null as plain from pg_proc where pronamespace = 'txtopo'::regnamespace
+select proname, prosrc, not proisstrict and not prosecdef and proconfig is null as plain from pg_proc where
+  pronamespace = 'txtopo'::regnamespace
 """
 DEFINITIONS = """
-select c.relname, pg_get_constraintdef(n.oid) as made, null as trigger from pg_constraint n join pg_class c on c.oid = n.conrelid
+select c.relname, pg_get_constraintdef(n.oid) as made, null as trigger from pg_constraint n join pg_class c on c.oid =
+  n.conrelid
  where c.relnamespace = 'txtopo'::regnamespace and n.contype in ('p', 'u', 'c', 'f') and c.relname <> 'schema_version'
 union all
 select c.relname, pg_get_indexdef(i.indexrelid), null from pg_index i join pg_class c on c.oid = i.indrelid
@@ -33,14 +37,18 @@ union all
 select c.relname, pg_get_triggerdef(t.oid), t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid
  where c.relnamespace = 'txtopo'::regnamespace and not t.tgisinternal
 union all
-select c.relname, fact.made, null from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+select c.relname, fact.made, null from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not
+  a.attisdropped
   join pg_type t on t.oid = a.atttypid left join pg_collation o on o.oid = a.attcollation and o.oid <> t.typcollation
   left join pg_attrdef d on (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
  cross join lateral (values
-   ('column ' || quote_ident(a.attname) || ': ' || format_type(a.atttypid, a.atttypmod) || coalesce(' collate ' || quote_ident(o.collname), '')),
-   (case when a.attnotnull then quote_ident(a.attname) || ' not null' end), (quote_ident(a.attname) || ' default ' || pg_get_expr(d.adbin, d.adrelid)),
+   ('column ' || quote_ident(a.attname) || ': ' || format_type(a.atttypid, a.atttypmod) || coalesce(' collate ' ||
+   quote_ident(o.collname), '')),
+   (case when a.attnotnull then quote_ident(a.attname) || ' not null' end), (quote_ident(a.attname) || ' default ' ||
+   pg_get_expr(d.adbin, d.adrelid)),
    (case when a.attidentity <> '' then quote_ident(a.attname) || ' identity ' || a.attidentity::text end)) fact(made)
- where c.relnamespace = 'txtopo'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'schema_version' and fact.made is not null
+ where c.relnamespace = 'txtopo'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'schema_version' and
+ fact.made is not null
 """
 """Constraints without their names, which are the server's own. One that is not valid or not enforced is spelled so."""
 _SWITCHED_OFF = """
@@ -49,7 +57,8 @@ select c.relname, case when t.tgisinternal then 'a foreign key' else 'trigger ' 
  where c.relnamespace = 'txtopo'::regnamespace and t.tgenabled not in ('O', 'A') order by 1, 2
 """
 _TABLES = """
-select relname, relkind, relpersistence, relrowsecurity, exists (select from pg_inherits i where i.inhparent = c.oid) as has_children
+select relname, relkind, relpersistence, relrowsecurity, exists (select from pg_inherits i where i.inhparent = c.oid)
+  as has_children
   from pg_class c where relnamespace = 'txtopo'::regnamespace
 """
 _RULES = """
@@ -60,25 +69,32 @@ select c.relname, r.rulename from pg_rewrite r join pg_class c on c.oid = r.ev_c
 _SETTINGS = """
 select coalesce(d.datname, 'every database') as database, coalesce(r.rolname, 'every role') as role
   from pg_db_role_setting s left join pg_database d on d.oid = s.setdatabase left join pg_roles r on r.oid = s.setrole
- where (s.setdatabase = 0 or d.datname = current_database()) and 'session_replication_role=replica' = any (s.setconfig) order by 1, 2
+ where (s.setdatabase = 0 or d.datname = current_database()) and 'session_replication_role=replica' = any (s.setconfig)
+ order by 1, 2
 """
 _SEQUENCES = """
-select c.relname, s.last_value, case c.relname when 'action' then (select max(action_id) from txtopo.action) else (select max(request_id) from txtopo.request) end as used
+select c.relname, s.last_value, case c.relname when 'action' then (select max(action_id) from txtopo.action) else
+  (select max(request_id) from txtopo.request) end as used
   from pg_class c join pg_sequences s on format('%I.%I', s.schemaname, s.sequencename)::regclass
-       = pg_get_serial_sequence('txtopo.' || c.relname, case c.relname when 'action' then 'action_id' else 'request_id' end)::regclass
+       = pg_get_serial_sequence('txtopo.' || c.relname, case c.relname when 'action' then 'action_id' else 'request_id'
+       end)::regclass
  where c.relnamespace = 'txtopo'::regnamespace and c.relname in ('action', 'request') and s.schemaname = 'txtopo'
    and has_sequence_privilege(format('%I.%I', s.schemaname, s.sequencename), 'select, usage')
 """
 
 
 class NotAsMadeError(ConfigurationError):
-    """Tables of schema `txtopo` are so different from what the migrations made that they cannot be read: wrong, and no matter of usage."""
+    """Tables of schema `txtopo` are so different from what the migrations made that they cannot be read: wrong, and no
+    matter of usage.
+    """
 
     exit_code = 1
 
 
 def demand_readable(connection: Connection) -> None:
-    """Each table and column is there, of its type, and nothing else is read with it. Raises NotAsMadeError. Of another revision nothing is known."""
+    """Each table and column is there, of its type, and nothing else is read with it. Raises NotAsMadeError. Of another
+    revision nothing is known.
+    """
     expected = schema_at(_revision(connection) or "")
     if expected is None:
         return
@@ -93,7 +109,8 @@ def demand_readable(connection: Connection) -> None:
     if wrong:
         more = f"; and {len(wrong) - WRONG_NAMED_MAX} more" if len(wrong) > WRONG_NAMED_MAX else ""
         raise NotAsMadeError(
-            f"MISMATCH in the schema itself: {'; '.join(wrong[:WRONG_NAMED_MAX])}{more}. That is not as the migrations made it, "
+            f"MISMATCH in the schema itself: {'; '.join(wrong[:WRONG_NAMED_MAX])}{more}. That is not as the "
+            f"migrations made it, "
             "and nothing else was compared; find out who changed it, and restore a backup"
         )
 
@@ -107,7 +124,9 @@ def _revision(connection: Connection) -> str | None:
 
 
 def check_schema(findings: Findings, connection: Connection) -> None:
-    """Everything that the migrations make is there, word for word, and switched on. Triggers of somebody else's are told."""
+    """Everything that the migrations make is there, word for word, and switched on. Triggers of somebody else's are
+    told.
+    """
     revision = _revision(connection)
     if revision is None:
         findings.wrong(CHECK, "table txtopo.schema_version does not name one revision: somebody changed it")
@@ -124,12 +143,16 @@ def check_schema(findings: Findings, connection: Connection) -> None:
     for row in connection.execute(text(_RULES)):
         findings.wrong(CHECK, f"table txtopo.{row.relname}: rule {row.rulename} changes what statements do")
     for row in connection.execute(text(_SETTINGS)):
-        findings.wrong(CHECK, f"session_replication_role is replica for {row.role} in {row.database}: no trigger guards what they write")  # fmt: skip
+        findings.wrong(
+            CHECK,
+            f"session_replication_role is replica for {row.role} in {row.database}: no trigger guards what they write",
+        )
     for row in connection.execute(text(_SEQUENCES)):
         findings.equal(
             CHECK,
             (row.last_value or 0) >= (row.used or 0),
-            f"table txtopo.{row.relname}: its sequence stands at {row.last_value or 0}, its last row has {row.used}: the next row cannot be written",
+            f"table txtopo.{row.relname}: its sequence stands at {row.last_value or 0}, its last row has {row.used}: "
+            f"the next row cannot be written",
         )
 
 
@@ -149,7 +172,9 @@ def _check_tables(findings: Findings, connection: Connection, expected: Schema) 
         plain = row is not None and (row.relkind, row.relpersistence) == ("r", "p")
         findings.equal(CHECK, plain, f"txtopo.{name} is no plain table that is logged, which it was made")
         hidden = row is not None and row.relrowsecurity
-        findings.equal(CHECK, not hidden, f"table txtopo.{name} has row level security: a driver may not see all of its rows")  # fmt: skip
+        findings.equal(
+            CHECK, not hidden, f"table txtopo.{name} has row level security: a driver may not see all of its rows"
+        )
 
 
 def _check_definitions(findings: Findings, connection: Connection, expected: Schema) -> None:
@@ -164,4 +189,9 @@ def _check_definitions(findings: Findings, connection: Connection, expected: Sch
         )
     for row in sorted(rows, key=lambda one: (one.relname, one.trigger or "")):
         if row.trigger and (row.relname, row.made) not in expected.definitions:
-            findings.by_design(CHECK, f"table txtopo.{row.relname} has a trigger that no migration made, {row.trigger}: what it does was not looked at", 0)  # fmt: skip
+            findings.by_design(
+                CHECK,
+                f"table txtopo.{row.relname} has a trigger that no migration made, {row.trigger}: what it does was "
+                f"not looked at",
+                0,
+            )

@@ -1,4 +1,6 @@
-"""Recomputes the seals: of each final ledger row with everything that it covers, by the version of the seal, and of the chains that it ties in."""
+"""Recomputes the seals: of each final ledger row with everything that it covers, by the version of the seal, and of the
+chains that it ties in.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from txtopo.audit.text import counted, instant
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.text import counted, instant
 
 SEAL, DESCRIBED, LOGGED = "ledger.seal", "topology.described", "actions.chain"
 NEWEST = 2
-"""Version of the seals that commits write today. Rows of version 1 are older: their times, attempts and rejected records are not covered."""
+"""Version of the seals that commits write today. Rows of version 1 are older: their times, attempts and rejected
+records are not covered.
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -37,7 +41,9 @@ class Around:
 
 @dataclass(slots=True)
 class Chain:
-    """One chain of rows beside the ledger, each sealed with the seal before: the descriptions of a topology, or its action log."""
+    """One chain of rows beside the ledger, each sealed with the seal before: the descriptions of a topology, or its
+    action log.
+    """
 
     findings: Findings
     check: str
@@ -47,12 +53,17 @@ class Chain:
     """By number; of those that have one."""
 
     def read(self, rows: Iterable[Any], values: Callable[[Any], Sequence[Any]]) -> None:
-        """Recompute all of it. `values`: what the seal of a row covers, without the seal before. Numbers go from 1 without a gap."""
+        """Recompute all of it. `values`: what the seal of a row covers, without the seal before. Numbers go from 1
+        without a gap.
+        """
         found: dict[int, Any] = {}
         before: Any | None = None
         for row in rows:
             if row.number is None or row.seal is None:
-                self.findings.wrong(self.check, f"{self.what} of {instant(row.at)} was never sealed: somebody wrote it behind the triggers")  # fmt: skip
+                self.findings.wrong(
+                    self.check,
+                    f"{self.what} of {instant(row.at)} was never sealed: somebody wrote it behind the triggers",
+                )
                 continue
             missing = range(1 if before is None else before.number + 1, row.number)
             gone = counted(len(missing), self.what)
@@ -65,7 +76,8 @@ class Chain:
                 self.findings.equal(
                     self.check,
                     bytes(row.seal) == seal,
-                    f"{self.what} {row.number} was changed: its seal is {short(row.seal)}, recomputed {seal.hex()[:16]}",
+                    f"{self.what} {row.number} was changed: its seal is {short(row.seal)}, recomputed "
+                    f"{seal.hex()[:16]}",
                 )
             found[row.number] = before = row
         self.rows = found
@@ -108,7 +120,11 @@ class Seals:
         if row.seal_version == NEWEST and not self._check_ties(row, around):
             return  # of what is gone nobody can say what it was
         seal = _seal_1(row, around, before) if row.seal_version == 1 else self._seal_2(row, around, before)
-        covered = "the row, its counts, its edges or its dead letters" if row.seal_version == 1 else "the row, its times, counts, edges, rejected records, dead letters, attempts, description or actions"  # fmt: skip
+        covered = (
+            "the row, its counts, its edges or its dead letters"
+            if row.seal_version == 1
+            else "the row, its times, counts, edges, rejected records, dead letters, attempts, description or actions"
+        )
         self.findings.equal(
             SEAL,
             row.seal is not None and bytes(row.seal) == seal,
@@ -116,7 +132,11 @@ class Seals:
             *txids,
         )
         if row.seal_version == 1 and row.txid:
-            self.findings.by_design(SEAL, "sealed by the first release: times, attempts, rejected records, description and actions are not covered")  # fmt: skip
+            self.findings.by_design(
+                SEAL,
+                "sealed by the first release: times, attempts, rejected records, description and actions are not "
+                "covered",
+            )
 
     def _check_ties(self, row: Any, around: Around) -> bool:
         """What the seal counts on: attempts, a description and an action that are there. Is all of it?"""
@@ -134,7 +154,15 @@ class Seals:
         )
         if row.sealed_description is not None:
             described = self.descriptions.rows.get(row.sealed_description)
-            if whole := self.findings.equal(DESCRIBED, described is not None, f"description {row.sealed_description}, which its seal covers, is gone", *txids) and whole:  # fmt: skip
+            if (
+                whole := self.findings.equal(
+                    DESCRIBED,
+                    described is not None,
+                    f"description {row.sealed_description}, which its seal covers, is gone",
+                    *txids,
+                )
+                and whole
+            ):
                 code = bytes(described.code_hash) if described is not None else b""
                 self.findings.equal(
                     DESCRIBED,
@@ -144,18 +172,43 @@ class Seals:
                 )
         if row.sealed_action is not None:
             there_is = row.sealed_action in self.actions.rows
-            whole = self.findings.equal(LOGGED, there_is, f"action {row.sealed_action}, which its seal covers, is gone", *txids) and whole  # fmt: skip
+            whole = (
+                self.findings.equal(
+                    LOGGED, there_is, f"action {row.sealed_action}, which its seal covers, is gone", *txids
+                )
+                and whole
+            )
         return whole
 
     def _seal_2(self, row: Any, around: Around, before: Any | None) -> bytes:
         sealed = _sealed(row)
-        attempts = [_attempt(one, sealed[one.attempt]) for one in sorted(around.attempts, key=lambda one: one.attempt) if one.attempt in sealed]  # fmt: skip
-        return _digest([
-            2, *_identity(row), micros(row.planned_at), micros(row.committed_at), _counts(around), _edges(around),
-            [[one.spout, one.path, one.number, one.digest] for one in sorted(around.rejected, key=lambda one: (one.spout.encode(), one.path.encode()))] or None,
-            _dead_letters(around) or None, attempts or None, row.sealed_description, self.descriptions.seal(row.sealed_description),
-            row.sealed_action, self.actions.seal(row.sealed_action), _hex_of(before),
-        ])  # fmt: skip
+        attempts = [
+            _attempt(one, sealed[one.attempt])
+            for one in sorted(around.attempts, key=lambda one: one.attempt)
+            if one.attempt in sealed
+        ]
+        return _digest(
+            [
+                2,
+                *_identity(row),
+                micros(row.planned_at),
+                micros(row.committed_at),
+                _counts(around),
+                _edges(around),
+                [
+                    [one.spout, one.path, one.number, one.digest]
+                    for one in sorted(around.rejected, key=lambda one: (one.spout.encode(), one.path.encode()))
+                ]
+                or None,
+                _dead_letters(around) or None,
+                attempts or None,
+                row.sealed_description,
+                self.descriptions.seal(row.sealed_description),
+                row.sealed_action,
+                self.actions.seal(row.sealed_action),
+                _hex_of(before),
+            ]
+        )
 
 
 def description_values(row: Any) -> Sequence[Any]:
@@ -165,7 +218,20 @@ def description_values(row: Any) -> Sequence[Any]:
 
 def action_values(row: Any) -> Sequence[Any]:
     """What the seal of an action covers."""
-    return [row.topology, row.number, row.action_id, micros(row.at), row.actor, row.host, row.command, row.reason, row.request_id, row.txid, row.before_text, row.after_text]  # fmt: skip
+    return [
+        row.topology,
+        row.number,
+        row.action_id,
+        micros(row.at),
+        row.actor,
+        row.host,
+        row.command,
+        row.reason,
+        row.request_id,
+        row.txid,
+        row.before_text,
+        row.after_text,
+    ]
 
 
 def micros(at: datetime | None) -> int | None:
@@ -187,18 +253,36 @@ def _seal_1(row: Any, around: Around, before: Any | None) -> bytes:
 
 def _identity(row: Any) -> list[Any]:
     return [
-        row.topology, row.txid, row.cut, bytes(row.digest).hex(), row.incarnation, row.epoch, row.attempt, bytes(row.code_hash).hex(),
-        row.state, row.read, row.rejected, row.dead_lettered, row.committers, row.reason, row.redo_of,
-    ]  # fmt: skip
+        row.topology,
+        row.txid,
+        row.cut,
+        bytes(row.digest).hex(),
+        row.incarnation,
+        row.epoch,
+        row.attempt,
+        bytes(row.code_hash).hex(),
+        row.state,
+        row.read,
+        row.rejected,
+        row.dead_lettered,
+        row.committers,
+        row.reason,
+        row.redo_of,
+    ]
 
 
 def _counts(around: Around) -> list[Any] | None:
     ordered = sorted(around.counts, key=lambda one: one.committer.encode())
-    return [[one.committer, one.arrived, one.counted, one.results, one.written, one.ignored, one.reversed, one.digest] for one in ordered] or None  # fmt: skip
+    return [
+        [one.committer, one.arrived, one.counted, one.results, one.written, one.ignored, one.reversed, one.digest]
+        for one in ordered
+    ] or None
 
 
 def _edges(around: Around) -> list[Any] | None:
-    return [[one.edge, one.sent, one.received] for one in sorted(around.edges, key=lambda one: one.edge.encode())] or None  # fmt: skip
+    return [
+        [one.edge, one.sent, one.received] for one in sorted(around.edges, key=lambda one: one.edge.encode())
+    ] or None
 
 
 def _dead_letters(around: Around) -> list[Any]:
@@ -221,7 +305,19 @@ def _attempt(one: Any, state: str) -> list[Any]:
     begun = [one.attempt, one.epoch, bytes(one.code_hash).hex(), one.alone, one.host, micros(one.started_at)]
     if state == "begun":
         return begun
-    return [*begun, one.state, one.kind, one.cause, one.component, one.position, one.message, one.detail_digest, micros(one.ended_at), one.spans_text, one.inputs_text]  # fmt: skip
+    return [
+        *begun,
+        one.state,
+        one.kind,
+        one.cause,
+        one.component,
+        one.position,
+        one.message,
+        one.detail_digest,
+        micros(one.ended_at),
+        one.spans_text,
+        one.inputs_text,
+    ]
 
 
 def _named(attempts: Sequence[int], verb: str = "are") -> str:

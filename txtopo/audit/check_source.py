@@ -15,8 +15,6 @@ from txtopo.audit.check_dead_letters import ROWS as DEAD_LETTERS
 from txtopo.audit.check_dead_letters import lines_by_path
 from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_target import shown
-from txtopo.audit.cursors import stream
-from txtopo.audit.describing import CommitterTables, listed
 from txtopo.audit.recount import (
     ChangedError,
     Recounted,
@@ -27,9 +25,11 @@ from txtopo.audit.recount import (
     same_totals,
 )
 from txtopo.audit.recount_rejects import KeptReject
-from txtopo.audit.stored_plans import is_idle
-from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.cursors import stream
+from txtopo.reports.stored_description import CommitterTables, listed
+from txtopo.reports.stored_plans import is_idle
+from txtopo.reports.text import counted
 
 CONTENT, RECORDS, KEYS, FILES, LINES = "source.content", "source.records", "source.keys", "plan.files", "rejects.lines"
 _PART_KEY = "$part"
@@ -65,7 +65,9 @@ class Source:
     def check(
         self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any], dead_letters: Sequence[Any] = ()
     ) -> int | None:
-        """One committed batch; returns the records counted in its files, None where they were not. `kept`: its rejected records by file."""
+        """One committed batch; returns the records counted in its files, None where they were not. `kept`: its rejected
+        records by file.
+        """
         self._dead = dead_letters
         self._rejecting = frozenset((one.spout, one.path) for one in kept)
         reason = self._left_out(row)
@@ -133,7 +135,8 @@ class Source:
                 others.add(spout)
         if others:
             self.findings.by_design(FILES, "a source that is not made of files")
-        # Only what the plan's own other sources remember cannot be compared: a spout that it does not have is a difference.
+        # Only what the plan's own other sources remember cannot be compared: a spout that it does not have is a
+        # difference.
         remembered = {(one.spout, one.path, bytes(one.fingerprint).hex()) for one in files if one.spout not in others}
         if not planned and not remembered and others:
             return
@@ -141,14 +144,16 @@ class Source:
         self.findings.equal(
             FILES,
             not other,
-            f"its plan and what is remembered as consumed differ in {counted(len(other), 'file')}, first {other[0][1] if other else ''}",
+            f"its plan and what is remembered as consumed differ in {counted(len(other), 'file')}, first "
+            f"{other[0][1] if other else ''}",
             txid,
         )
         marked = [one.path for one in files if one.redo != is_redo]
         self.findings.equal(
             FILES,
             not marked,
-            f"remembered as input of {'a first reading' if is_redo else 'a redo'}: {counted(len(marked), 'file')}, first {marked[0] if marked else ''}",
+            f"remembered as input of {'a first reading' if is_redo else 'a redo'}: {counted(len(marked), 'file')}, "
+            f"first {marked[0] if marked else ''}",
             txid,
         )
 
@@ -185,7 +190,12 @@ class Source:
         found, totals = recount(metadata, wanted, lambda path: self._kept(row.txid, spout, path), dead)
         unsure = found.judged.unsure.number + nowhere
         if nowhere:
-            self.findings.unknown(DEAD_LETTERS, f"{counted(nowhere, 'dead letter')} without a line of its files: what would have been counted is not known", row.txid)  # fmt: skip
+            self.findings.unknown(
+                DEAD_LETTERS,
+                f"{counted(nowhere, 'dead letter')} without a line of its files: what would have been counted is not "
+                f"known",
+                row.txid,
+            )
         named = sum(map(len, dead.values()))
         self.findings.equal(
             DEAD_LETTERS,
@@ -210,7 +220,12 @@ class Source:
     def _check_idle(self, row: Any, metadata: Mapping[str, Any]) -> None:
         """A committer that reads a spout without a part in the batch contributed nothing to it."""
         for committer in self.committers.values():
-            if committer.way == "direct" and committer.spout not in metadata and committer.contributions and committer.name in self.readable:  # fmt: skip
+            if (
+                committer.way == "direct"
+                and committer.spout not in metadata
+                and committer.contributions
+                and committer.name in self.readable
+            ):
                 self._check_keys(row, committer, {}, 0)
 
     def _kept(self, txid: int, spout: str, path: str) -> Iterator[KeptReject]:
@@ -234,14 +249,16 @@ class Source:
         if differing and bytes(row.code_hash) != self.described_code:
             self.findings.unknown(
                 KEYS,
-                f"committer {committer.name}: {counted(len(differing), 'key')} not as in its files, but it was counted by other code than the one described now",
+                f"committer {committer.name}: {counted(len(differing), 'key')} not as in its files, but it was "
+                f"counted by other code than the one described now",
                 row.txid,
             )
             return
         if differing and unsure:
             self.findings.unknown(
                 KEYS,
-                f"committer {committer.name}: {counted(len(differing), 'key')} not as in its files, of which {counted(unsure, 'record')} cannot be judged",
+                f"committer {committer.name}: {counted(len(differing), 'key')} not as in its files, of which "
+                f"{counted(unsure, 'record')} cannot be judged",
                 row.txid,
             )
             return

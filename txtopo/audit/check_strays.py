@@ -1,4 +1,6 @@
-"""Finds plans and remembered files that belong to no batch, and holds what is remembered ahead of the commits against its plans."""
+"""Finds plans and remembered files that belong to no batch, and holds what is remembered ahead of the commits against
+its plans.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,22 @@ from sqlalchemy import Connection, text
 from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_plan import DIGEST
 from txtopo.audit.check_source import FILES, Source
-from txtopo.audit.cursors import InStep
-from txtopo.audit.text import counted
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.cursors import InStep
+from txtopo.reports.text import counted
 
 
 def check_strays(findings: Findings, connection: Connection, topology: str, committed: int, source: Source) -> None:
-    """Everything planned that is not committed. `committed`: the last batch that is. A stray file would never be read as new input."""
+    """Everything planned that is not committed. `committed`: the last batch that is. A stray file would never be read
+    as new input.
+    """
     bound = {"topology": topology, "committed": committed}
     for row in connection.execute(text(sql.STRAY_PLANS), bound):
-        findings.wrong(DIGEST, f"it has a plan, but the last batch committed is {committed}, and no plans lead from there to it", row.txid)  # fmt: skip
+        findings.wrong(
+            DIGEST,
+            f"it has a plan, but the last batch committed is {committed}, and no plans lead from there to it",
+            row.txid,
+        )
     for row in connection.execute(text(sql.STRAY_FILES), bound):
         findings.wrong(
             FILES,

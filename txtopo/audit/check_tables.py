@@ -1,4 +1,6 @@
-"""Compares how the tables of counting committers are made with what the topology's description makes of them: kind, columns, types."""
+"""Compares how the tables of counting committers are made with what the topology's description makes of them: kind,
+columns, types.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements as sql
-from txtopo.audit.describing import CommitterTables
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.stored_description import CommitterTables
 
 CHECK = "target.shape"
 
@@ -31,21 +33,32 @@ def _check_key(findings: Findings, connection: Connection, name: str, quoted_nam
     """One row a key, which commits rely on."""
     found = connection.execute(text(sql.UNIQUE), {"table": quoted_name}).all()
     there = any(row.one_row_a_key and sorted(row.columns) == sorted(keys) for row in found)
-    findings.equal(CHECK, there, f"table {name} has no unique key over {', '.join(keys)} any more: it may have two rows of one key")  # fmt: skip
+    findings.equal(
+        CHECK, there, f"table {name} has no unique key over {', '.join(keys)} any more: it may have two rows of one key"
+    )
 
 
 def _tell_added(findings: Findings, connection: Connection, name: str, quoted_name: str, *own: str) -> None:
     for row in connection.execute(text(sql.ADDED), {"table": quoted_name, "own": list(own)}):
-        findings.by_design(CHECK, f"table {name} has {row.what}, which txtopo did not make: what it does was not looked at", 0)  # fmt: skip
+        findings.by_design(
+            CHECK, f"table {name} has {row.what}, which txtopo did not make: what it does was not looked at", 0
+        )
 
 
 def _check_guards(findings: Findings, connection: Connection, name: str, quoted_name: str) -> None:
-    """Contributions are written once: two triggers refuse all else. A table that was there before its committer may have none."""
+    """Contributions are written once: two triggers refuse all else. A table that was there before its committer may
+    have none.
+    """
     found = {row.tgname: row for row in connection.execute(text(sql.GUARDS), {"table": quoted_name})}
     for trigger, kind in _GUARDS.items():
         row = found.get(trigger)
         if row is None:
-            findings.by_design(CHECK, f"table {name} has no trigger {trigger}, as where it was made by hand: its rows are compared all the same", 0)  # fmt: skip
+            findings.by_design(
+                CHECK,
+                f"table {name} has no trigger {trigger}, as where it was made by hand: its rows are compared all the "
+                f"same",
+                0,
+            )
             continue
         whole = row.tgtype == kind and row.refuses_all
         said = "is switched off" if whole else "is not as it was made"
@@ -67,7 +80,11 @@ def _check(
     wrong = differing_columns({row.attname: row.type for row in found}, expected)
     findings.equal(CHECK, not wrong, f"table {name} has other columns: {'; '.join(wrong)}")
     nullable = [row.attname for row in found if row.attname in numbers and not row.attnotnull]
-    findings.equal(CHECK, not nullable or bool(wrong) or kind not in ("r", "p"), f"table {name} allows NULL as a number: {', '.join(nullable)}")  # fmt: skip
+    findings.equal(
+        CHECK,
+        not nullable or bool(wrong) or kind not in ("r", "p"),
+        f"table {name} allows NULL as a number: {', '.join(nullable)}",
+    )
     return kind in ("r", "p")
 
 

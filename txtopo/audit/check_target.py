@@ -1,4 +1,6 @@
-"""Compares a target table as a whole, key by key, with the sum over all contributions; the server adds up, nothing is held here."""
+"""Compares a target table as a whole, key by key, with the sum over all contributions; the server adds up, nothing is
+held here.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from txtopo.audit.cursors import stream
-from txtopo.audit.describing import CommitterTables, quoted
-from txtopo.audit.text import batches_named, counted
 from txtopo.audit.verdicts import TXIDS_MAX, Findings
+from txtopo.reports.cursors import stream
+from txtopo.reports.stored_description import CommitterTables, quoted
+from txtopo.reports.text import batches_named, counted
 
 CHECK = "target.keys"
 KEYS_NAMED_MAX = 10
@@ -19,7 +21,9 @@ KEYS_NAMED_MAX = 10
 
 
 def check_target(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
-    """Each key of either side: there once, with the same numbers. A key whose contributions were all taken back need not be there."""
+    """Each key of either side: there once, with the same numbers. A key whose contributions were all taken back need
+    not be there.
+    """
     (keys,) = next(stream(connection, f"select count(*) from {committer.target_sql} where %(one)s = 1", one=1))
     wrong = 0
     named: list[Sequence[Any]] = []
@@ -65,13 +69,16 @@ def _differences(committer: CommitterTables) -> str:
     return f"""
 select {keys}, present, {values} from (
   select {keys}, sum(target) as present, {sums} from (
-    {side("t", 1)} from {committer.target_sql} t union all {side("c", 0)} from {committer.contributions_sql} c) both_sides
+    {side("t", 1)} from {committer.target_sql} t union all {side("c", 0)} from {committer.contributions_sql} c)
+    both_sides
   group by {keys}) compared
 where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is not true"""
 
 
 def _trace(committer: CommitterTables, key: Sequence[Any]) -> str:
-    """The command that shows what made this row. A value that no shell line can carry is left for the reader to name."""
+    """The command that shows what made this row. A value that no shell line can carry is left for the reader to
+    name.
+    """
     words = ["txtopo trace", "--table", shlex.quote(committer.target)]
     for name, value in zip(committer.keys, key, strict=True):
         plain = "..." if isinstance(value, memoryview) or not str(value).isprintable() else str(value)
@@ -81,7 +88,10 @@ def _trace(committer: CommitterTables, key: Sequence[Any]) -> str:
 
 def _contributors(connection: Connection, committer: CommitterTables, key: Sequence[Any]) -> list[int]:
     same = " and ".join(f"c.{quoted(name)} is not distinct from %(k{at})s" for at, name in enumerate(committer.keys))
-    sql = f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid <> %(genesis)s order by c.txid"
+    sql = (
+        f"select distinct c.txid from {committer.contributions_sql} c where {same} and c.txid <> %(genesis)s order "
+        f"by c.txid"
+    )
     values = {f"k{at}": value for at, value in enumerate(key)}
     return [row[0] for row in connection.exec_driver_sql(sql, {**values, "genesis": 0})]
 

@@ -1,4 +1,6 @@
-"""What the migrations make of schema `txtopo`: bodies of functions from their SQL, all else as the server spells it once they have run."""
+"""What the migrations make of schema `txtopo`: bodies of functions from their SQL, all else as the server spells it
+once they have run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Schema:
     functions: dict[str, str]
     """Name -> body."""
     definitions: frozenset[tuple[str, str]]
-    """Table and definition of each constraint, index and trigger, as the server spells it with search path `pg_catalog`."""
+    """Table and definition of each constraint, index and trigger, as the server spells it with search path
+    `pg_catalog`.
+    """
 
     @property
     def tables(self) -> frozenset[str]:

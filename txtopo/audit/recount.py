@@ -11,12 +11,12 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from txtopo.audit.describing import CommitterTables
 from txtopo.audit.recount_records import CsvRecord, HashedFile, TooLongError, read_records
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
 from txtopo.audit.recount_values import WIDE, Cell, cell_of, is_doubtful
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.errors import TopologyError
+from txtopo.reports.stored_description import CommitterTables
 
 RejectsOf = Callable[[str], Iterator[KeptReject]]
 """Path -> the rejected records kept of it, in the order of their lines."""
@@ -80,7 +80,8 @@ def recount(
     rejects: RejectsOf,
     dead: Mapping[str, frozenset[int]] = MappingProxyType({}),
 ) -> tuple[Recounted, list[Totals]]:
-    """All files of one spout's metadata; totals for each of the committers, which read the spout directly. Rejected records count nowhere.
+    """All files of one spout's metadata; totals for each of the committers, which read the spout directly. Rejected
+    records count nowhere.
 
     Nor do dead letters: `dead` has their lines by path.
 
@@ -144,7 +145,8 @@ class _Reader:
             raise UnreadableError(f"{path} cannot be read: {error.strerror or error}") from error
         if (hashed.size, hashed.sha256) != (file["size"], file["sha256"]):
             raise ChangedError(
-                f"{path} has changed: planned {file['size']} bytes with sha256 {file['sha256']}, now {hashed.size} bytes with sha256 {hashed.sha256}"
+                f"{path} has changed: planned {file['size']} bytes with sha256 {file['sha256']}, now {hashed.size} "
+                f"bytes with sha256 {hashed.sha256}"
             )
         self.recounted.files += 1
 

@@ -1,7 +1,9 @@
 """Reads the records of a CSV file with code of the audit's own: RFC 4180, plain Python, nothing shared with the spouts.
 
-A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it are one. Behind the closing
-quote comes the delimiter or the end of the line, or the record is none. A quote anywhere else is a character like any other. Lines end with LF, CRLF or CR.
+A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it
+are one. Behind the closing
+quote comes the delimiter or the end of the line, or the record is none. A quote anywhere else is a character like any
+other. Lines end with LF, CRLF or CR.
 Blank lines are no records. A byte order mark at the start of the file is left out.
 """
 
@@ -35,7 +37,9 @@ class CsvRecord:
     raw: bytes
     """As it stands in the file, without its line end."""
     closed: bool = True
-    """False: a quoted value is never closed, or text follows its closing quote; only the line where the record starts is taken, and reading goes on behind it."""
+    """False: a quoted value is never closed, or text follows its closing quote; only the line where the record starts
+    is taken, and reading goes on behind it.
+    """
 
 
 @dataclass(slots=True)

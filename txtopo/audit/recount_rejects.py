@@ -1,4 +1,6 @@
-"""Goes along the rejected records that were kept of a file, in step with the records that the audit reads there, and judges each."""
+"""Goes along the rejected records that were kept of a file, in step with the records that the audit reads there, and
+judges each.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class Kept:
         self._advance()
 
     def judge(self, record: CsvRecord, reason: str | None, doubtful: bool) -> bool:
-        """One record: `reason` says why the audit's reader refuses it, `doubtful` that it may err. True: its values count."""
+        """One record: `reason` says why the audit's reader refuses it, `doubtful` that it may err. True: its values
+        count.
+        """
         self._pass_over(record.line)
         kept = self._next if self.line == record.line else None
         judged, where = self._judged, f"{self._path}:{record.line}"

@@ -62,7 +62,9 @@ def cell_of(column: Field, null_values: Sequence[str]) -> Cell:
 
 
 def is_doubtful(column: Field, text: bytes) -> bool:
-    """Spellings on which parsers disagree: what the audit finds of them proves nothing. Exponents, very long numbers, odd blanks, the year 0."""
+    """Spellings on which parsers disagree: what the audit finds of them proves nothing. Exponents, very long numbers,
+    odd blanks, the year 0.
+    """
     if column.type.kind in _KINDS_WITH_ODD:
         return _ODD.search(text) is not None
     return column.type.kind in _KINDS_WITH_YEARS and text.strip().startswith(b"0000")

@@ -42,12 +42,18 @@ CHECKS = (
     Check("ledger.epochs", "epochs and incarnations along the ledger", "the rows before and the fence"),
     Check("ledger.chain", "the digest that each batch follows", "the digest of the batch before"),
     Check("ledger.seal", "the seal, recomputed from the row and all that it covers", "the seal stored"),
-    Check("ledger.counts", "arrived, results and number of committers", "counted, written + ignored, the row's own word"),
+    Check(
+        "ledger.counts", "arrived, results and number of committers", "counted, written + ignored, the row's own word"
+    ),
     Check("ledger.equation", "read - rejected - dead-lettered", "what arrived at each committer"),
     Check("ledger.attempts", "the attempts, and the one that was applied", "the ledger row and its seal"),
     Check("kept.seals", "seals kept outside of the database (--expect)", "the seals stored"),
     Check("schema.guards", "triggers, functions, constraints and indexes of schema txtopo", "what its migrations make"),
-    Check("topology.described", "the description of the topology", "the chain of its descriptions and the code of the batches"),
+    Check(
+        "topology.described",
+        "the description of the topology",
+        "the chain of its descriptions and the code of the batches",
+    ),
     Check("quarantine.empty", "quarantined batches", "a reason, and nothing counted or rejected"),
     Check("redo.chain", "redos, their plans and their files", "the batch that each redoes"),
     Check("redo.reversed", "contributions that a redo took back", "those of the batch redone, negated"),
@@ -55,9 +61,11 @@ CHECKS = (
     Check("actions.chain", "the action log, its seals recomputed", "the seals stored and those of the batches"),
     Check("contributions.rows", "rows, weights and digest of the contributions", "results, counted and digest"),
     Check("contributions.known", "txids of the contributions", "the applied rows of the ledger"),
-    Check("target.shape", "kind, columns and types of target and contribution tables", "the description of the topology"),
+    Check(
+        "target.shape", "kind, columns and types of target and contribution tables", "the description of the topology"
+    ),
     Check("target.keys", "the target table, key by key", "the sum over all contributions"),
-)  # fmt: skip
+)
 """In the order of the report."""
 
 
@@ -69,7 +77,9 @@ class Finding:
     verdict: Verdict
     message: str
     txids: tuple[int, ...] = ()
-    """The batches concerned, lowest first, at most TXIDS_MAX; empty where no batch can be named. Of a key that differs: all that contributed to it."""
+    """The batches concerned, lowest first, at most TXIDS_MAX; empty where no batch can be named. Of a key that differs:
+    all that contributed to it.
+    """
     look: str | None = None
     """A command that shows more of it, where it is no batch's own fault; None: look at the batch."""
 

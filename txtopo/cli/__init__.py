@@ -1,6 +1,7 @@
 """The command line: `txtopo VERB …`. Data on stdout, everything else on stderr, exit codes that scripts can branch on.
 
-0 done; 1 the answer is bad; 2 usage or configuration; 3 could not find out (a service is away); 4 somebody else holds it; 5 internal;
+0 done; 1 the answer is bad; 2 usage or configuration; 3 could not find out (a service is away); 4 somebody else holds
+it; 5 internal;
 130 interrupted. Each verb is a module of this package and is imported only when it is called.
 """
 
@@ -153,7 +154,7 @@ def _failed(error: Exception, flags: dict[str, Any]) -> int:
 
 
 def _complain(message: str, flags: dict[str, Any]) -> None:
-    from txtopo.config import masked
+    from txtopo.core.connect_strings import masked
 
     plain = flags.get("no_color") or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     prefix = click.style("txtopo:", fg="red", bold=True)
@@ -161,7 +162,7 @@ def _complain(message: str, flags: dict[str, Any]) -> None:
 
 
 def _trace(error: Exception) -> str:
-    from txtopo.config import masked
+    from txtopo.core.connect_strings import masked
 
     return masked("".join(traceback.format_exception(error)))
 

@@ -11,7 +11,7 @@ from txtopo.cli.ranges import one_span
 from txtopo.cli.verbs import nearest
 
 if TYPE_CHECKING:
-    from txtopo.audit.auditing import Range
+    from txtopo.audit.run_audit import Range
 
 
 @verb("audit")
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     "kept",
     multiple=True,
     metavar="TXID:SEAL|REPORT.json",
-    help="A seal kept outside of the database, or an earlier report of `audit --json` with all of its seals. May be repeated.",
+    help="A seal kept outside of the database, or an earlier report of `audit --json` with all of its seals. May be "
+    "repeated.",
 )
 @click.pass_context
 def audit(
@@ -32,26 +33,32 @@ def audit(
 ) -> int:
     """Compare the committed batches of TOPOLOGY with their source files, their contributions and the target tables.
 
-    RANGE is 17, 17..42, 17.. or ..42; without it all batches are audited. Files are counted again by code of the audit's own; what the runs said
-    of themselves is never the proof. Rejected records are looked up in their files; quarantined batches and redos must be signed for in the action
-    log, and every batch of the source be in effect once. Needs a role that may SELECT, and the files; neither Spark nor ZooKeeper.
+    RANGE is 17, 17..42, 17.. or ..42; without it all batches are audited. Files are counted again by code of the
+    audit's own; what the runs said
+    of themselves is never the proof. Rejected records are looked up in their files; quarantined batches and redos must
+    be signed for in the action
+    log, and every batch of the source be in effect once. Needs a role that may SELECT, and the files; neither Spark nor
+    ZooKeeper.
 
-    A seal has no key: who may rewrite the database may seal it anew. Keep the line `seal` of a report, or the JSON, elsewhere, and give it to the next
+    A seal has no key: who may rewrite the database may seal it anew. Keep the line `seal` of a report, or the JSON,
+    elsewhere, and give it to the next
     audit with --expect.
 
-    Exit code 0: all MATCH. 1: something is wrong, the batch named. 3: something could not be found out, and nothing was found wrong.
+    Exit code 0: all MATCH. 1: something is wrong, the batch named. 3: something could not be found out, and nothing was
+    found wrong.
     """
-    from txtopo.audit import audit_text, reading
-    from txtopo.audit.as_json import audit_json
-    from txtopo.audit.auditing import NothingToAuditError
-    from txtopo.audit.auditing import audit as compare
-    from txtopo.audit.expecting import read_expected
+    from txtopo.audit import audit_text
+    from txtopo.audit.audit_json import audit_json
+    from txtopo.audit.expected_seals import read_expected
+    from txtopo.audit.run_audit import NothingToAuditError
+    from txtopo.audit.run_audit import audit as compare
     from txtopo.cli.versions import own_version
+    from txtopo.reports import read
 
     expected = read_expected(topology, kept)
     wanted = _range(txids)
     settings = reachable(load(context))
-    with reading.reading(str(settings.dsn)) as connection:
+    with read.reading(str(settings.dsn)) as connection:
         try:
             report = compare(
                 connection,
@@ -63,7 +70,7 @@ def audit(
                 version=own_version(),
             )
         except NothingToAuditError as error:
-            known = reading.read_names(connection)
+            known = read.read_names(connection)
             hint = "" if topology in known else nearest(topology, known)
             raise type(error)(f"{error}{hint}\n  next: txtopo status") from error
     click.echo(audit_json(report) if as_json else audit_text.audit_text(report))
@@ -71,7 +78,7 @@ def audit(
 
 
 def _range(txids: str | None) -> Range:
-    from txtopo.audit.auditing import Range
+    from txtopo.audit.run_audit import Range
 
     if txids is None:
         return Range()

@@ -26,15 +26,16 @@ LIMIT_MAX = 100_000
 def batches(
     context: click.Context, topology: str, txids: tuple[tuple[Span, ...], ...], state: Any, limit: int, as_json: bool
 ) -> None:
-    """List batches of TOPOLOGY, or those of RANGE, newest first. Of each committer: tuples that arrived > target rows written.
+    """List batches of TOPOLOGY, or those of RANGE, newest first. Of each committer: tuples that arrived > target rows
+    written.
 
     RANGE is 17, 17..42, 17.. or ..42; several of them with blanks or commas.
     """
-    from txtopo.audit import as_json as rendering
-    from txtopo.audit import reading, text
+    from txtopo.reports import as_json as rendering
+    from txtopo.reports import read, text
 
-    with reading.reading(dsn_of(context)) as connection:
-        rows = reading.read_batches(connection, topology, spans=joined(txids), state=state, limit=limit)
+    with read.reading(dsn_of(context)) as connection:
+        rows = read.read_batches(connection, topology, spans=joined(txids), state=state, limit=limit)
         if rows is None:
-            raise no_topology(topology, reading.read_names(connection))
+            raise no_topology(topology, read.read_names(connection))
     click.echo(rendering.batches_json(topology, rows) if as_json else text.batches_text(topology, rows))

@@ -49,7 +49,9 @@ def example(*lines: str, global_flags: bool = True) -> str:
 
 
 def option(*names: str, setting: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-    """A click option that sets `setting`, with its environment variable in the help. The variable itself is read with the settings."""
+    """A click option that sets `setting`, with its environment variable in the help. The variable itself is read with
+    the settings.
+    """
     if setting is not None:
         names = (*names, setting)
         options = {"envvar": _VARIABLES.get(setting, f"TXTOPO_{setting.upper()}"), "show_envvar": True, **options}
@@ -71,7 +73,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     def flag(*names: str, variable: str | None = None, **options: Any) -> click.Option:
         return click.Option(
             names, envvar=variable, show_envvar=True, hidden=hidden, expose_value=False, callback=_remember, **options
-        )  # fmt: skip
+        )
 
     return [
         flag("--dsn", variable="TXTOPO_DSN", metavar="URL", help="Postgres, postgresql://user@host/database."),
@@ -100,7 +102,8 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    # The environment is read with the settings, so that each value knows its source; click only shows the variables in its help.
+    # The environment is read with the settings, so that each value knows its source; click only shows the variables in
+    # its help.
     if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
         context.ensure_object(dict)[parameter.name] = value
 
@@ -153,7 +156,7 @@ def dsn_of(context: click.Context) -> str:
 @contextmanager
 def naming(dsn: str) -> Iterator[None]:
     """Name the database, its password hidden, in what says that it is away."""
-    from txtopo.config import masked
+    from txtopo.core.connect_strings import masked
 
     try:
         yield

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     context_settings=HELP_NAMES,
 )
 def config() -> None:
-    """Show the settings: flags first, then TXTOPO_* variables, txtopo.toml, pyproject.toml, the topology's own config, defaults."""
+    """Show the settings: flags first, then TXTOPO_* variables, txtopo.toml, pyproject.toml, the topology's own config,
+    defaults.
+    """
 
 
 @config.command(
-    "show", cls=VerbCommand, epilog=example("txtopo config show", "txtopo config show --app examples/flights.py:topology")
-)  # fmt: skip
+    "show",
+    cls=VerbCommand,
+    epilog=example("txtopo config show", "txtopo config show --app examples/flights.py:topology"),
+)
 @click.argument("topology", required=False)
 @click.option(
     "--app", "application", metavar="APP", help="With the config of this application, as `txtopo run` names it."
@@ -34,9 +38,11 @@ def config() -> None:
 @json_option
 @click.pass_context
 def show(context: click.Context, topology: str | None, application: str | None, as_json: bool) -> None:
-    """Show every setting: its name and Storm's, value, unit, where the value comes from, and what it means. Changes and starts nothing.
+    """Show every setting: its name and Storm's, value, unit, where the value comes from, and what it means. Changes and
+    starts nothing.
 
-    With TOPOLOGY the config of a topology that has run counts too, as the database has it; with --app that of the application. Passwords are
+    With TOPOLOGY the config of a topology that has run counts too, as the database has it; with --app that of the
+    application. Passwords are
     hidden.
     """
     if topology is not None and application is not None:
@@ -46,7 +52,7 @@ def show(context: click.Context, topology: str | None, application: str | None, 
     settings = _in_force(load(context))
     own: Mapping[str, Any] = {}
     if application is not None:
-        from txtopo.application import load_application
+        from txtopo.driver.load_application import load_application
 
         found = load_application(application)
         topology, own = found.name, found.config
@@ -70,11 +76,11 @@ def _in_force(settings: Settings) -> Settings:
 
 
 def _stored(context: click.Context, topology: str) -> Mapping[str, Any]:
-    from txtopo.audit import reading, stored_config
+    from txtopo.reports import read, stored_config
 
     dsn = dsn_of(context)
-    with naming(dsn), reading.reading(dsn) as connection:
+    with naming(dsn), read.reading(dsn) as connection:
         found = stored_config.read_config(connection, topology)
         if found is None:
-            raise no_topology(topology, reading.read_names(connection))
+            raise no_topology(topology, read.read_names(connection))
         return found

@@ -16,7 +16,8 @@ from txtopo.cli.common import load, verb
 def demo(context: click.Context, files: int, keep: bool) -> int:
     """Count a year of flights by carrier and airport on a Postgres, a ZooKeeper and a Spark of its own.
 
-    On the way two drivers are killed with kill -9. Ends with the table beside an independent recount; exit code 0 only if all totals
+    On the way two drivers are killed with kill -9. Ends with the table beside an independent recount; exit code 0 only
+    if all totals
     agree and the ledger is right. Needs nothing but the package with its extra: pip install 'txtopo[local]'.
     """
     from txtopo.demo.story import run_demo

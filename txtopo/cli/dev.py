@@ -9,7 +9,7 @@ import click
 
 from txtopo.cli.common import HELP_NAMES, VerbCommand, example, json_option, load, sayer
 from txtopo.cli.verbs import VERBS
-from txtopo.config import zookeeper_address
+from txtopo.core.connect_strings import zookeeper_address
 
 if TYPE_CHECKING:
     from txtopo.local.services import ServicesState
@@ -30,7 +30,7 @@ def dev() -> None:
 @click.pass_context
 def up(context: click.Context, as_json: bool) -> None:
     """Start what does not run yet; it goes on when this command has ended. Prints the addresses as export lines."""
-    from txtopo.committers.migrating import migrate
+    from txtopo.committers.postgres.migrate import migrate
     from txtopo.local.services import dev_up
 
     sayer(load(context))("starting Postgres and ZooKeeper …")
@@ -66,10 +66,17 @@ def status(as_json: bool) -> int:
 
 def _print(state: ServicesState | None, as_json: bool) -> None:
     if as_json:
-        values = None if state is None else {
-            "dsn": state.dsn, "zookeeper": zookeeper_address(state.zookeeper), "folder": state.folder,
-            "postgres_pid": state.postgres_pid, "zookeeper_pid": state.zookeeper_pid,
-        }  # fmt: skip
+        values = (
+            None
+            if state is None
+            else {
+                "dsn": state.dsn,
+                "zookeeper": zookeeper_address(state.zookeeper),
+                "folder": state.folder,
+                "postgres_pid": state.postgres_pid,
+                "zookeeper_pid": state.zookeeper_pid,
+            }
+        )
         click.echo(json.dumps({"schema": "txtopo.dev/1", "running": state is not None, "services": values}, indent=2))
     elif state is None:
         click.echo("local services do not run; start them with `txtopo dev up`", err=True)

@@ -12,7 +12,7 @@ from txtopo.cli.common import NotFoundError, dsn_of, no_topology, verb
 from txtopo.cli.ranges import TXID
 
 if TYPE_CHECKING:
-    from txtopo.audit.timeline import Timeline, TimelineEvent
+    from txtopo.reports.timeline import Timeline, TimelineEvent
 
 LIMIT = 100
 LIMIT_MAX = 100_000
@@ -28,24 +28,25 @@ POLL_S = 0.5
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, each with its schema version.")
 @click.pass_context
 def events(context: click.Context, topology: str, txid: int | None, follow: bool, limit: int, as_json: bool) -> None:
-    """Show what happened to TOPOLOGY, or to its batch TXID, oldest first: plans, attempts, batches, orders, actions, the last leader.
+    """Show what happened to TOPOLOGY, or to its batch TXID, oldest first: plans, attempts, batches, orders, actions,
+    the last leader.
 
     The attempt that was applied ends with its batch's commit.
     """
-    from txtopo.audit import reading
-    from txtopo.audit.timeline import Timeline
-    from txtopo.audit.timeline_text import event_json, event_line
     from txtopo.cli.terminal import width_of_terminal
+    from txtopo.reports import read
+    from txtopo.reports.timeline import Timeline
+    from txtopo.reports.timeline_text import event_json, event_line
 
     def tell(found: Sequence[TimelineEvent]) -> None:
         for event in found:
             click.echo(event_json(event) if as_json else event_line(event, width_of_terminal()))
 
     dsn, timeline = dsn_of(context), Timeline(topology, txid)
-    with reading.reading(dsn) as connection:
+    with read.reading(dsn) as connection:
         found = timeline.last(connection, limit, is_followed=follow)
         if found is None:
-            raise no_topology(topology, reading.read_names(connection))
+            raise no_topology(topology, read.read_names(connection))
     if not found and not follow:
         _nothing(topology, txid, as_json)
     tell(found)
@@ -61,11 +62,11 @@ def _nothing(topology: str, txid: int | None, as_json: bool) -> None:
 
 
 def _follow(dsn: str, timeline: Timeline, tell: Callable[[Sequence[TimelineEvent]], None]) -> None:
-    from txtopo.audit import reading
+    from txtopo.reports import read
 
     while True:
         pause(POLL_S)
-        with reading.reading(dsn) as connection:
+        with read.reading(dsn) as connection:
             found = timeline.new(connection)
         tell(found)
 

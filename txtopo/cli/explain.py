@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def explain(context: click.Context, application: str, no_spark: bool, as_json: bool) -> None:
-    """Show what the topology APP is: its components and the streams between them, the tables that its committers would make, what each spout
-    and committer guarantee together, how tuples are acked, and whether batches run in waves - and if not, which bolt is the reason.
+    """Show what the topology APP is: its components and the streams between them, the tables that its committers would
+    make, what each spout
+    and committer guarantee together, how tuples are acked, and whether batches run in waves - and if not, which bolt is
+    the reason.
 
     Changes nothing and needs no service. A local Spark is started for DataFrame bolts only.
     """
@@ -38,14 +40,14 @@ def explain(context: click.Context, application: str, no_spark: bool, as_json: b
             if no_spark:
                 waves = explaining.unknown_waves(frames)
             else:
-                waves = explaining.Waves.refused(_refusal(topology, settings, at_end))
+                waves = explaining.WavesExplained.refused(_refusal(topology, settings, at_end))
         document = explaining.explained(topology, settings, waves)
     click.echo(explain_text.as_json(document) if as_json else explain_text.as_text(document))
 
 
 def _loaded(application: str, settings: Settings, at_end: ExitStack | None) -> Topology:
     """The application. Some modules cannot be imported before Spark runs; without `at_end` that is an error."""
-    from txtopo.application import load_application, needs_spark
+    from txtopo.driver.load_application import load_application, needs_spark
     from txtopo.errors import ConfigurationError
 
     try:
@@ -59,7 +61,7 @@ def _loaded(application: str, settings: Settings, at_end: ExitStack | None) -> T
 
 def _refusal(topology: Topology, settings: Settings, at_end: ExitStack) -> str | None:
     from txtopo.spark.executor import wave_refusal
-    from txtopo.spark.session import running_session
+    from txtopo.spark.session.spark_session import running_session
 
     session = running_session()
     if session is None:
@@ -73,7 +75,7 @@ def _refusal(topology: Topology, settings: Settings, at_end: ExitStack) -> str |
 def _start(settings: Settings, at_end: ExitStack) -> None:
     """A local Spark, whatever master a run would use: plans are the same everywhere."""
     from txtopo.app import session_options
-    from txtopo.spark.session import start_session, stop_session
+    from txtopo.spark.session.spark_session import start_session, stop_session
 
     sayer(settings)("starting a local Spark, to see the plans of DataFrame bolts (--no-spark leaves that out)")
     at_end.callback(stop_session)

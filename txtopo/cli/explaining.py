@@ -1,4 +1,6 @@
-"""What there is to say about a topology that does not run: a document of JSON values, worked out from its description alone."""
+"""What there is to say about a topology that does not run: a document of JSON values, worked out from its description
+alone.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.committers.applying import shape_of
-from txtopo.committers.counting import CountCommitter
-from txtopo.committers.targets import ddl_of, tables_of
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.postgres.targets import ddl_of, tables_of
+from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
 from txtopo.topology.components import (
@@ -31,7 +33,7 @@ SCHEMA = "txtopo.explain/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Waves:
+class WavesExplained:
     """Do batches share Spark jobs?"""
 
     shared: bool | None
@@ -40,7 +42,7 @@ class Waves:
     """Why not, or why it is not known."""
 
     @classmethod
-    def refused(cls, reason: str | None) -> Waves:
+    def refused(cls, reason: str | None) -> WavesExplained:
         """With the reason against it; None where there is none."""
         return cls(reason is None, reason)
 
@@ -51,21 +53,23 @@ def frames_of(topology: Topology) -> list[str]:
     return [*spouts, *(bolt.name for bolt in topology.frame_bolts)]
 
 
-def waves_without_spark(topology: Topology, settings: Settings) -> Waves | None:
+def waves_without_spark(topology: Topology, settings: Settings) -> WavesExplained | None:
     """The answer as far as it needs no Spark; None where it does."""
     if settings.wave_bytes_max == 0:
-        return Waves(False, f"wave_bytes_max is 0 ({settings.source('wave_bytes_max')})")
+        return WavesExplained(False, f"wave_bytes_max is 0 ({settings.source('wave_bytes_max')})")
     if settings.wave_txids_max == 1:
-        return Waves(False, f"wave_txids_max is 1 ({settings.source('wave_txids_max')})")
-    return None if frames_of(topology) else Waves(True)
+        return WavesExplained(False, f"wave_txids_max is 1 ({settings.source('wave_txids_max')})")
+    return None if frames_of(topology) else WavesExplained(True)
 
 
-def unknown_waves(frames: Sequence[str]) -> Waves:
+def unknown_waves(frames: Sequence[str]) -> WavesExplained:
     """The answer where Spark was not asked."""
-    return Waves(None, f"whether {', '.join(frames)} looks at other rows is seen in Spark's plan: leave --no-spark out")
+    return WavesExplained(
+        None, f"whether {', '.join(frames)} looks at other rows is seen in Spark's plan: leave --no-spark out"
+    )
 
 
-def explained(topology: Topology, settings: Settings, waves: Waves) -> Mapping[str, Any]:
+def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> Mapping[str, Any]:
     """Everything, as `txtopo explain --json` prints it."""
     ackers = settings.ackers if topology.acking == "tuple" else 0
     return {
@@ -76,22 +80,26 @@ def explained(topology: Topology, settings: Settings, waves: Waves) -> Mapping[s
         "ackers": ackers,
         "guarantee": topology.guarantee,
         "waves": {
-            "shared": waves.shared, "reason": waves.reason,
-            "txids_max": settings.wave_txids_max, "bytes_max": settings.wave_bytes_max,
+            "shared": waves.shared,
+            "reason": waves.reason,
+            "txids_max": settings.wave_txids_max,
+            "bytes_max": settings.wave_bytes_max,
         },
         "components": _components(topology, ackers),
         "guarantees": [
             {
-                "spout": spout.name, "committer": committer.name,
+                "spout": spout.name,
+                "committer": committer.name,
                 "guarantee": given(spout.spout.kind, committer.bolt.effects),
-                "spout_kind": spout.spout.kind, "effects": committer.bolt.effects,
+                "spout_kind": spout.spout.kind,
+                "effects": committer.bolt.effects,
             }
             for committer in topology.committers
             for spout in spouts_behind(topology, committer)
         ],
         "committers": [{"name": item.name, "ddl": _ddl(item)} for item in topology.committers],
         "ignored": [one._asdict() for one in ignored_settings(topology)],
-    }  # fmt: skip
+    }
 
 
 def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:
@@ -119,17 +127,32 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
         if isinstance(item, BoltComponent):
             own = {"unchecked": item.name in unchecked}
         ids = [] if isinstance(item, BoltComponent) else list(tasks.get(item.name, ()))
-        shown.append({
-            "name": item.name, **_kind(item), **own, "task_ids": ids, "level": levels[item.name],
-            "phase": topology.phases[item.name],
-            "inputs": [_input(one) for one in item.inputs], "outputs": _outputs(item),
-        })  # fmt: skip
+        shown.append(
+            {
+                "name": item.name,
+                **_kind(item),
+                **own,
+                "task_ids": ids,
+                "level": levels[item.name],
+                "phase": topology.phases[item.name],
+                "inputs": [_input(one) for one in item.inputs],
+                "outputs": _outputs(item),
+            }
+        )
     if ackers:
         first = max((task for ids in tasks.values() for task in ids), default=0) + 1
-        shown.append({
-            "name": ACKER, "kind": "acker", "type": "Acker", "tasks": ackers, "task_ids": list(range(first, first + ackers)),
-            "level": max(levels.values()) + 1, "inputs": [], "outputs": [],
-        })  # fmt: skip
+        shown.append(
+            {
+                "name": ACKER,
+                "kind": "acker",
+                "type": "Acker",
+                "tasks": ackers,
+                "task_ids": list(range(first, first + ackers)),
+                "level": max(levels.values()) + 1,
+                "inputs": [],
+                "outputs": [],
+            }
+        )
     return shown
 
 
@@ -150,15 +173,25 @@ def _levels(topology: Topology) -> Mapping[str, int]:
 
 def _spout(spout: SpoutComponent) -> Mapping[str, Any]:
     return {
-        "name": spout.name, "kind": "spout", "type": type(spout.spout).__name__, "promises": spout.spout.kind, "tasks": spout.tasks,
-        "task_ids": [], "level": 0, "inputs": [],
+        "name": spout.name,
+        "kind": "spout",
+        "type": type(spout.spout).__name__,
+        "promises": spout.spout.kind,
+        "tasks": spout.tasks,
+        "task_ids": [],
+        "level": 0,
+        "inputs": [],
         "outputs": [{"stream": DEFAULT_STREAM, "fields": plain_ddl(spout.spout.fields), "direct": False}],
-    }  # fmt: skip
+    }
 
 
 def _kind(item: BoltComponent | TupleBoltComponent | CommitterComponent) -> Mapping[str, Any]:
     if isinstance(item, BoltComponent):
-        return {"kind": "DataFrame bolt", "type": getattr(item.function, "__name__", type(item.function).__name__), "rows": item.rows}  # fmt: skip
+        return {
+            "kind": "DataFrame bolt",
+            "type": getattr(item.function, "__name__", type(item.function).__name__),
+            "rows": item.rows,
+        }
     if isinstance(item, CommitterComponent):
         return {"kind": "committer", "type": type(item.bolt).__name__, "effects": item.bolt.effects}
     kinds = ((BasicBolt, "basic bolt"), (BatchBolt, "batch bolt"), (ArrowBolt, "Arrow bolt"))
@@ -171,9 +204,12 @@ def _kind(item: BoltComponent | TupleBoltComponent | CommitterComponent) -> Mapp
 def _input(subscription: Subscription) -> Mapping[str, Any]:
     custom = subscription.custom
     return {
-        "source": subscription.source, "stream": subscription.stream, "grouping": subscription.grouping,
-        "fields": list(subscription.fields), "class": type(custom).__name__ if custom is not None else None,
-    }  # fmt: skip
+        "source": subscription.source,
+        "stream": subscription.stream,
+        "grouping": subscription.grouping,
+        "fields": list(subscription.fields),
+        "class": type(custom).__name__ if custom is not None else None,
+    }
 
 
 def _outputs(item: BoltComponent | TupleBoltComponent | CommitterComponent) -> list[Mapping[str, Any]]:

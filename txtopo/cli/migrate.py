@@ -13,20 +13,20 @@ from txtopo.cli.common import dsn_of, naming, verb
 @click.pass_context
 def migrate(context: click.Context, check: bool, as_sql: bool) -> int:
     """Bring the schema `txtopo` in Postgres up to date. Safe to repeat, and while others do the same."""
-    from txtopo.committers import migrating
+    from txtopo.committers.postgres import migrate
 
     if check and as_sql:
         raise click.UsageError("--check and --sql exclude each other", context)
     if as_sql:
-        click.echo(migrating.migration_sql(), nl=False)
+        click.echo(migrate.migration_sql(), nl=False)
         return 0
     dsn = dsn_of(context)
     with naming(dsn):
         if check:
-            missing = migrating.pending(dsn)
+            missing = migrate.pending(dsn)
             _list("pending", missing, "the schema is up to date")
             return 1 if missing else 0
-        _list("applied", migrating.migrate(dsn), "nothing to do: the schema is up to date")
+        _list("applied", migrate.migrate(dsn), "nothing to do: the schema is up to date")
     return 0
 
 

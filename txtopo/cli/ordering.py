@@ -1,4 +1,6 @@
-"""What retry, skip, redrive, replan and replay share: their flags, showing what would be done, and an order carried out to its end."""
+"""What retry, skip, redrive, replan and replay share: their flags, showing what would be done, and an order carried out
+to its end.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,18 @@ from txtopo.cli.common import load, no_topology, option, reachable, sayer
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from txtopo.audit.model import TopologyStatus
     from txtopo.config import Settings
     from txtopo.errors import TxtopoError
-    from txtopo.orders import Followed, Order
-    from txtopo.proposals import Proposal
+    from txtopo.operating.dry_runs import Proposal
+    from txtopo.operating.orders import Followed, Order
+    from txtopo.reports.model import TopologyStatus
 
 TIMEOUT_S = 600.0
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class OrderFlags:
     """How an order is to be carried out, as the flags say."""
 
     app: str | None
@@ -38,17 +40,39 @@ def order_options(function: _Function) -> _Function:
     """The flags of every command that gives an order; they arrive as `app`, `no_run` and `timeout`."""
     for decorate in reversed(
         (
-            click.option("--app", metavar="APP", help="The application, where no leader is alive; default: that of the last run."),
-            click.option("--no-run", is_flag=True, help="Only leave the order: the leader, or the next one, carries it out."),
-            click.option("--timeout", type=click.FloatRange(0, 86_400 * 7), default=TIMEOUT_S, show_default=True, metavar="SECONDS",
-                         help="How long to follow a living leader."),
-            option("--on-poison", setting="on_poison", metavar="halt|quarantine_batch|dead_letter_rows",
-                   help="What becomes of a batch that keeps failing, where no leader is alive; default: as the last run."),
+            click.option(
+                "--app", metavar="APP", help="The application, where no leader is alive; default: that of the last run."
+            ),
+            click.option(
+                "--no-run", is_flag=True, help="Only leave the order: the leader, or the next one, carries it out."
+            ),
+            click.option(
+                "--timeout",
+                type=click.FloatRange(0, 86_400 * 7),
+                default=TIMEOUT_S,
+                show_default=True,
+                metavar="SECONDS",
+                help="How long to follow a living leader.",
+            ),
+            option(
+                "--on-poison",
+                setting="on_poison",
+                metavar="halt|quarantine_batch|dead_letter_rows",
+                help="What becomes of a batch that keeps failing, where no leader is alive; default: as the last run.",
+            ),
             option("--master", setting="master", metavar="URL", help="Spark master, where no leader is alive."),
-            option("--conf", setting="conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
-            option("--py-files", setting="py_files", metavar="FILE,…", help="Modules, zips and wheels that the tasks need."),
+            option(
+                "--conf",
+                setting="conf",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="A setting of Spark; may be repeated.",
+            ),
+            option(
+                "--py-files", setting="py_files", metavar="FILE,…", help="Modules, zips and wheels that the tasks need."
+            ),
         )
-    ):  # fmt: skip
+    ):
         function = decorate(function)
     return function
 
@@ -74,7 +98,7 @@ def needs_reason(reason: str | None, dry_run: bool) -> None:
 
 def status_of(connection: Connection, topology: str) -> TopologyStatus:
     """The topology as it stands. Raises where it is unknown."""
-    from txtopo.audit.reading import read_names, read_topologies
+    from txtopo.reports.read import read_names, read_topologies
 
     found = read_topologies(connection, topology)
     if not found:
@@ -87,12 +111,12 @@ def give(
     topology: str,
     propose: Callable[[Connection, TopologyStatus], Proposal],
     make_order: Callable[[Proposal], Order],
-    manner: Manner,
+    manner: OrderFlags,
 ) -> int:
     """Find out what would be done; show it, or have it done. Returns the exit code."""
-    from txtopo.audit.as_json import document, plain
-    from txtopo.audit.reading import reading
-    from txtopo.proposals import proposal_text
+    from txtopo.operating.dry_runs import proposal_text
+    from txtopo.reports.as_json import document, plain
+    from txtopo.reports.read import reading
 
     dry_run, as_json = context.params["dry_run"], context.params["as_json"]
     if as_json and not dry_run:
@@ -119,8 +143,8 @@ def give(
 
 def on_poison(settings: Settings, connection: Connection, status: TopologyStatus) -> str:
     """With which `on_poison` an order would run, and where that comes from."""
-    from txtopo.audit.stored_config import read_config
-    from txtopo.last_run import with_last_run
+    from txtopo.operating.last_run import with_last_run
+    from txtopo.reports.stored_config import read_config
 
     if status.is_led:
         return f"as {_who(status)} has it"
@@ -129,21 +153,22 @@ def on_poison(settings: Settings, connection: Connection, status: TopologyStatus
 
 
 def carry_out(
-    context: click.Context, status: TopologyStatus, order: Order, txids: tuple[int, ...], manner: Manner
+    context: click.Context, status: TopologyStatus, order: Order, txids: tuple[int, ...], manner: OrderFlags
 ) -> int:
     """Give the order and follow the leader, or be the leader for as long as it takes. Returns the exit code."""
-    from txtopo.audit.reading import reading
-    from txtopo.orders import LEADERLESS_S, OrderStandsError, Teller, follow, place
+    from txtopo.operating.orders import LEADERLESS_S, OrderFollower, OrderStandsError, follow, place
+    from txtopo.reports.read import reading
 
-    here = None if status.is_led or manner.no_run else _Here.find(context, status, manner.app)
+    here = None if status.is_led or manner.no_run else _OwnLead.find(context, status, manner.app)
     settings = reachable(load(context))
     dsn, say = str(settings.dsn), sayer(settings)
     with reading(dsn) as connection:
-        teller = Teller(connection, order.topology, txids, say)
+        teller = OrderFollower(connection, order.topology, txids, say)
     placed = place(dsn, order)
     if not placed.is_new and order.reason and placed.reason != order.reason:
         click.echo(
-            f"the same order is open already (order {placed.request_id}, by {placed.actor}), with the reason {placed.reason!r}: "
+            f"the same order is open already (order {placed.request_id}, by {placed.actor}), with the reason "
+            f"{placed.reason!r}: "
             f"that one is kept, {order.reason!r} is not",
             err=True,
         )
@@ -182,7 +207,7 @@ def _standing(request_id: int, order: Order, settings: Settings) -> Iterator[Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Here:
+class _OwnLead:
     """What this process needs for being the leader itself."""
 
     application: str
@@ -192,14 +217,16 @@ class _Here:
     next_command: str
 
     @classmethod
-    def find(cls, context: click.Context, status: TopologyStatus, app: str | None) -> _Here:
-        """Raises ConfigurationError before anything is ordered where the stores are not known, or the application is another topology."""
-        from txtopo.application import load_application, needs_spark
-        from txtopo.audit.model import how_to_run
+    def find(cls, context: click.Context, status: TopologyStatus, app: str | None) -> _OwnLead:
+        """Raises ConfigurationError before anything is ordered where the stores are not known, or the application is
+        another topology.
+        """
         from txtopo.core.values import IN_FOLDER
+        from txtopo.driver.load_application import load_application, needs_spark
         from txtopo.errors import ConfigurationError
-        from txtopo.last_run import with_last_run
-        from txtopo.verifying import check_same_topology
+        from txtopo.operating.last_run import with_last_run
+        from txtopo.operating.verify import check_same_topology
+        from txtopo.reports.model import how_to_run
 
         application = app or status.application
         following = how_to_run(application)
@@ -218,10 +245,10 @@ class _Here:
         return cls(application=application or "", settings=settings, problem=problem, next_command=following)
 
 
-def _run_here(here: _Here, dsn: str, order: Order, request_id: int, txids: tuple[int, ...]) -> int:
+def _run_here(here: _OwnLead, dsn: str, order: Order, request_id: int, txids: tuple[int, ...]) -> int:
     from txtopo.app import run_application
     from txtopo.errors import Fenced, TxtopoError
-    from txtopo.orders import OrderStandsError, look
+    from txtopo.operating.orders import OrderStandsError, look
 
     ended, code = None, 0
     try:
@@ -254,9 +281,9 @@ def _conclude(
     ended: TxtopoError | None = None,
 ) -> int:
     """Tell how the order ended; the exit code, or the error that says why it did not end well."""
-    from txtopo.audit.model import how_to_run
     from txtopo.errors import Halted
-    from txtopo.orders import OrderStandsError, RefusedError
+    from txtopo.operating.orders import OrderStandsError, RefusedError
+    from txtopo.reports.model import how_to_run
 
     request, status, topology = found.request, found.status, order.topology
     named = f" {txids[0]}" if len(txids) == 1 else ""
@@ -272,7 +299,8 @@ def _conclude(
             click.echo(f"the run then ended: {ended}", err=True)
             if isinstance(ended, Halted):
                 click.echo(f"  next: {ended.next_command or f'txtopo status {topology}'}", err=True)
-        # What was asked for is done; of a retry, which is about going on, a halt at the next batch is a bad answer all the same.
+        # What was asked for is done; of a retry, which is about going on, a halt at the next batch is a bad answer all
+        # the same.
         return ended.exit_code if order.kind == "retry" and isinstance(ended, Halted) else 0
     stands = f"the order to {order.kind} (order {request.request_id if request else '?'}) stands"
     if status is not None and found.is_halted:
@@ -287,7 +315,7 @@ def _conclude(
 
 def _still_uncommitted(dsn: str, topology: str, txids: tuple[int, ...]) -> list[int]:
     """Of the batches that were to be tried again: an answer may speak of some that went well and some that did not."""
-    from txtopo.audit.reading import read_batch, reading
+    from txtopo.reports.read import read_batch, reading
 
     with reading(dsn) as connection:
         found = {txid: read_batch(connection, topology, txid) for txid in txids}

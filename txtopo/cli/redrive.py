@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo.cli.common import verb
-from txtopo.cli.ordering import Manner, dry_run_options, give, order_options, reason_option
+from txtopo.cli.ordering import OrderFlags, dry_run_options, give, order_options, reason_option
 from txtopo.cli.ranges import TXIDS, Span, joined
 
 
@@ -29,13 +29,14 @@ def redrive(
 ) -> int:
     """Bring quarantined batches of TOPOLOGY back: their files are processed under new txids at the end of the order.
 
-    RANGE is 17, or the quarantined ones of 17..42, 17.., ..42; several of them with blanks or commas. The source does not move, and doing it twice
+    RANGE is 17, or the quarantined ones of 17..42, 17.., ..42; several of them with blanks or commas. The source does
+    not move, and doing it twice
     counts once.
 
     Exit code 0: committed, or redone before. 1: refused, or failed again. 3: not known yet; the order stands.
     """
-    from txtopo.orders import Order
-    from txtopo.proposals import propose_redrive
+    from txtopo.operating.dry_runs import propose_redrive
+    from txtopo.operating.orders import Order
 
     wanted = joined(txids)
     return give(
@@ -43,5 +44,5 @@ def redrive(
         topology,
         lambda connection, status: propose_redrive(connection, status, wanted),
         lambda proposal: Order(topology=topology, kind="redrive", txids=proposal.txids, reason=reason),
-        Manner(app=app, no_run=no_run, timeout=timeout),
+        OrderFlags(app=app, no_run=no_run, timeout=timeout),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo.cli.common import verb
-from txtopo.cli.ordering import Manner, dry_run_options, give, needs_reason, order_options, reason_option
+from txtopo.cli.ordering import OrderFlags, dry_run_options, give, needs_reason, order_options, reason_option
 
 
 @verb("replan")
@@ -25,14 +25,16 @@ def replan(
     dry_run: bool,
     **_: object,
 ) -> int:
-    """Drop the plans of TOPOLOGY that were never mirrored in Postgres: the way out after a declared schema that was wrong.
+    """Drop the plans of TOPOLOGY that were never mirrored in Postgres: the way out after a declared schema that was
+    wrong.
 
-    A planned batch keeps the schema of its plan. Their files are planned anew by the next run, with what is declared then. Needs --reason.
+    A planned batch keeps the schema of its plan. Their files are planned anew by the next run, with what is declared
+    then. Needs --reason.
 
     Exit code 0: done. 1: refused. 3: not known yet; the order stands.
     """
-    from txtopo.orders import Order
-    from txtopo.proposals import propose_replan
+    from txtopo.operating.dry_runs import propose_replan
+    from txtopo.operating.orders import Order
 
     needs_reason(reason, dry_run)
     return give(
@@ -40,5 +42,5 @@ def replan(
         topology,
         propose_replan,
         lambda _: Order(topology=topology, kind="replan", reason=reason),
-        Manner(app=app, no_run=no_run, timeout=timeout),
+        OrderFlags(app=app, no_run=no_run, timeout=timeout),
     )

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from txtopo.cli.common import json_option, load, reachable, sayer, verb
-from txtopo.cli.ordering import Manner, carry_out, needs_reason, on_poison, order_options, reason_option, status_of
+from txtopo.cli.ordering import OrderFlags, carry_out, needs_reason, on_poison, order_options, reason_option, status_of
 from txtopo.cli.ranges import spans
 
 if TYPE_CHECKING:
-    from txtopo.audit.model import BatchDetail, TopologyStatus
     from txtopo.config import Settings
-    from txtopo.replaying import Replay
-    from txtopo.verifying import Recount
+    from txtopo.operating.replay_plans import Replay
+    from txtopo.operating.verify import Recount
+    from txtopo.reports.model import BatchDetail, TopologyStatus
 
 
 @verb("replay")
@@ -48,10 +48,13 @@ def replay(
     timeout: float,
     **_: object,
 ) -> int:
-    """Print what replaying the committed batches RANGE of TOPOLOGY would do; RANGE is 17, 17..42, 17.., ..42 or 1,5,7..9.
+    """Print what replaying the committed batches RANGE of TOPOLOGY would do; RANGE is 17, 17..42, 17.., ..42 or
+    1,5,7..9.
 
-    --verify reads their files again with Spark and compares with what was committed: MATCH, MISMATCH, or UNVERIFIED where that cannot be found out.
-    --recompute --execute redoes them as new txids that take back what they brought, so that totals are as after a rebuild.
+    --verify reads their files again with Spark and compares with what was committed: MATCH, MISMATCH, or UNVERIFIED
+    where that cannot be found out.
+    --recompute --execute redoes them as new txids that take back what they brought, so that totals are as after a
+    rebuild.
 
     Exit code 0: done, or all MATCH. 1: refused, or MISMATCH. 3: not known, UNVERIFIED, or the order stands.
     """
@@ -59,9 +62,9 @@ def replay(
     _check(verify, recompute, execute, dry_run, reason)
     if as_json and execute and not dry_run:
         raise click.UsageError("--json goes with the plan and with --verify")
-    from txtopo.audit.reading import reading
-    from txtopo.orders import Order, RefusedError
-    from txtopo.replaying import plan_replay
+    from txtopo.operating.orders import Order, RefusedError
+    from txtopo.operating.replay_plans import plan_replay
+    from txtopo.reports.read import reading
 
     settings = reachable(load(context))
     with reading(str(settings.dsn)) as connection:
@@ -77,7 +80,7 @@ def replay(
         sayer(settings)("nothing was changed")
         return 0
     order = Order(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
-    return carry_out(context, status, order, plan.txids, Manner(app=app, no_run=no_run, timeout=timeout))
+    return carry_out(context, status, order, plan.txids, OrderFlags(app=app, no_run=no_run, timeout=timeout))
 
 
 def _check(verify: bool, recompute: bool, execute: bool, dry_run: bool, reason: str | None) -> None:
@@ -90,8 +93,8 @@ def _check(verify: bool, recompute: bool, execute: bool, dry_run: bool, reason: 
 
 
 def _show(plan: Replay, as_json: bool, poison: str) -> None:
-    from txtopo.audit.as_json import document, plain
-    from txtopo.replaying import replay_text
+    from txtopo.operating.replay_plans import replay_text
+    from txtopo.reports.as_json import document, plain
 
     click.echo(
         document(
@@ -104,16 +107,19 @@ def _show(plan: Replay, as_json: bool, poison: str) -> None:
 
 
 def _verify(settings: Settings, status: TopologyStatus, plan: Replay, app: str | None, as_json: bool) -> int:
-    from txtopo.audit.as_json import document, plain
     from txtopo.core.values import IN_FOLDER
     from txtopo.errors import ConfigurationError
-    from txtopo.verifying import exit_code_of, verified_text, verify
+    from txtopo.operating.verify import exit_code_of, verified_text, verify
+    from txtopo.reports.as_json import document, plain
 
     say = sayer(settings)
     _say_left_out(plan, say)
     application = app or (status.application and status.application.partition(IN_FOLDER)[0])
     if application is None or application.startswith("python "):
-        raise ConfigurationError(f"{application or 'no application'} cannot be loaded from here: name FILE.py:ATTRIBUTE or MODULE:ATTRIBUTE with --app")  # fmt: skip
+        raise ConfigurationError(
+            f"{application or 'no application'} cannot be loaded from here: name FILE.py:ATTRIBUTE or "
+            f"MODULE:ATTRIBUTE with --app"
+        )
     batches = _counting(str(settings.dsn), status.topology, plan)
     found = []
     with _recount(settings, status.topology, application) as recount:
@@ -140,14 +146,14 @@ def _say_left_out(plan: Replay, say: Callable[[str], None]) -> None:
     for item in plan.batches:
         txid = item.batch.txid
         if item.counts_as is None:
-            say(f"batch {txid} is quarantined, there is nothing to compare: txtopo redrive {plan.topology} {txid}")  # fmt: skip
+            say(f"batch {txid} is quarantined, there is nothing to compare: txtopo redrive {plan.topology} {txid}")
         elif item.counts_as != txid:
             say(f"batch {txid} was redone: batch {item.counts_as} counts in its place")
 
 
 def _counting(dsn: str, topology: str, plan: Replay) -> list[BatchDetail]:
     """The batches that count, in order; redos may lie outside the range."""
-    from txtopo.audit.reading import read_batch, reading
+    from txtopo.reports.read import read_batch, reading
 
     known = {item.batch.txid: item.batch for item in plan.batches}
     with reading(dsn) as connection:
@@ -159,9 +165,9 @@ def _counting(dsn: str, topology: str, plan: Replay) -> list[BatchDetail]:
 def _recount(settings: Settings, topology: str, application: str) -> Iterator[Recount]:
     """The application's own code on an executor of its own, without any lead."""
     from txtopo import app
-    from txtopo.application import code_hash, load_application, needs_spark
+    from txtopo.driver.load_application import code_hash, load_application, needs_spark
     from txtopo.errors import ConfigurationError
-    from txtopo.verifying import Recount, check_same_topology
+    from txtopo.operating.verify import Recount, check_same_topology
 
     started = False
     try:
@@ -169,7 +175,7 @@ def _recount(settings: Settings, topology: str, application: str) -> Iterator[Re
     except ConfigurationError as error:
         if not needs_spark(error):
             raise
-        from txtopo.spark.session import start_session
+        from txtopo.spark.session.spark_session import start_session
 
         start_session(app.session_options(settings, "txtopo"))
         started = True
@@ -185,6 +191,6 @@ def _recount(settings: Settings, topology: str, application: str) -> Iterator[Re
             executor.close()
     finally:
         if started:
-            from txtopo.spark.session import stop_session
+            from txtopo.spark.session.spark_session import stop_session
 
             stop_session()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo.cli.common import verb
-from txtopo.cli.ordering import Manner, dry_run_options, give, order_options, reason_option
+from txtopo.cli.ordering import OrderFlags, dry_run_options, give, order_options, reason_option
 from txtopo.cli.ranges import TXIDS, Span, joined
 
 
@@ -27,17 +27,20 @@ def retry(
     timeout: float,
     **_: object,
 ) -> int:
-    """Try every failed, uncommitted batch of TOPOLOGY again, or those named, with the files and schema of its stored plan.
+    """Try every failed, uncommitted batch of TOPOLOGY again, or those named, with the files and schema of its stored
+    plan.
 
     RANGE is 17, or the failed ones of 17..42, 17.., ..42; several of them with blanks or commas.
 
-    A living leader does it in its turn, and the command follows. Without one the command runs the application until what is planned is committed;
+    A living leader does it in its turn, and the command follows. Without one the command runs the application until
+    what is planned is committed;
     it plans no new input.
 
-    Exit code 0: committed, or nothing to retry. 1: refused, failed again, or the topology halted at another batch. 3: not known yet; the order stands.
+    Exit code 0: committed, or nothing to retry. 1: refused, failed again, or the topology halted at another batch. 3:
+    not known yet; the order stands.
     """
-    from txtopo.orders import Order
-    from txtopo.proposals import propose_retry
+    from txtopo.operating.dry_runs import propose_retry
+    from txtopo.operating.orders import Order
 
     wanted = joined(txids)
     return give(
@@ -45,5 +48,5 @@ def retry(
         topology,
         lambda connection, status: propose_retry(connection, status, wanted),
         lambda proposal: Order(topology=topology, kind="retry", txids=proposal.txids, reason=reason),
-        Manner(app=app, no_run=no_run, timeout=timeout),
+        OrderFlags(app=app, no_run=no_run, timeout=timeout),
     )

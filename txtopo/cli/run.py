@@ -25,7 +25,8 @@ from txtopo.cli.common import load, option, reachable, verb
     "--on-poison",
     setting="on_poison",
     metavar="halt|quarantine_batch|dead_letter_rows",
-    help="What becomes of a batch that keeps failing: the topology halts (default), the batch is quarantined and the order goes on, or only its rows that fail are left out.",
+    help="What becomes of a batch that keeps failing: the topology halts (default), the batch is quarantined and the "
+    "order goes on, or only its rows that fail are left out.",
 )
 @option(
     "--message-timeout",

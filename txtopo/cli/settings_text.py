@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from txtopo.config import SettingInfo, Settings, is_setting, known_settings, masked
+from txtopo.config import SettingInfo, Settings, is_setting, known_settings
+from txtopo.core.connect_strings import masked
 from txtopo.core.storm_settings import ignored_in, why_nothing
 
 SCHEMA = "txtopo.config/1"
@@ -65,11 +66,17 @@ def as_json(
     """One JSON document."""
     listed = [
         {
-            "name": one.info.name, "storm": one.info.storm, "value": one.value, "unit": one.info.unit, "source": one.source,
-            "default": _plain(one.info.default), "variable": one.info.variable, "meaning": one.info.meaning,
+            "name": one.info.name,
+            "storm": one.info.storm,
+            "value": one.value,
+            "unit": one.info.unit,
+            "source": one.source,
+            "default": _plain(one.info.default),
+            "variable": one.info.variable,
+            "meaning": one.info.meaning,
         }
         for one in shown
-    ]  # fmt: skip
+    ]
     return json.dumps(
         {
             "schema": SCHEMA,

@@ -32,20 +32,19 @@ def _number_or_all(context: click.Context, parameter: click.Parameter, value: An
 @json_option
 @click.pass_context
 def show(context: click.Context, topology: str, txid: int, rejects: int | None, as_json: bool) -> None:
-    """Show batch TXID of TOPOLOGY: files, rows, rejected rows, attempts with their errors, committers, redos, orders and actions.
+    """Show batch TXID of TOPOLOGY: files, rows, rejected rows, attempts with their errors, committers, redos, orders
+    and actions.
 
     Exit code 1 when there is no such batch.
     """
-    from txtopo.audit import as_json as rendering
-    from txtopo.audit import batch_text, reading
     from txtopo.cli.terminal import width_of_terminal
+    from txtopo.reports import as_json as rendering
+    from txtopo.reports import batch_text, read
 
-    with reading.reading(dsn_of(context)) as connection:
-        batch = reading.read_batch(connection, topology, txid, rejects=rejects)
+    with read.reading(dsn_of(context)) as connection:
+        batch = read.read_batch(connection, topology, txid, rejects=rejects)
         if batch is None:
-            raise _missing(
-                topology, txid, {one.topology: one.planned_txid for one in reading.read_topologies(connection)}
-            )
+            raise _missing(topology, txid, {one.topology: one.planned_txid for one in read.read_topologies(connection)})
     click.echo(rendering.batch_json(batch) if as_json else batch_text.batch_text(batch, width_of_terminal()))
 
 

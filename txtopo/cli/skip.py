@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo.cli.common import verb
-from txtopo.cli.ordering import Manner, dry_run_options, give, needs_reason, order_options, reason_option
+from txtopo.cli.ordering import OrderFlags, dry_run_options, give, needs_reason, order_options, reason_option
 from txtopo.cli.ranges import TXID
 
 
@@ -28,14 +28,15 @@ def skip(
     dry_run: bool,
     **_: object,
 ) -> int:
-    """Quarantine the uncommitted batch TXID of TOPOLOGY: it gets its row in the ledger, has no effect, and the batches behind it go on.
+    """Quarantine the uncommitted batch TXID of TOPOLOGY: it gets its row in the ledger, has no effect, and the batches
+    behind it go on.
 
     `txtopo redrive` brings it back. Needs --reason.
 
     Exit code 0: quarantined. 1: refused. 3: not known yet; the order stands.
     """
-    from txtopo.orders import Order
-    from txtopo.proposals import propose_skip
+    from txtopo.operating.dry_runs import propose_skip
+    from txtopo.operating.orders import Order
 
     needs_reason(reason, dry_run)
     return give(
@@ -43,5 +44,5 @@ def skip(
         topology,
         lambda connection, status: propose_skip(connection, status, txid),
         lambda _: Order(topology=topology, kind="skip", txids=(txid,), reason=reason),
-        Manner(app=app, no_run=no_run, timeout=timeout),
+        OrderFlags(app=app, no_run=no_run, timeout=timeout),
     )

@@ -31,7 +31,7 @@ def stop(context: click.Context, topology: str, timeout: float) -> None:
     if sentence is not None:
         click.echo(sentence)
         return
-    from txtopo.orders import Order, place
+    from txtopo.operating.orders import Order, place
 
     request_id = place(dsn, Order(topology=topology, kind="stop")).request_id
     say(f"asked the leader of {topology} to stop (request {request_id}); waiting …")
@@ -40,8 +40,8 @@ def stop(context: click.Context, topology: str, timeout: float) -> None:
 
 def _nothing_to_stop(dsn: str, topology: str) -> str | None:
     """Why there is nobody to ask, in a sentence; None when a leader is alive."""
-    from txtopo.audit.reading import read_names, read_topologies, reading
-    from txtopo.audit.text import duration
+    from txtopo.reports.read import read_names, read_topologies, reading
+    from txtopo.reports.text import duration
 
     with reading(dsn) as connection:
         found = read_topologies(connection, topology)
@@ -52,12 +52,15 @@ def _nothing_to_stop(dsn: str, topology: str) -> str | None:
         return None
     if one.state == "STALLED" and one.leader is not None:
         silent = duration(one.leader.heartbeat_age_s)
-        return f"No leader of {topology} is alive: the last, {one.leader.host} pid {one.leader.pid}, has been silent for {silent}. Nothing was done."
+        return (
+            f"No leader of {topology} is alive: the last, {one.leader.host} pid {one.leader.pid}, has been silent "
+            f"for {silent}. Nothing was done."
+        )
     return f"{topology} does not run ({one.state}). Nothing was done."
 
 
 def _follow(dsn: str, topology: str, request_id: int, timeout: float) -> str:
-    from txtopo.orders import OrderStandsError, RefusedError, follow, withdraw
+    from txtopo.operating.orders import OrderStandsError, RefusedError, follow, withdraw
 
     found = follow(dsn, topology, request_id, timeout_s=timeout)
     request = found.request
@@ -71,5 +74,6 @@ def _follow(dsn: str, topology: str, request_id: int, timeout: float) -> str:
         withdraw(dsn, request_id, "withdrawn: no leader is alive")
         return f"{topology} does not run any more; its leader ended before it answered."
     raise OrderStandsError(
-        f"{topology} has not stopped within {timeout:g} s; the order (request {request_id}) stands\n  next: txtopo status {topology}"
+        f"{topology} has not stopped within {timeout:g} s; the order (request {request_id}) stands\n  next: txtopo "
+        f"status {topology}"
     )

@@ -39,18 +39,20 @@ def trace(
     limit: int,
     as_json: bool,
 ) -> int:
-    """Show which batches, attempts, code and files made one row of a target table of TOPOLOGY (a table has one, so it need not be named).
+    """Show which batches, attempts, code and files made one row of a target table of TOPOLOGY (a table has one, so it
+    need not be named).
 
-    Exit code 1 when the contributions do not add up to the row or nothing has that key; 3 when nothing tells, as without contributions.
+    Exit code 1 when the contributions do not add up to the row or nothing has that key; 3 when nothing tells, as
+    without contributions.
     """
-    from txtopo.audit import reading, trace_text, tracing
+    from txtopo.reports import read, trace, trace_text
 
-    with reading.reading(dsn_of(context)) as connection:
-        names = reading.read_names(connection)
+    with read.reading(dsn_of(context)) as connection:
+        names = read.read_names(connection)
         if topology is not None and topology not in names:
             raise no_topology(topology, names)
-        target = tracing.find_target(connection, table, topology)
-        found = tracing.read_trace(connection, target, tracing.read_key(target, keys, nulls), limit)
+        target = trace.find_target(connection, table, topology)
+        found = trace.read_trace(connection, target, trace.read_key(target, keys, nulls), limit)
     if not found.is_known:
         raise NotFoundError(f"{target.tables.target} has no row with that key, and no batch ever brought one")
     click.echo(trace_text.trace_json(found) if as_json else trace_text.trace_text(found))

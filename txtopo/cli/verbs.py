@@ -1,4 +1,6 @@
-"""The commands of txtopo in the order of their help: what each does in a line, with one example. Loaded without importing any of them."""
+"""The commands of txtopo in the order of their help: what each does in a line, with one example. Loaded without
+importing any of them.
+"""
 
 from __future__ import annotations
 
@@ -66,39 +68,91 @@ VERBS: dict[str, Verb] = {
 }
 
 ALIASES = {
-    "describe": "show", "inspect": "show", "view": "show", "ls": "batches", "list": "status", "monitor": "status",
-    "drain": "stop", "cancel": "stop",
-}  # fmt: skip
+    "describe": "show",
+    "inspect": "show",
+    "view": "show",
+    "ls": "batches",
+    "list": "status",
+    "monitor": "status",
+    "drain": "stop",
+    "cancel": "stop",
+}
 """What people type out of habit; works, and is not shown."""
 
 HABITS = {
-    **dict.fromkeys(("kill", "halt", "shutdown", "terminate", "deactivate"),
-                    "`txtopo stop TOPOLOGY` asks the leader to end in good order; a driver may also be ended with SIGTERM or `kill -9` at any moment"),
-    **dict.fromkeys(("pause", "suspend"), "nothing is paused: `txtopo stop TOPOLOGY` ends the run, `txtopo run APP` goes on where it ended"),
-    **dict.fromkeys(("start", "resume", "restart", "activate", "launch", "submit", "jar", "deploy", "continue"),
-                    "`txtopo run APP` starts a topology, and goes on where the last run ended"),
-    **dict.fromkeys(("logs", "log"), "`txtopo events TOPOLOGY -f` follows what happens; Spark's own log is in --log-folder, by default $TXTOPO_HOME/logs"),
-    **dict.fromkeys(("ps", "top", "topologies", "lag", "progress", "health", "doctor", "check", "ping"),
-                    "`txtopo status` shows every topology, its leader, how far it is and what it waits for"),
-    **dict.fromkeys(("history", "timeline"), "`txtopo events TOPOLOGY` shows what happened, oldest first; `txtopo batches TOPOLOGY` lists batches, newest first"),
-    **dict.fromkeys(("rejects", "rejected", "deadletters", "dead-letters", "dlq", "errors", "failures", "why"),
-                    "`txtopo show TOPOLOGY TXID` has rejected rows, dead letters and errors of a batch; `txtopo batches TOPOLOGY --state failed` the failed ones"),
-    **dict.fromkeys(("get", "info"), "`txtopo status TOPOLOGY`, `txtopo batches TOPOLOGY` or `txtopo show TOPOLOGY TXID`"),
-    **dict.fromkeys(("rerun", "reprocess", "repeat", "again"),
-                    "`txtopo retry TOPOLOGY` tries failed batches again; `txtopo replay TOPOLOGY RANGE` is for committed ones"),
-    **dict.fromkeys(("rollback", "revert", "undo", "backfill"),
-                    "`txtopo replay TOPOLOGY RANGE --recompute` shows what replacing what batches brought would do"),
-    **dict.fromkeys(("unskip", "restore"), "`txtopo redrive TOPOLOGY TXID` brings a quarantined batch back; docs/operating.md tells how to go on from a backup"),
-    **dict.fromkeys(("delete", "remove", "rm", "drop", "clear", "purge", "reset", "truncate", "gc", "clean"),
-                    "nothing is deleted by a command; `txtopo skip TOPOLOGY TXID` leaves one batch out, `txtopo replan TOPOLOGY` drops plans that were never mirrored"),
+    **dict.fromkeys(
+        ("kill", "halt", "shutdown", "terminate", "deactivate"),
+        "`txtopo stop TOPOLOGY` asks the leader to end in good order; a driver may also be ended with SIGTERM or "
+        "`kill -9` at any moment",
+    ),
+    **dict.fromkeys(
+        ("pause", "suspend"),
+        "nothing is paused: `txtopo stop TOPOLOGY` ends the run, `txtopo run APP` goes on where it ended",
+    ),
+    **dict.fromkeys(
+        ("start", "resume", "restart", "activate", "launch", "submit", "jar", "deploy", "continue"),
+        "`txtopo run APP` starts a topology, and goes on where the last run ended",
+    ),
+    **dict.fromkeys(
+        ("logs", "log"),
+        "`txtopo events TOPOLOGY -f` follows what happens; Spark's own log is in --log-folder, by default "
+        "$TXTOPO_HOME/logs",
+    ),
+    **dict.fromkeys(
+        ("ps", "top", "topologies", "lag", "progress", "health", "doctor", "check", "ping"),
+        "`txtopo status` shows every topology, its leader, how far it is and what it waits for",
+    ),
+    **dict.fromkeys(
+        ("history", "timeline"),
+        "`txtopo events TOPOLOGY` shows what happened, oldest first; `txtopo batches TOPOLOGY` lists batches, newest "
+        "first",
+    ),
+    **dict.fromkeys(
+        ("rejects", "rejected", "deadletters", "dead-letters", "dlq", "errors", "failures", "why"),
+        "`txtopo show TOPOLOGY TXID` has rejected rows, dead letters and errors of a batch; `txtopo batches TOPOLOGY "
+        "--state failed` the failed ones",
+    ),
+    **dict.fromkeys(
+        ("get", "info"), "`txtopo status TOPOLOGY`, `txtopo batches TOPOLOGY` or `txtopo show TOPOLOGY TXID`"
+    ),
+    **dict.fromkeys(
+        ("rerun", "reprocess", "repeat", "again"),
+        "`txtopo retry TOPOLOGY` tries failed batches again; `txtopo replay TOPOLOGY RANGE` is for committed ones",
+    ),
+    **dict.fromkeys(
+        ("rollback", "revert", "undo", "backfill"),
+        "`txtopo replay TOPOLOGY RANGE --recompute` shows what replacing what batches brought would do",
+    ),
+    **dict.fromkeys(
+        ("unskip", "restore"),
+        "`txtopo redrive TOPOLOGY TXID` brings a quarantined batch back; docs/operating.md tells how to go on from a "
+        "backup",
+    ),
+    **dict.fromkeys(
+        ("delete", "remove", "rm", "drop", "clear", "purge", "reset", "truncate", "gc", "clean"),
+        "nothing is deleted by a command; `txtopo skip TOPOLOGY TXID` leaves one batch out, `txtopo replan TOPOLOGY` "
+        "drops plans that were never mirrored",
+    ),
     **dict.fromkeys(("export", "dump", "report"), "reading commands take --json, as in `txtopo audit TOPOLOGY --json`"),
-    **dict.fromkeys(("init", "upgrade", "schema"), "`txtopo migrate` brings the schema in Postgres up to date; `txtopo dev up` starts local services"),
-    **dict.fromkeys(("up", "down", "services"), "`txtopo dev up`, `txtopo dev down` and `txtopo dev status` are for local services"),
+    **dict.fromkeys(
+        ("init", "upgrade", "schema"),
+        "`txtopo migrate` brings the schema in Postgres up to date; `txtopo dev up` starts local services",
+    ),
+    **dict.fromkeys(
+        ("up", "down", "services"), "`txtopo dev up`, `txtopo dev down` and `txtopo dev status` are for local services"
+    ),
     **dict.fromkeys(("settings", "env"), "`txtopo config show` shows every setting"),
-    **dict.fromkeys(("graph", "plan", "validate", "dag"), "`txtopo explain APP` shows what a topology is, and starts nothing"),
-    **dict.fromkeys(("verify", "compare", "recount"), "`txtopo audit TOPOLOGY` recounts the source; `txtopo replay TOPOLOGY RANGE --verify` runs the code again"),
-    "rebalance": "the number of tasks stands in the topology (parallelism_hint), that of waves in --workers: stop it and run it again",
-}  # fmt: skip
+    **dict.fromkeys(
+        ("graph", "plan", "validate", "dag"), "`txtopo explain APP` shows what a topology is, and starts nothing"
+    ),
+    **dict.fromkeys(
+        ("verify", "compare", "recount"),
+        "`txtopo audit TOPOLOGY` recounts the source; `txtopo replay TOPOLOGY RANGE --verify` runs the code again",
+    ),
+    "rebalance": "the number of tasks stands in the topology (parallelism_hint), that of waves in --workers: stop it "
+    "and "
+    "run it again",
+}
 """What people type out of habit and is no command: the one that does it, or why there is none."""
 
 SAFE_CUTOFF, CHANGING_CUTOFF = 0.6, 0.8

@@ -1,6 +1,7 @@
 """What the machine is told (events) and what it asks for (actions): frozen values, nothing else.
 
-Each action states what must be durable before it is performed; the runner performs actions and tells the machine how they ended.
+Each action states what must be durable before it is performed; the runner performs actions and tells the machine how
+they ended.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Moment:
     """In [0, 1)."""
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------ events
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +75,8 @@ class WavesRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutFailed:
-    """A Cut found a store or the source away; what it had created before is in `plans`."""
+    """A Cut found a store or the source away."""
 
-    plans: tuple[Plan, ...]
     store: Store
     message: str
 
@@ -126,7 +126,9 @@ class Proven:
 
     txid: int
     failure: Failure | None
-    """What failed although the batch had no part in it; of kind infrastructure: nothing is known yet. None: all passed, so the batch itself is at fault."""
+    """What failed although the batch had no part in it; of kind infrastructure: nothing is known yet. None: all passed,
+    so the batch itself is at fault.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +222,9 @@ class LeadGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockSeen:
-    """Someone looked what the commit under way waits for: `words` names the lock and its holder; None: it waits for no lock."""
+    """Someone looked what the commit under way waits for: `words` names the lock and its holder; None: it waits for no
+    lock.
+    """
 
     words: str | None
 
@@ -233,13 +237,33 @@ class ExecutorGone:
 
 
 Event = (
-    Tick | PlansCut | WavesRefused | CutFailed | Mirrored | MirrorFailed | AttemptEnded | AttemptNotBegun | CommitEnded | Proven | ResolveFailed
-    | RequestsSeen | RedoCut | Checkpointed | CheckpointFailed | PostgresAnswered | PostgresSilent | ZooKeeperSeen | StopRequested | HaltRequired | LeadGone
-    | ExecutorGone | LockSeen
-)  # fmt: skip
+    Tick
+    | PlansCut
+    | WavesRefused
+    | CutFailed
+    | Mirrored
+    | MirrorFailed
+    | AttemptEnded
+    | AttemptNotBegun
+    | CommitEnded
+    | Proven
+    | ResolveFailed
+    | RequestsSeen
+    | RedoCut
+    | Checkpointed
+    | CheckpointFailed
+    | PostgresAnswered
+    | PostgresSilent
+    | ZooKeeperSeen
+    | StopRequested
+    | HaltRequired
+    | LeadGone
+    | ExecutorGone
+    | LockSeen
+)
 
 
-# ----------------------------------------------------------------------------------------------------------------------------------- actions
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,14 +272,14 @@ class Cut:
 
     first_txid: int
     count: int
-    previous: Plan | None
-    """The batch before, if it is still uncommitted; else the planner uses what it learned at takeover."""
     last_txid: int = 0
     """Highest committed one."""
     attempts: Mapping[int, int] = field(default_factory=dict)
     """Opaque topologies: first attempt id never used of txids that were cut before; of all others it is 0."""
     given_up: frozenset[int] = frozenset()
-    """Opaque topologies: of those that were cut before, the ones that an order skips. Where the source gives nothing they are planned empty."""
+    """Opaque topologies: of those that were cut before, the ones that an order skips. Where the source gives nothing
+    they are planned empty.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +297,9 @@ class CutRedo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Run these attempts. Their plans are durable in ZooKeeper; their begin must be durable in both stores before anything is emitted."""
+    """Run these attempts. Their plans are durable in ZooKeeper; their begin must be durable in both stores before
+    anything is emitted.
+    """
 
     attempts: tuple[tuple[TransactionAttempt, Plan], ...]
     alone: bool
@@ -322,7 +348,9 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prove:
-    """Try the step that used up a batch's attempts on what is known to be good (W4): processing over no rows at all, or a commit that is rolled back."""
+    """Try the step that used up a batch's attempts on what is known to be good (W4): processing over no rows at all, or
+    a commit that is rolled back.
+    """
 
     plan: Plan
     attempt: TransactionAttempt
@@ -371,12 +399,27 @@ class End:
     """Stop performing; the last action."""
 
     kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost", "executor_lost", "replan"]
-    """replan: the plans that were never mirrored are dropped at the next takeover, which this process tries for at once."""
+    """replan: the plans that were never mirrored are dropped at the next takeover, which this process tries for at
+    once.
+    """
     reason: str
     txid: int | None = None
     next_command: str | None = None
 
 
 Action = (
-    Cut | CutRedo | Process | Cancel | RecordEnd | Mirror | Commit | CommitQuarantine | Resolve | Prove | Answer | Checkpoint | Say | End
-)  # fmt: skip
+    Cut
+    | CutRedo
+    | Process
+    | Cancel
+    | RecordEnd
+    | Mirror
+    | Commit
+    | CommitQuarantine
+    | Resolve
+    | Prove
+    | Answer
+    | Checkpoint
+    | Say
+    | End
+)

@@ -1,6 +1,7 @@
 """Fields declared with types: a small DDL parser (Spark's needs a session) and the types it knows.
 
-`parse_fields("carrier string, distance int not null, price decimal(10,2)")`. Names may be quoted with backticks, as in Spark.
+`parse_fields("carrier string, distance int not null, price decimal(10,2)")`. Names may be quoted with backticks, as in
+Spark.
 """
 
 from __future__ import annotations
@@ -12,19 +13,31 @@ from dataclasses import dataclass
 from txtopo.errors import TopologyError
 
 _ALIASES = {
-    "string": "string", "varchar": "string", "text": "string",
-    "boolean": "boolean", "bool": "boolean",
-    "tinyint": "tinyint", "byte": "tinyint",
-    "smallint": "smallint", "short": "smallint",
-    "int": "int", "integer": "int",
-    "bigint": "bigint", "long": "bigint",
-    "float": "float", "real": "float",
+    "string": "string",
+    "varchar": "string",
+    "text": "string",
+    "boolean": "boolean",
+    "bool": "boolean",
+    "tinyint": "tinyint",
+    "byte": "tinyint",
+    "smallint": "smallint",
+    "short": "smallint",
+    "int": "int",
+    "integer": "int",
+    "bigint": "bigint",
+    "long": "bigint",
+    "float": "float",
+    "real": "float",
     "double": "double",
-    "decimal": "decimal", "dec": "decimal", "numeric": "decimal",
+    "decimal": "decimal",
+    "dec": "decimal",
+    "numeric": "decimal",
     "date": "date",
-    "timestamp": "timestamp", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
     "binary": "binary",
-}  # fmt: skip
+}
 INTEGER_KINDS = frozenset({"tinyint", "smallint", "int", "bigint"})
 FLOAT_KINDS = frozenset({"float", "double"})
 FLOAT_MAX = 3.4028235677973366e38
@@ -37,7 +50,9 @@ class FieldType:
     """A type by Spark's name, e.g. `int`, `decimal(10,2)`."""
 
     kind: str
-    """One of string, boolean, tinyint, smallint, int, bigint, float, double, decimal, date, timestamp, timestamp_ntz, binary."""
+    """One of string, boolean, tinyint, smallint, int, bigint, float, double, decimal, date, timestamp, timestamp_ntz,
+    binary.
+    """
     precision: int | None = None
     """Digits in all; decimals only."""
     scale: int | None = None
@@ -87,7 +102,8 @@ class Fields:
         return next((field for field in self.items if field.name == name), None)
 
     def missing_in(self, found: Fields) -> str | None:
-        """Which of these fields `found` lacks, or has with another type; None: none. Their order and NOT NULL do not matter.
+        """Which of these fields `found` lacks, or has with another type; None: none. Their order and NOT NULL do not
+        matter.
 
         >>> parse_fields("id string, day string").missing_in(parse_fields("day date, n int"))
         'there is no id; day is date, not string'
@@ -106,7 +122,9 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\s,()`:]+)|(?P
 
 
 def parse_fields(ddl: str | Fields) -> Fields:
-    """Read a DDL string such as `"a string, b decimal(10,2) not null"`. Raises TopologyError with the place that is wrong."""
+    """Read a DDL string such as `"a string, b decimal(10,2) not null"`. Raises TopologyError with the place that is
+    wrong.
+    """
     if isinstance(ddl, Fields):
         return ddl
     if not isinstance(ddl, str):
@@ -161,7 +179,8 @@ def _field(tokens: list[tuple[str, str]], position: int, ddl: str) -> tuple[Fiel
         raise TopologyError(f"fields {ddl!r}: a name with blanks stands in backticks: `{spaced}`")
     if type_name not in _ALIASES:
         raise TopologyError(
-            f"fields {ddl!r}: {name} has unknown type {tokens[position][1]!r}; known: {', '.join(sorted(set(_ALIASES.values())))}"
+            f"fields {ddl!r}: {name} has unknown type {tokens[position][1]!r}; known: "
+            f"{', '.join(sorted(set(_ALIASES.values())))}"
         )
     position += 1
     arguments, position = _arguments(tokens, position, ddl)

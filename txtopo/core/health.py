@@ -1,4 +1,6 @@
-"""How a leader fares, told by its commits and not by its threads: what it waits for, and whether it has stalled. Pure."""
+"""How a leader fares, told by its commits and not by its threads: what it waits for, and whether it has stalled.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Health:
     problem: str | None
     """What the leader waits for, in words."""
     waiting: Mapping[str, Any]
-    """The batch whose turn it is: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit. Empty: no batch waits."""
+    """The batch whose turn it is: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit. Empty: no batch
+    waits.
+    """
 
 
 def health_of(state: State, now: float) -> Health:

@@ -1,4 +1,6 @@
-"""What a batch reads, in short: enough to find the file of a batch that failed before its plan was mirrored, and of bounded size. Pure."""
+"""What a batch reads, in short: enough to find the file of a batch that failed before its plan was mirrored, and of
+bounded size. Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _IDLE_KEY = "$idle"
 
 
 def in_short(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of each spout with a part in the batch, whole where it is short, else its first files or its beginning.
+    """The metadata of each spout with a part in the batch, whole where it is short, else its first files or its
+    beginning.
 
     A pointer to a piece in `plan_part` stays one, since it is found by it.
     """

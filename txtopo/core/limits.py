@@ -1,9 +1,13 @@
-"""Every bound in one place, with its unit in the name. Settings may lower or raise those that `txtopo.config` lists; the rest are fixed."""
+"""Every bound in one place, with its unit in the name. Settings may lower or raise those that `txtopo.config` lists;
+the rest are fixed.
+"""
 
 from __future__ import annotations
 
 METADATA_BYTES_MAX = 64 * 1024
-"""Bytes of a plan's canonical JSON in ZooKeeper and Postgres; longer metadata goes to `plan_part` (Z9: a 1 MiB znode cuts the connection)."""
+"""Bytes of a plan's canonical JSON in ZooKeeper and Postgres; longer metadata goes to `plan_part` (Z9: a 1 MiB znode
+cuts the connection).
+"""
 
 PLAN_PART_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of one batch's metadata in `plan_part`; more is refused when the batch is planned."""
@@ -21,7 +25,9 @@ PLANS_PER_CUT_MAX = 64
 """Txids planned by one action of the machine."""
 
 PLANS_PER_CUT_MIN = 16
-"""Where so many wait to be processed, none are planned before there is room for as many: each cut costs a write to ZooKeeper."""
+"""Where so many wait to be processed, none are planned before there is room for as many: each cut costs a write to
+ZooKeeper.
+"""
 
 WORKERS = 4
 """Waves in processing at once."""
@@ -34,13 +40,17 @@ WAVE_BYTES_MAX = 64 * 1024 * 1024
 
 WAVE_SMALL_TXIDS = 16
 WAVE_SMALL_BYTES = 4 * 1024 * 1024
-"""Batches, with so many bytes of input, that are not worth a second job: they are read in about the time that Spark needs to start one."""
+"""Batches, with so many bytes of input, that are not worth a second job: they are read in about the time that Spark
+needs to start one.
+"""
 
 FIRST_WAVE_TXIDS_MAX = 2
 """Batches of a wave until one was compared with runs of its batches alone."""
 
 WAVE_GROWTH = ((FIRST_WAVE_TXIDS_MAX, 1), (16, 18))
-"""(txids of a wave, while fewer batches than this were processed in waves): behind the first, results are not to wait for many others at once."""
+"""(txids of a wave, while fewer batches than this were processed in waves): behind the first, results are not to wait
+for many others at once.
+"""
 
 ACKERS = 1
 """Acker tasks where every tuple is tracked (`topology.acker.executors`); 0: no tuple is tracked."""
@@ -49,19 +59,26 @@ ATTEMPTS_MAX = 3
 """Data failures of a batch before `on_poison` decides."""
 
 COMMIT_TRIES_MAX = 20
-"""Times that the commit of one batch may fail through trouble of the store while Postgres answers heartbeats; then the topology halts. Locks are exempt."""
+"""Times that the commit of one batch may fail through trouble of the store while Postgres answers heartbeats; then the
+topology halts. Locks are exempt.
+"""
 
 TIMEOUT_TRIES_MAX = 3
-"""Times that a statement which applies a batch may take longer than the server allows; then it is the batch's own failure."""
+"""Times that a statement which applies a batch may take longer than the server allows; then it is the batch's own
+failure.
+"""
 
 QUARANTINED_IN_ROW_MAX = 3
-"""The batch that would be this number in a row to be left out by `on_poison` for one cause halts the topology instead (`topology.quarantined.in.row.max`)."""
+"""The batch that would be this number in a row to be left out by `on_poison` for one cause halts the topology instead
+(`topology.quarantined.in.row.max`).
+"""
 
 RECENT_TXIDS = 20
 """Of so many batches with records `on_poison` may leave out half, whatever the causes; one more halts."""
 
 REJECTED_MAX = 0.1
-"""Share of a batch's records that may be rejected; more fails the batch: a wrong schema must not commit empty counts."""
+"""Share of a batch's records that may be rejected; more fails the batch: a wrong schema must not commit empty counts.
+"""
 
 REJECTED_RAW_BYTES_MAX = 64 * 1024
 """Bytes of a rejected record that are kept; the whole of it stays in its file."""
@@ -85,7 +102,9 @@ MESSAGE_TIMEOUT_S = 300.0
 """Seconds without progress after which an attempt is a suspect (`topology.message.timeout.secs`)."""
 
 EXECUTOR_SILENT_MAX_S = 60.0
-"""Seconds without an answer from the executor after which it counts as gone (K11); longer than a JVM stands still to collect garbage."""
+"""Seconds without an answer from the executor after which it counts as gone (K11); longer than a JVM stands still to
+collect garbage.
+"""
 
 ZOOKEEPER_SESSION_S = 10.0
 SUSPENDED_SHARE_MAX = 0.6
@@ -98,14 +117,13 @@ STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 2_000
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 5_000
 
-RESULT_ROWS_MAX = 50_000
-"""Result rows of a batch above which they are applied in bounded pieces."""
-
 RESULTS_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
 
 TURN_TUPLES_MAX = 1_000_000
-"""Tuples that committers, and bolts downstream of them, may emit together in the turn of a batch: they are in the driver, and a lock is held meanwhile."""
+"""Tuples that committers, and bolts downstream of them, may emit together in the turn of a batch: they are in the
+driver, and a lock is held meanwhile.
+"""
 
 FILES_PER_BATCH = 1
 BYTES_PER_BATCH = 256 * 1024 * 1024
@@ -122,10 +140,13 @@ CHECKPOINT_EVERY_S = 1.0
 
 SPOUT_POLL_S = 0.5
 SOURCE_AWAY_MAX_S = 300.0
-"""Seconds for which a run with an end (`--once`, an order) waits for a source that cannot be read, or that gives nothing for a batch that was planned
+"""Seconds for which a run with an end (`--once`, an order) waits for a source that cannot be read, or that gives
+nothing for a batch that was planned
 before; then it halts. A run without an end waits on."""
 FILES_COMPARED_MAX = 10_000
-"""About so many files of the last batches, at most so many, are compared with their plans by a new driver: by size and mtime."""
+"""About so many files of the last batches, at most so many, are compared with their plans by a new driver: by size and
+mtime.
+"""
 FILE_SETTLED_S = 2.0
 """A file is input once its size, mtime and ctime are equal in two polls at least this far apart."""
 

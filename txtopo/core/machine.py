@@ -1,6 +1,7 @@
 """The machine that orders batches: `step(state, event, moment) -> (state, actions)`, pure.
 
-An event changes what is known (one small function each, here); then `scheduling.due` says what may start now. docs/batch_lifecycle.md
+An event changes what is known (one small function each, here); then `scheduling.due` says what may start now.
+docs/batch_lifecycle.md
 has the diagram of every legal move.
 """
 
@@ -44,11 +45,11 @@ from txtopo.core.events import (
     WavesRefused,
     ZooKeeperSeen,
 )
-from txtopo.core.ordering import committed, redo_cut, take_in_requests
+from txtopo.core.opaque_replanning import is_stale, planned, stale_ended, tried_again
+from txtopo.core.operator_requests import committed, redo_cut, take_in_requests
 from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.plan import Plan
 from txtopo.core.poison import nobodys_fault, proven, remembered, used_up, with_cause
-from txtopo.core.recutting import is_stale, planned, stale_ended, tried_again
 from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
@@ -136,7 +137,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             assert_never(event)
 
 
-# --------------------------------------------------------------------------------------------------------------------------------- planning
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
@@ -157,7 +158,7 @@ def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
     told: list[Action] = []
     if event.store == "source" and state.problem != f"source: {event.message}":
         told.append(Say(message=f"the source cannot be read: {event.message}; trying again"))
-    state = _with_plans(_store_away(state, event.store, event.message, moment), event.plans)
+    state = _store_away(state, event.store, event.message, moment)
     failures = state.cut_failures + 1
     state = replace(
         state, cutting=False, cut_failures=failures, cut_not_before=moment.now + backoff_s(failures, moment.chance)
@@ -175,7 +176,10 @@ def _source_away(state: State, message: str, moment: Moment) -> State:
     txid, again = state.next_txid, "when the source is back: start `txtopo run` again"
     reason = f"batch {txid} of {state.topology} cannot be planned, the source was waited for {waited:.0f} s: {message}"
     if state.was_cut(txid):
-        reason = f"batch {txid} of {state.topology} was planned before and is not committed; its source was waited for {waited:.0f} s: {message}"
+        reason = (
+            f"batch {txid} of {state.topology} was planned before and is not committed; its source was waited "
+            f"for {waited:.0f} s: {message}"
+        )
         again += f"; where that input is gone for good: txtopo skip {state.topology} {txid} --reason '…'"
     return replace(state, halting=Halting(txid=txid, reason=reason, next_command=again))
 
@@ -193,7 +197,7 @@ def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] 
     return state
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- processing
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
@@ -224,7 +228,8 @@ def _current(state: State, attempt: TransactionAttempt) -> Batch | None:
 
 
 def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: ProofOf = "processing") -> Step:
-    """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are left alone.
+    """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are
+    left alone.
 
     A quarantined batch of an opaque topology keeps its last cut, so what follows it is left alone too.
     """
@@ -256,7 +261,8 @@ def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: 
     wait = backoff_s(batch.data_failures + batch.other_failures, moment.chance)
     actions.append(
         Say(
-            message=f"batch {attempt.txid} attempt {attempt.attempt} failed ({failure.kind}): {failure.message}; again in {wait:.1f} s"
+            message=f"batch {attempt.txid} attempt {attempt.attempt} failed ({failure.kind}): {failure.message}; "
+            f"again in {wait:.1f} s"
         )
     )
     state, more = tried_again(state, replace(batch, not_before=moment.now + wait))
@@ -301,7 +307,7 @@ def _time_passed(state: State, event: Tick, moment: Moment) -> Step:
     return state, actions
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- committing
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
@@ -317,7 +323,8 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
             # R7: resolved under the fence lock before anything else is committed.
             return replace(_commit_later(state, message, moment), unresolved=True, commit_not_before=moment.now), []
         case Aborted(failure=failure, patience=patience) if failure.kind == "infrastructure":
-            # What is found out about an unknown COMMIT does not tell why it came to that: a trigger of the user's may raise any code there.
+            # What is found out about an unknown COMMIT does not tell why it came to that: a trigger of the user's may
+            # raise any code there.
             why = state.commit_tries.words if state.unresolved else None
             message = f"{failure.message} ({why})" if why else failure.message
             return _commit_again(replace(state, unresolved=False), message, patience, moment)
@@ -355,7 +362,9 @@ def _advance(state: State, batch: Batch, now: float) -> State:
 
 
 def _logged(log: tuple[tuple[float, int], ...], txid: int, now: float) -> tuple[tuple[float, int], ...]:
-    """One entry a second is enough, each exactly true at its second; of those older than the window only the newest is needed."""
+    """One entry a second is enough, each exactly true at its second; of those older than the window only the newest is
+    needed.
+    """
     if now - log[-1][0] >= 1.0:
         log = (*log, (now, txid))
     old = [index for index, (at, _) in enumerate(log) if at <= now - limits.METADATA_KEPT_S]
@@ -433,7 +442,7 @@ def _checkpoint_ended(state: State, event: Checkpointed | CheckpointFailed, mome
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------- stores
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _store_away(state: State, store: Store, message: str, moment: Moment) -> State:
@@ -461,7 +470,7 @@ def _without(state: State, *beginnings: str) -> State:
     return replace(state, problem=None) if (state.problem or "").startswith(beginnings) else state
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------ ending
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone | ExecutorGone) -> Step:
@@ -470,7 +479,8 @@ def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone | 
             return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
         case HaltRequired(reason=reason, txid=int() as txid, next_command=next_command, planning=True):
             halting = Halting(txid=txid, reason=reason, next_command=next_command)
-            # Where a batch has failed for good meanwhile, that halt is the lower one; whoever starts again comes upon this one.
+            # Where a batch has failed for good meanwhile, that halt is the lower one; whoever starts again comes upon
+            # this one.
             return replace(state, cutting=False, halting=state.halting or halting), []
         case HaltRequired(reason=reason, txid=txid, next_command=next_command):
             return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=next_command))

@@ -10,32 +10,59 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 OsFault = Literal["gone", "rights", "source", "host", "data"]
-"""gone: the file that was planned is not there any more, or is none. rights: this process may not read it, and no batch is at fault. source: what holds
+"""gone: the file that was planned is not there any more, or is none. rights: this process may not read it, and no batch
+is at fault. source: what holds
 the file is away, and may come back. host: this machine lacks something, and may have it again. data: anything else."""
 
 FAULTS: Mapping[OsFault, tuple[str, ...]] = {
     "gone": ("ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG", "ENXIO", "ENODEV"),
     "rights": ("EACCES", "EPERM"),
     "source": (
-        "EIO", "ESTALE", "ETIMEDOUT", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOTCONN", "ECONNREFUSED",
-        "ECONNRESET", "ECONNABORTED", "EPIPE", "EREMOTEIO", "ENOLINK", "EAGAIN", "EINTR", "EBUSY", "ENOLCK", "EBADF",
+        "EIO",
+        "ESTALE",
+        "ETIMEDOUT",
+        "EHOSTDOWN",
+        "EHOSTUNREACH",
+        "ENETDOWN",
+        "ENETUNREACH",
+        "ENETRESET",
+        "ENOTCONN",
+        "ECONNREFUSED",
+        "ECONNRESET",
+        "ECONNABORTED",
+        "EPIPE",
+        "EREMOTEIO",
+        "ENOLINK",
+        "EAGAIN",
+        "EINTR",
+        "EBUSY",
+        "ENOLCK",
+        "EBADF",
     ),
     "host": ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "EDQUOT", "EROFS"),
     "data": ("EISDIR", "EINVAL", "EOVERFLOW", "EFBIG"),
-}  # fmt: skip
-"""By name, since the numbers differ between systems and not every system has each. `data` names some only to say that they were thought of."""
+}
+"""By name, since the numbers differ between systems and not every system has each. `data` names some only to say that
+they were thought of.
+"""
 _FAULT_OF: Mapping[int, OsFault] = {
     getattr(errno, name): fault for fault, names in FAULTS.items() for name in names if hasattr(errno, name)
 }
 _NUMBERS_OF_ITS_OWN: Mapping[str, OsFault] = {
-    "gaierror": "source", "herror": "source", "SSLEOFError": "source", "SSLSyscallError": "source", "SSLError": "data",
-}  # fmt: skip
+    "gaierror": "source",
+    "herror": "source",
+    "SSLEOFError": "source",
+    "SSLSyscallError": "source",
+    "SSLError": "data",
+}
 """Classes whose `errno` is no number of the operating system: names that are not found, and TLS."""
 _CAUSES_MAX = 10
 
 
 def fault_of(error: OSError) -> OsFault:
-    """Whose fault it is. An error without a number is judged by its class (TimeoutError, ConnectionError), then by the error that it came of."""
+    """Whose fault it is. An error without a number is judged by its class (TimeoutError, ConnectionError), then by the
+    error that it came of.
+    """
     for one in _with_causes(error):
         named = next((fault for name, fault in _NUMBERS_OF_ITS_OWN.items() if _is_a(one, name)), None)
         if named is not None:
@@ -58,7 +85,9 @@ def _is_a(error: OSError, name: str) -> bool:
 
 
 def _with_causes(error: OSError) -> Iterator[OSError]:
-    """The error, then the errors of the operating system that it wraps: libraries for HTTP raise their own, without a number."""
+    """The error, then the errors of the operating system that it wraps: libraries for HTTP raise their own, without a
+    number.
+    """
     found: object = error
     for _ in range(_CAUSES_MAX):
         if isinstance(found, OSError):

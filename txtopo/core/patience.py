@@ -1,4 +1,6 @@
-"""How often what needs Postgres is tried while Postgres answers (W5): nothing is waited for without end but a lock. Pure."""
+"""How often what needs Postgres is tried while Postgres answers (W5): nothing is waited for without end but a lock.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Tries:
 
 
 def tried(tries: Tries, patience: Patience, answered: int, words: str) -> Tries:
-    """One more failed, with these words. Trouble of a store counts once between two heartbeats that Postgres answered: where it is away (R16), nothing counts."""
+    """One more failed, with these words. Trouble of a store counts once between two heartbeats that Postgres answered:
+    where it is away (R16), nothing counts.
+    """
     if patience == "lock" or (patience == "store" and tries.heard == answered):
         return replace(tries, words=words)
     counts = {**tries.counts, patience: tries.counts.get(patience, 0) + 1}

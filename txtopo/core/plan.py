@@ -1,4 +1,6 @@
-"""The plan of a batch: what it consists of, as canonical JSON bytes with a digest that chains to the batch before (R12)."""
+"""The plan of a batch: what it consists of, as canonical JSON bytes with a digest that chains to the batch before
+(R12).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from txtopo.errors import Halted
 PLAN_VERSION = 1
 _Bytes = bytes  # inside Plan the name `bytes` is the property
 Metadata = Mapping[str, Any]
-"""What a spout's coordinator half decided about one batch: JSON values only, enough to emit exactly the same batch again."""
+"""What a spout's coordinator half decided about one batch: JSON values only, enough to emit exactly the same batch
+again.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,9 @@ def canonical(value: object) -> bytes:
 
 
 def read_plan(data: bytes, where: str, remedy: str = RESTORE) -> Plan:
-    """Decode a plan found at `where`, by default in Postgres; anything unreadable halts with its `remedy`, never reads as "no state" (Z14)."""
+    """Decode a plan found at `where`, by default in Postgres; anything unreadable halts with its `remedy`, never reads
+    as "no state" (Z14).
+    """
     try:
         raw = json.loads(data)
         if raw["v"] != PLAN_VERSION:

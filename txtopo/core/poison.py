@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from txtopo.core import limits
 from txtopo.core.events import Action, Proven, Say
-from txtopo.core.ordering import failed_again
-from txtopo.core.recutting import tried_again
+from txtopo.core.opaque_replanning import tried_again
+from txtopo.core.operator_requests import failed_again
 from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
@@ -20,7 +20,9 @@ _OF_A_CLASS = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Fai
 
 
 def with_cause(failure: Failure) -> Failure:
-    """The failure with a cause (W7): its own, or the user's line and the class of the error with which messages begin, or else only where it failed."""
+    """The failure with a cause (W7): its own, or the user's line and the class of the error with which messages begin,
+    or else only where it failed.
+    """
     if failure.cause is not None:
         return failure
     if (found := _AT_A_LINE.match(failure.message)) is not None:
@@ -30,7 +32,9 @@ def with_cause(failure: Failure) -> Failure:
 
 
 def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, processed: Processed | None = None) -> Step:
-    """The attempts of `batch`, which is what its next one would start from, are used up by `failure` in this step of it: `on_poison` decides."""
+    """The attempts of `batch`, which is what its next one would start from, are used up by `failure` in this step of
+    it: `on_poison` decides.
+    """
     if state.rules.on_poison == "quarantine_batch":
         # W4: left out is only what is proven to be at fault itself.
         return state.with_batch(
@@ -46,7 +50,9 @@ def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, process
 
 
 def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:
-    """W2: it would be the same for every batch, so none is tried again and none is left out; nor is it offered to leave one out."""
+    """W2: it would be the same for every batch, so none is tried again and none is left out; nor is it offered to leave
+    one out.
+    """
     where = f" in {failure.component}" if failure.component else ""
     reason = f"batch {batch.plan.txid} of {state.topology} failed{where}, and no batch is at fault: {failure.message}"
     return halted_at(state, batch, reason, failure.next_command or RUN_AGAIN)
@@ -55,7 +61,8 @@ def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:
 def halted_at(state: State, batch: Batch, reason: str, next_command: str | None = None) -> Step:
     """The batches below are committed first, then the topology halts. What waits for an attempt of this one is told.
 
-    Where a lower batch halts already it is that one's turn. Once an order calls its halt off, this one is tried again and halts by itself.
+    Where a lower batch halts already it is that one's turn. Once an order calls its halt off, this one is tried again
+    and halts by itself.
     """
     txid = batch.plan.txid
     halting = Halting(txid=txid, reason=reason, next_command=next_command or f"txtopo show {state.topology} {txid}")
@@ -97,9 +104,11 @@ def _poisoned(state: State, batch: Batch) -> Step:
 
 
 def leaves_out_too_many(state: State) -> Step:
-    """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides nothing. Before its plan is mirrored.
+    """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides
+    nothing. Before its plan is mirrored.
 
-    While its COMMIT is under way, or not known, it was decided already: only a commit changes what is remembered, so it would be decided alike.
+    While its COMMIT is under way, or not known, it was decided already: only a commit changes what is remembered, so it
+    would be decided alike.
     """
     batch = state.lowest
     if batch is None or batch.phase is not Phase.QUARANTINED or state.unresolved or state.committing:
@@ -114,7 +123,10 @@ def leaves_out_too_many(state: State) -> Step:
         return state, []
     txid, name = batch.plan.txid, state.topology
     left = " ".join(str(one.txid) for one in state.recent if one.cause is not None)
-    again = f"set right what it names, `txtopo run` again{f', then txtopo redrive {name} {left}' if left else ''}; where the data itself is bad: txtopo skip {name} {txid}"
+    again = (
+        f"set right what it names, `txtopo run` again{f', then txtopo redrive {name} {left}' if left else ''}; "
+        f"where the data itself is bad: txtopo skip {name} {txid}"
+    )
     return halted_at(state, batch, f"batch {txid} of {name}: {reason}; it failed so: {quarantine.reason}", again)
 
 
@@ -128,7 +140,10 @@ def _too_many(state: State, quarantine: Quarantine) -> str | None:
     setting = f"(topology.quarantined.in.row.max is {most})"
     if len(row) + 1 >= most:
         before = f" behind {', '.join(map(str, row))}" if row else ""
-        return f"it would be number {len(row) + 1} in a row{before} to be left out for one cause, {quarantine.cause} {setting}"
+        return (
+            f"it would be number {len(row) + 1} in a row{before} to be left out for one cause, {quarantine.cause} "
+            f"{setting}"
+        )
     left = [str(one.txid) for one in state.recent[1 - limits.RECENT_TXIDS :] if one.cause is not None]
     if 2 * (len(left) + 1) > limits.RECENT_TXIDS:
         return f"more than half of the last {limits.RECENT_TXIDS} batches would be left out, with {', '.join(left)}"
@@ -136,7 +151,9 @@ def _too_many(state: State, quarantine: Quarantine) -> str | None:
 
 
 def remembered(state: State, batch: Batch) -> tuple[Left, ...]:
-    """What is known of the last batches, once this one is in the ledger. One that an operator skips, or that read nothing, says nothing."""
+    """What is known of the last batches, once this one is in the ledger. One that an operator skips, or that read
+    nothing, says nothing.
+    """
     if batch.quarantine is not None:
         one = Left(batch.plan.txid, batch.quarantine.cause or "unknown")
         counts = batch.quarantine.request_id is None

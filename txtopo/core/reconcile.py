@@ -1,4 +1,6 @@
-"""The cross-check of both stores at takeover (R11): what is uncommitted, what ZooKeeper lost, and when to halt. Pure."""
+"""The cross-check of both stores at takeover (R11): what is uncommitted, what ZooKeeper lost, and when to halt.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ class Reconciled:
     next_attempts: Mapping[int, int]
     """First attempt id that was never used, by txid; also of txids whose plan is gone and that will be planned anew."""
     suspects: Mapping[int, int]
-    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code and may be what ended their driver."""
+    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code and may be what
+    ended their driver.
+    """
     suspects_once: frozenset[int] = frozenset()
     """Those of them of which that is known once, beside others: what a driver's death leaves behind by the hundred."""
     discarded: tuple[Plan, ...] = ()
-    """Of an opaque topology: the last plan of each uncommitted txid that is to be cut again. Redos are planned again by their orders."""
+    """Of an opaque topology: the last plan of each uncommitted txid that is to be cut again. Redos are planned again by
+    their orders.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +94,8 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
             restore.append(plan)
         plans.append(plan)
         txid += 1
-    # Before the look beyond: of batches that Postgres lost, ZooKeeper keeps the last plans and has removed those in between.
+    # Before the look beyond: of batches that Postgres lost, ZooKeeper keeps the last plans and has removed those in
+    # between.
     _check_mark(stores, txid - 1)
     beyond = sorted(number for number in {*mirrored, *stores.coordinator_plans} if number >= txid)
     if beyond:
@@ -96,7 +103,8 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
     if left := [number for number in stores.coordinator_cuts if number >= txid]:
         # Their nodes are where the plans of these txids would have to lie.
         raise Halted(
-            f"{stores.topology}: batch {min(left)} was cut by an opaque spout and is not committed; commit it with the code that cut it first",
+            f"{stores.topology}: batch {min(left)} was cut by an opaque spout and is not committed; commit it with "
+            f"the code that cut it first",
             txid=min(left),
             next_command="start `txtopo run` with the spout that cut it, until it is committed",
         )
@@ -106,7 +114,8 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
 def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], list[Plan]]:
     """Of an opaque topology only what is mirrored is adopted: all else will be cut again, with attempt ids of its own.
 
-    Where Postgres lost commits (P7), ZooKeeper has the plans of what was committed once. Nothing is cut again once it is mirrored, so it is the last.
+    Where Postgres lost commits (P7), ZooKeeper has the plans of what was committed once. Nothing is cut again once it
+    is mirrored, so it is the last.
     """
     plans: list[Plan] = []
     restore: list[Plan] = []
@@ -169,11 +178,14 @@ def _where(stores: Stores, txid: int) -> str:
 
 
 def _check_mark(stores: Stores, known_txid: int) -> None:
-    """R11, P7: Postgres may have lost commits only if the plans to replay them, up to `known_txid` without holes, are all there."""
+    """R11, P7: Postgres may have lost commits only if the plans to replay them, up to `known_txid` without holes, are
+    all there.
+    """
     if stores.mark > known_txid:
         raise Halted(
             f"{stores.topology}: ZooKeeper knows batch {stores.mark} as committed, Postgres has {stores.last_txid} "
-            f"and plans up to {known_txid} are left: Postgres was restored to an earlier time, or this is another database",
+            f"and plans up to {known_txid} are left: Postgres was restored to an earlier time, or this is another "
+            f"database",
             next_command=go_on_from_restored(stores.topology),
         )
 
@@ -192,7 +204,8 @@ def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:
             )
         if plan.previous_digest != digest:
             raise Halted(
-                f"{stores.topology}: the plan of batch {txid} follows another batch {txid - 1} than the one in the ledger "
+                f"{stores.topology}: the plan of batch {txid} follows another batch {txid - 1} than the one in the "
+                f"ledger "
                 f"({plan.previous_digest.hex()[:12]}, not {digest.hex()[:12]})",
                 txid=txid,
                 next_command=rebuild_zookeeper(stores.topology),
@@ -213,11 +226,15 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
 
 
 def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> tuple[dict[int, int], frozenset[int]]:
-    """Batches with an attempt without a verdict -> how often they ran alone; and those of them of which that is known once, beside others.
+    """Batches with an attempt without a verdict -> how often they ran alone; and those of them of which that is known
+    once, beside others.
 
-    Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was running when its driver died, or
-    was processed and waited for its turn: one of a batch that is mirrored surely was, since only what is processed is mirrored. Alone runs count,
-    so that a bolt that ends its process is found: those of this leader's code, since other code may be the remedy, and gets as many tries.
+    Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was
+    running when its driver died, or
+    was processed and waited for its turn: one of a batch that is mirrored surely was, since only what is processed is
+    mirrored. Alone runs count,
+    so that a bolt that ends its process is found: those of this leader's code, since other code may be the remedy, and
+    gets as many tries.
     """
     alone: Counter[int] = Counter()
     ends: Counter[int] = Counter()
@@ -242,7 +259,8 @@ def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> t
 def _may_have_ended_its_driver(record: AttemptRecord, stores: Stores, last_alone: Mapping[int, int]) -> bool:
     """Of the batch whose turn it is: is it its turn since then? Of those behind it: was it the last that began alone?
 
-    One that began alone before another had been processed by then, and waited for its turn when its driver died of something else.
+    One that began alone before another had been processed by then, and waited for its turn when its driver died of
+    something else.
     """
     txid, epoch = record.attempt.txid, record.epoch
     return epoch >= stores.last_epoch if txid == stores.last_txid + 1 else last_alone[epoch] == txid

@@ -25,9 +25,11 @@ class RedoChoice:
 def choose_redo(
     redo: Redo, chain: Sequence[LedgerBatch], open_redos: Iterable[tuple[int, int, int | None]]
 ) -> RedoChoice:
-    """A redo is planned only if no applied ledger row or open plan does it yet; a recompute redoes the last applied redo of the chain.
+    """A redo is planned only if no applied ledger row or open plan does it yet; a recompute redoes the last applied
+    redo of the chain.
 
-    `chain` is the batch with everything in the ledger that redoes it, directly or not; `open_redos` are (redo_of, txid, request id) of
+    `chain` is the batch with everything in the ledger that redoes it, directly or not; `open_redos` are (redo_of, txid,
+    request id) of
     the uncommitted plans.
     """
     if not chain:

@@ -18,9 +18,12 @@ REPORT = (
 
 
 def rebuild_zookeeper(topology: str) -> str:
-    """For znodes that are unreadable, half there, or contradict Postgres: Postgres is the authority, and what was never mirrored is cut again."""
+    """For znodes that are unreadable, half there, or contradict Postgres: Postgres is the authority, and what was never
+    mirrored is cut again.
+    """
     return (
-        f"stop every driver, remove /{topology} below the chroot with ZooKeeper's own client (`deleteall`), and start `txtopo run` again: "
+        f"stop every driver, remove /{topology} below the chroot with ZooKeeper's own client (`deleteall`), and "
+        f"start `txtopo run` again: "
         "mirrored plans are restored from Postgres, all others are cut anew"
     )
 

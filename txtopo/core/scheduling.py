@@ -21,11 +21,11 @@ from txtopo.core.events import (
     RecordEnd,
     Resolve,
 )
-from txtopo.core.ordering import apply_skips, next_redo, wants_replan
+from txtopo.core.operator_requests import apply_skips, next_redo, wants_replan
 from txtopo.core.poison import leaves_out_too_many, used_up
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
-from txtopo.errors import broken
+from txtopo.errors import unreachable
 
 Step = tuple[State, list[Action]]
 
@@ -34,8 +34,20 @@ def due(state: State, now: float) -> Step:
     """Start everything that may start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
-        _give_up, _replan, _skip, _leave_out, _judge_deadly, _commit, _mirror, _prove, _process, _cut_redo, _cut, _checkpoint, _end,
-    )  # fmt: skip
+        _give_up,
+        _replan,
+        _skip,
+        _leave_out,
+        _judge_deadly,
+        _commit,
+        _mirror,
+        _prove,
+        _process,
+        _cut_redo,
+        _cut,
+        _checkpoint,
+        _end,
+    )
     for rule in rules:
         if state.ended is not None:
             break
@@ -53,7 +65,7 @@ def _give_up(state: State, now: float) -> Step:
     return replace(state, ended=end), [end]
 
 
-# ----------------------------------------------------------------------------------------------------------------------------------- orders
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _replan(state: State, now: float) -> Step:
@@ -78,7 +90,9 @@ def _leave_out(state: State, now: float) -> Step:
 
 
 def _judge_deadly(state: State, now: float) -> Step:
-    """A batch in its turn that ended driver after driver, alone, as often as a suspect may: what ends its driver, in the turn too, is no endless loop."""
+    """A batch in its turn that ended driver after driver, alone, as often as a suspect may: what ends its driver, in
+    the turn too, is no endless loop.
+    """
     del now
     batch = state.batches.get(state.deadly_txid or 0)
     if batch is None:
@@ -90,7 +104,8 @@ def _judge_deadly(state: State, now: float) -> Step:
         kind="suspect",
         message="each ended with its driver: the process, its JVM, or its host",
         # A start of the same code would only be the next one to end: it is tried no more before an operator says so.
-        next_command=f"fix what ends the driver: with other code start `txtopo run` again, else txtopo retry {state.topology} {batch.plan.txid}",
+        next_command=f"fix what ends the driver: with other code start `txtopo run` again, else txtopo retry "
+        f"{state.topology} {batch.plan.txid}",
     )
     return used_up(state, replace(batch, last_failure=failure), failure, "processing")
 
@@ -103,22 +118,29 @@ def _cut_redo(state: State, now: float) -> Step:
     uncommitted = [batch.plan for batch in state.batches.values() if batch.plan.redo_of is not None]
     open_redos = tuple((plan.redo_of or 0, plan.txid, plan.request_id) for plan in uncommitted)
     cut = CutRedo(
-        first_txid=state.next_txid, redo=redo, open_redos=open_redos, last_txid=state.last_txid,
+        first_txid=state.next_txid,
+        redo=redo,
+        open_redos=open_redos,
+        last_txid=state.last_txid,
         attempts=_attempts(state, 1),
-    )  # fmt: skip
+    )
     return replace(state, cutting=True), [cut]
 
 
 def _input_comes_first(state: State) -> bool:
-    """What was planned before keeps its txids: a redo that took one would leave its input without any, and its failures are not the redo's."""
+    """What was planned before keeps its txids: a redo that took one would leave its input without any, and its failures
+    are not the redo's.
+    """
     return bool(state.owed) and not state.no_more_input
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- committing
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _commit(state: State, now: float) -> Step:
-    """Only the lowest uncommitted txid commits, one at a time, its plan mirrored before (R9); nothing new once ZooKeeper was silent too long (Z5)."""
+    """Only the lowest uncommitted txid commits, one at a time, its plan mirrored before (R9); nothing new once
+    ZooKeeper was silent too long (Z5).
+    """
     batch = state.lowest
     if batch is None or not batch.is_ready or state.committing or now < state.commit_not_before:
         return state, []
@@ -132,7 +154,7 @@ def _commit(state: State, now: float) -> Step:
     if batch.quarantine is not None:
         return state, [CommitQuarantine(plan=batch.plan, quarantine=batch.quarantine)]
     if batch.processed is None:
-        broken(f"batch {batch.plan.txid} is to be committed without results")
+        unreachable(f"batch {batch.plan.txid} is to be committed without results")
     return state, [Commit(plan=batch.plan, processed=batch.processed)]
 
 
@@ -144,9 +166,11 @@ def _is_silent_too_long(state: State, now: float) -> bool:
 
 
 def _mirror(state: State, now: float) -> Step:
-    """Mirror the processed batches in front of the queue: in txid order without holes (R9), many in one database transaction.
+    """Mirror the processed batches in front of the queue: in txid order without holes (R9), many in one database
+    transaction.
 
-    Only processed and quarantined ones, so that a plan whose batch cannot be processed stays replaceable by an operator (R3).
+    Only processed and quarantined ones, so that a plan whose batch cannot be processed stays replaceable by an operator
+    (R3).
     """
     if state.mirroring or now < state.mirror_not_before or (state.stopping is not None and state.stopping.at_once):
         return state, []
@@ -168,7 +192,9 @@ def _mirror(state: State, now: float) -> Step:
 
 
 def _mirror_lowest(state: State) -> Step:
-    """An opaque plan is mirrored in its turn only, because until then a failure before it may have it cut again. The mirror pins it."""
+    """An opaque plan is mirrored in its turn only, because until then a failure before it may have it cut again. The
+    mirror pins it.
+    """
     batch = state.lowest
     if batch is None or not batch.is_ready or batch.plan.txid <= state.mirrored_txid:
         return state, []
@@ -177,7 +203,9 @@ def _mirror_lowest(state: State) -> Step:
 
 
 def _prove(state: State, now: float) -> Step:
-    """W4: one proof at a time, lowest txid first; none above a halt, which decides nothing about what comes after it."""
+    """W4: one proof at a time, lowest txid first; none above a halt, which decides nothing about what comes after
+    it.
+    """
     waiting = (
         batch
         for txid in range(state.last_txid + 1, state.halts_at)
@@ -191,11 +219,13 @@ def _prove(state: State, now: float) -> Step:
     return replace(state, proving=frozenset({last.txid})), [prove]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- processing
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _process(state: State, now: float) -> Step:
-    """Fill idle workers with waves of planned batches, lowest txid first. Suspects run with nothing beside them: alone, or the first time with their like."""
+    """Fill idle workers with waves of planned batches, lowest txid first. Suspects run with nothing beside them: alone,
+    or the first time with their like.
+    """
     actions: list[Action] = []
     holding = False
     while (txid := _next_to_process(state, now, holding=holding)) is not None:
@@ -215,17 +245,24 @@ def _started(state: State, wave: list[Batch], now: float) -> State:
     first, shares = wave[0].transaction_attempt, len(wave) > 1
     started = [
         replace(
-            batch, phase=Phase.PROCESSING, progress=0, progress_at=now, once=False, wave=first, in_wave=shares,
+            batch,
+            phase=Phase.PROCESSING,
+            progress=0,
+            progress_at=now,
+            once=False,
+            wave=first,
+            in_wave=shares,
             runs_alone=batch.runs_alone + (batch.suspect and not shares),
         )
         for batch in wave
-    ]  # fmt: skip
+    ]
     running = state.running | {batch.transaction_attempt for batch in wave}
     return replace(state.with_batches(started), running=running)
 
 
 def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
-    """The batches that one worker takes at once: no more than leaves work for the other idle workers, unless they are too small to be worth two jobs.
+    """The batches that one worker takes at once: no more than leaves work for the other idle workers, unless they are
+    too small to be worth two jobs.
 
     No batch where it is better to wait a moment.
     """
@@ -255,14 +292,18 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
 
 
 def _is_being_proven(state: State) -> bool:
-    """Is the first wave under way? The executor compares it with runs of its batches alone: no other wave starts before."""
+    """Is the first wave under way? The executor compares it with runs of its batches alone: no other wave starts
+    before.
+    """
     return state.waved == 0 and any(
         batch.in_wave and batch.phase is Phase.PROCESSING for batch in state.batches.values()
     )
 
 
 def _may_be_held(batch: Batch) -> bool:
-    """Is this a small batch, one that costs more by itself than in a job with others? Not where no size is known, and never a suspect."""
+    """Is this a small batch, one that costs more by itself than in a job with others? Not where no size is known, and
+    never a suspect.
+    """
     return batch.may_share and 0 < batch.source_bytes <= limits.WAVE_SMALL_BYTES
 
 
@@ -279,7 +320,9 @@ def _is_in_turn(batch: Batch) -> bool:
 
 
 def _wave_txids_max(state: State) -> int:
-    """Waves grow: the executor compares the first with runs of its batches alone, and the first results are not to wait for many."""
+    """Waves grow: the executor compares the first with runs of its batches alone, and the first results are not to wait
+    for many.
+    """
     grown = next((size for size, after in limits.WAVE_GROWTH if state.waved < after), state.rules.wave_txids_max)
     return min(grown, state.rules.wave_txids_max)
 
@@ -321,7 +364,7 @@ def _next_to_process(state: State, now: float, *, holding: bool) -> int | None:
     return None
 
 
-# --------------------------------------------------------------------------------------------------------------------------------- planning
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _may_not_cut(state: State, now: float) -> bool:
@@ -339,11 +382,13 @@ def _cut(state: State, now: float) -> Step:
     count = min(room, limits.PLANS_PER_CUT_MAX)
     if state.cut_upto is not None:
         count = min(count, state.cut_upto - state.next_txid + 1)
-    last = state.batches.get(state.next_txid - 1)
     cut = Cut(
-        first_txid=state.next_txid, count=count, previous=last.plan if last else None, last_txid=state.last_txid,
-        attempts=_attempts(state, count), given_up=_given_up(state),
-    )  # fmt: skip
+        first_txid=state.next_txid,
+        count=count,
+        last_txid=state.last_txid,
+        attempts=_attempts(state, count),
+        given_up=_given_up(state),
+    )
     return replace(state, cutting=True), [cut]
 
 
@@ -365,11 +410,13 @@ def _attempts(state: State, count: int) -> dict[int, int]:
     return {txid: state.next_attempts[txid] for txid in txids if txid in state.next_attempts}
 
 
-# --------------------------------------------------------------------------------------------------------------------------------- clean-up
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def keep_from(state: State, now: float) -> int:
-    """R8: metadata below this txid may go. Kept are the larger of ten txids and all commits of the last minute, at most ten thousand."""
+    """R8: metadata below this txid may go. Kept are the larger of ten txids and all commits of the last minute, at most
+    ten thousand.
+    """
     old = [txid for at, txid in state.commit_log if at <= now - limits.METADATA_KEPT_S]
     recent = state.last_txid - (old[-1] if old else 0)
     kept = min(max(limits.METADATA_KEPT_TXIDS, recent), limits.METADATA_KEPT_TXIDS_MAX)
@@ -389,7 +436,7 @@ def _checkpoint(state: State, now: float) -> Step:
     return replace(state, checkpointing=True), [Checkpoint(last_txid=state.last_txid, keep_from=bound)]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------------ ending
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _end(state: State, now: float) -> Step:
@@ -419,7 +466,8 @@ def _done(state: State) -> End:
 def _is_done(state: State) -> bool:
     """Nothing more will come, and everything that was ever planned or ordered is committed.
 
-    While anything is owed more input is expected too; both are asked, since each alone would end a run over input that is in no batch.
+    While anything is owed more input is expected too; both are asked, since each alone would end a run over input that
+    is in no batch.
     """
     left = state.batches or state.owed or state.orders or state.cutting
     return state.no_more_input and not left and state.checkpointed_txid >= state.last_txid
@@ -436,7 +484,9 @@ def _is_quiet(state: State) -> bool:
 
 
 def _cancel_all(state: State) -> list[Action]:
-    """What is begun gets its end, so that the next leader takes none of it for a suspect: work under way, and results that nobody will commit."""
+    """What is begun gets its end, so that the next leader takes none of it for a suspect: work under way, and results
+    that nobody will commit.
+    """
     failure = Failure(kind="infrastructure", message="the run ended before the attempt did")
     unused = [batch.transaction_attempt for batch in state.batches.values() if batch.phase is Phase.PROCESSED]
     actions: list[Action] = [RecordEnd(attempt=attempt, state="cancelled", failure=failure) for attempt in unused]

@@ -14,7 +14,8 @@ from txtopo.core.plan import Plan
 from txtopo.core.values import Failure, Left, Processed, Quarantine, Request, TransactionAttempt
 
 PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
-"""What becomes of a batch whose attempts are used up: the topology halts; or the batch is quarantined in its place and the order goes on; or the source
+"""What becomes of a batch whose attempts are used up: the topology halts; or the batch is quarantined in its place and
+the order goes on; or the source
 records that a tuple bolt fails on are taken out of it, and it halts only where that does not help."""
 
 
@@ -97,7 +98,8 @@ class Batch:
     suspect: bool = False
     """An earlier attempt ended without a verdict: the next one runs alone."""
     once: bool = False
-    """Of a suspect: it shared that end, the driver's, with others, and only once. Its next attempt may share a wave with its like, with nothing beside
+    """Of a suspect: it shared that end, the driver's, with others, and only once. Its next attempt may share a wave
+    with its like, with nothing beside
     it; whatever ends that one without a verdict, the one after it runs alone."""
     runs_alone: int = 0
     dead_letter: bool = False
@@ -192,7 +194,9 @@ class State:
     abandoned: frozenset[TransactionAttempt] = frozenset()
     """Those of `running` that were given up; their outcome will be ignored."""
     next_attempts: Mapping[int, int] = field(default_factory=dict)
-    """First attempt id never used of txids that are not planned: they were once, and their plan was lost or dropped. Ids never go back."""
+    """First attempt id never used of txids that are not planned: they were once, and their plan was lost or dropped.
+    Ids never go back.
+    """
     one_by_one: str | None = None
     """Why attempts do not share a job; None: they do."""
     read: int = 0
@@ -213,7 +217,9 @@ class State:
     deadly_txid: int | None = None
     """Whose turn it was when driver after driver ended, as found at takeover; judged before it would run again."""
     owed: frozenset[int] = frozenset()
-    """Opaque topologies: txids whose plans were discarded and that are to be cut again. A run with any of them has not finished."""
+    """Opaque topologies: txids whose plans were discarded and that are to be cut again. A run with any of them has not
+    finished.
+    """
     source_away_since: float | None = None
     """Since when the source could not be read, or gave nothing for a batch that is owed."""
     plans_input: bool = True
@@ -240,7 +246,9 @@ class State:
     begin_tries: Tries = field(default_factory=Tries)
     """To begin an attempt, since the last that began."""
     recent: tuple[Left, ...] = ()
-    """The last batches in the order, at most `RECENT_TXIDS` - 1, oldest first: those that read a record, and those that `on_poison` left out."""
+    """The last batches in the order, at most `RECENT_TXIDS` - 1, oldest first: those that read a record, and those that
+    `on_poison` left out.
+    """
     unresolved: bool = False
     """The outcome of the commit of last_txid + 1 is unknown (R7)."""
     proving: frozenset[int] = frozenset()
@@ -251,7 +259,9 @@ class State:
     checkpointed_txid: int = 0
     cleaned_to: int = 0
     moved_at: float = 0.0
-    """When the last batch was committed, or, where none was waiting, the last event came: health goes by commits, not by threads that live."""
+    """When the last batch was committed, or, where none was waiting, the last event came: health goes by commits, not
+    by threads that live.
+    """
     commit_log: tuple[tuple[float, int], ...] = ()
     """(second, highest txid committed by then), for K of R8; about one entry a second, of the last minute."""
     suspended_since: float | None = None
@@ -270,7 +280,8 @@ class State:
     def trouble(self) -> str | None:
         """What the topology waits for, in words, the most telling first; None: for nothing out of the ordinary.
 
-        A heartbeat that goes through says nothing about a commit or a mirror that does not: their words stay until it does.
+        A heartbeat that goes through says nothing about a commit or a mirror that does not: their words stay until it
+        does.
         """
         commit = self.commit_tries.words
         problem = None if self.locked is not None and self.problem == commit else self.problem
@@ -285,7 +296,9 @@ class State:
 
     @property
     def halts_at(self) -> int:
-        """The first txid that nothing is begun for: not planned yet, or a halt stands there. A halt above all that is planned has nothing more to wait for."""
+        """The first txid that nothing is begun for: not planned yet, or a halt stands there. A halt above all that is
+        planned has nothing more to wait for.
+        """
         return self.next_txid if self.halting is None else min(self.halting.txid, self.next_txid)
 
     @property
@@ -327,15 +340,30 @@ class State:
 
 
 def first_state(
-    rules: Rules, topology: str, last_txid: int, *, now: float, plans: tuple[Plan, ...] = (), mirrored_txid: int = 0,
-    next_attempts: Mapping[int, int] | None = None, suspects: Mapping[int, int] | None = None, cut: bool = True,
-    one_by_one: str | None = None, sizes: Mapping[int, int] | None = None, last_digest: bytes | None = None,
-    suspects_once: frozenset[int] = frozenset(), owed: frozenset[int] = frozenset(), recent: Sequence[Left] = (),
-) -> State:  # fmt: skip
-    """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what is planned and ordered.
+    rules: Rules,
+    topology: str,
+    last_txid: int,
+    *,
+    now: float,
+    plans: tuple[Plan, ...] = (),
+    mirrored_txid: int = 0,
+    next_attempts: Mapping[int, int] | None = None,
+    suspects: Mapping[int, int] | None = None,
+    cut: bool = True,
+    one_by_one: str | None = None,
+    sizes: Mapping[int, int] | None = None,
+    last_digest: bytes | None = None,
+    suspects_once: frozenset[int] = frozenset(),
+    owed: frozenset[int] = frozenset(),
+    recent: Sequence[Left] = (),
+) -> State:
+    """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what
+    is planned and ordered.
 
-    `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt ended without a
-    verdict to the number of times they ran alone; `suspects_once` are those that shared such an end, once. In an opaque topology the plans are those
+    `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last
+    attempt ended without a
+    verdict to the number of times they ran alone; `suspects_once` are those that shared such an end, once. In an opaque
+    topology the plans are those
     that are pinned; what else was planned once is `owed`: it is cut again, also without `cut`.
     """
     attempts = next_attempts or {}
@@ -363,8 +391,21 @@ def first_state(
     }
     cut_upto = max([last_txid + len(plans), *owed]) if rules.opaque and not cut else None
     return State(
-        rules=rules, topology=topology, last_txid=last_txid, batches=batches, mirrored_txid=max(mirrored_txid, last_txid),
-        commit_log=((now, last_txid),), moved_at=now, exhausted=not cut and not rules.opaque, cut_upto=cut_upto,
-        next_attempts=unplanned, carried=carried if rules.opaque else {}, one_by_one=one_by_one, last_digest=last_digest, recent=tuple(recent)[1 - limits.RECENT_TXIDS :],
-        owed=owed, plans_input=cut, deadly_txid=lowest if alone.get(lowest, 0) >= most else None,
-    )  # fmt: skip
+        rules=rules,
+        topology=topology,
+        last_txid=last_txid,
+        batches=batches,
+        mirrored_txid=max(mirrored_txid, last_txid),
+        commit_log=((now, last_txid),),
+        moved_at=now,
+        exhausted=not cut and not rules.opaque,
+        cut_upto=cut_upto,
+        next_attempts=unplanned,
+        carried=carried if rules.opaque else {},
+        one_by_one=one_by_one,
+        last_digest=last_digest,
+        recent=tuple(recent)[1 - limits.RECENT_TXIDS :],
+        owed=owed,
+        plans_input=cut,
+        deadly_txid=lowest if alone.get(lowest, 0) >= most else None,
+    )

@@ -1,4 +1,6 @@
-"""Storm's and JStorm's settings as data: which mean something here, which mean nothing and why, which are refused. docs/storm_settings.md shows them."""
+"""Storm's and JStorm's settings as data: which mean something here, which mean nothing and why, which are refused.
+docs/storm_settings.md shows them.
+"""
 
 from __future__ import annotations
 
@@ -24,48 +26,108 @@ _ZOOKEEPER = "ZooKeeper is given by --zk, TXTOPO_ZK or zookeeper in txtopo.toml"
 
 MEANS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     _SPARK: (
-        "topology.workers", "topology.worker.*", "topology.classpath", "topology.classpath.*", "topology.environment", "topology.optimize",
-        "topology.component.resources.*", "topology.component.cpu.*", "topology.scheduler.*", "topology.spread.components", "topology.ras.*",
-        "topology.priority", "topology.isolate.machines", "topology.locality*", "topology.disable.loadaware.messaging", "topology.blobstore.map",
-        "topology.min.replication.count", "topology.max.replication.wait.time.sec", "topology.subprocess.timeout.secs", "topology.shellbolt.max.pending",
-        "topology.multilang.serializer", "topology.master.*", "topology.memory.*", "topology.kill.*", "topology.state.synchronization.timeout.secs",
+        "topology.workers",
+        "topology.worker.*",
+        "topology.classpath",
+        "topology.classpath.*",
+        "topology.environment",
+        "topology.optimize",
+        "topology.component.resources.*",
+        "topology.component.cpu.*",
+        "topology.scheduler.*",
+        "topology.spread.components",
+        "topology.ras.*",
+        "topology.priority",
+        "topology.isolate.machines",
+        "topology.locality*",
+        "topology.disable.loadaware.messaging",
+        "topology.blobstore.map",
+        "topology.min.replication.count",
+        "topology.max.replication.wait.time.sec",
+        "topology.subprocess.timeout.secs",
+        "topology.shellbolt.max.pending",
+        "topology.multilang.serializer",
+        "topology.master.*",
+        "topology.memory.*",
+        "topology.kill.*",
+        "topology.state.synchronization.timeout.secs",
     ),
     _TASKS: ("topology.tasks", "topology.max.task.parallelism"),
     _QUEUES: (
-        "topology.backpressure.*", "topology.executor.*", "topology.transfer.*", "topology.receiver.*", "topology.producer.*", "topology.disruptor.*",
-        "topology.batch.flush.interval.millis", "topology.spout.wait.*", "topology.spout.recvq.skips", "topology.bolt.wait.*", "topology.sleep.spout.*",
-        "topology.bolts.outgoing.*", "topology.ctrl.buffer.size", "topology.flow.control.*",
+        "topology.backpressure.*",
+        "topology.executor.*",
+        "topology.transfer.*",
+        "topology.receiver.*",
+        "topology.producer.*",
+        "topology.disruptor.*",
+        "topology.batch.flush.interval.millis",
+        "topology.spout.wait.*",
+        "topology.spout.recvq.skips",
+        "topology.bolt.wait.*",
+        "topology.sleep.spout.*",
+        "topology.bolts.outgoing.*",
+        "topology.ctrl.buffer.size",
+        "topology.flow.control.*",
     ),
     _ARROW: (
-        "topology.kryo.*", "topology.fall.back.on.java.serialization", "topology.skip.missing.kryo.registrations", "topology.tuple.serializer",
-        "topology.serialized.*", "topology.testing.always.try.serialize",
+        "topology.kryo.*",
+        "topology.fall.back.on.java.serialization",
+        "topology.skip.missing.kryo.registrations",
+        "topology.tuple.serializer",
+        "topology.serialized.*",
+        "topology.testing.always.try.serialize",
     ),
     _TOLD: (
-        "topology.debug", "topology.debug.*", "topology.stats.*", "topology.builtin.metrics.*", "topology.metrics.*", "topology.v2.metrics.*",
-        "topology.enable.metrics", "topology.enable.v2.metrics.tick", "topology.eventlogger.*", "topology.event.logger.*", "topology.logging.*",
-        "topology.error.throttle.interval.secs", "topology.max.error.report.per.interval", "topology.metric.*",
+        "topology.debug",
+        "topology.debug.*",
+        "topology.stats.*",
+        "topology.builtin.metrics.*",
+        "topology.metrics.*",
+        "topology.v2.metrics.*",
+        "topology.enable.metrics",
+        "topology.enable.v2.metrics.tick",
+        "topology.eventlogger.*",
+        "topology.event.logger.*",
+        "topology.logging.*",
+        "topology.error.throttle.interval.secs",
+        "topology.max.error.report.per.interval",
+        "topology.metric.*",
     ),
     _NAME: (
-        "topology.name", "topology.id", "topology.transactional.id", "topology.version", "topology.submitter.*", "topology.users", "topology.groups",
-        "topology.readonly.*", "topology.auto-credentials",
+        "topology.name",
+        "topology.id",
+        "topology.transactional.id",
+        "topology.version",
+        "topology.submitter.*",
+        "topology.users",
+        "topology.groups",
+        "topology.readonly.*",
+        "topology.auto-credentials",
     ),
     _TRIDENT: ("topology.trident.*",),
     _PROGRESS: ("topology.enable.message.timeouts",),
     _ZOOKEEPER: ("storm.zookeeper.*", "transactional.zookeeper.*"),
     _DAEMONS: ("storm.*", "nimbus.*", "supervisor.*", "transactional.*", "jstorm.*"),
-}  # fmt: skip
+}
 """By the reason that is told; `*` stands for any end of a name. The first that fits counts."""
 
 REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "no bolt is given windows: make the window a key, from the time that a record carries, and count by it": (
-        "topology.bolts.window.*", "topology.bolts.sliding.*", "topology.bolts.tumbling.*", "topology.bolts.late.*", "topology.bolts.tuple.timestamp.*",
-        "topology.bolts.watermark.*", "topology.bolts.message.id.field.name",
+        "topology.bolts.window.*",
+        "topology.bolts.sliding.*",
+        "topology.bolts.tumbling.*",
+        "topology.bolts.late.*",
+        "topology.bolts.tuple.timestamp.*",
+        "topology.bolts.watermark.*",
+        "topology.bolts.message.id.field.name",
     ),
     "no state is carried from batch to batch but in tables: keep it in one, with a BatchCommitter": (
-        "topology.state.provider", "topology.state.provider.*", "topology.state.checkpoint.*",
+        "topology.state.provider",
+        "topology.state.provider.*",
+        "topology.state.checkpoint.*",
     ),
     "no hook of a task would ever be called: put its code into prepare and cleanup": ("topology.auto.task.hooks",),
-}  # fmt: skip
+}
 """The same for those without which a topology would give other results."""
 
 _FAMILIES = ("topology.", "storm.", "nimbus.", "supervisor.", "transactional.", "jstorm.")
@@ -91,7 +153,9 @@ def why_nothing(name: str) -> str | None:
 
 
 def problem_with(name: str, honoured: Iterable[str]) -> str | None:
-    """Why a name of Storm's cannot be in a config, in words that go behind the name; None where it can. `honoured` are the names that count here."""
+    """Why a name of Storm's cannot be in a config, in words that go behind the name; None where it can. `honoured` are
+    the names that count here.
+    """
     known = (*honoured, *FEEDER_ONLY)
     if name in known or not is_storms(name) or why_nothing(name) is not None:
         return None

@@ -18,7 +18,8 @@ SPARK = ""
 def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure, Judged]:
     """The batch with one more failure of kind infrastructure, and what becomes of it.
 
-    Tried so often while others are read, a file is at fault itself; where nothing else is left to be read, nothing can be told, and the topology halts.
+    Tried so often while others are read, a file is at fault itself; where nothing else is left to be read, nothing can
+    be told, and the topology halts.
     """
     batch = replace(batch, other_failures=batch.other_failures + 1)
     source = failure.position or failure.component or SPARK
@@ -63,5 +64,8 @@ def waiting_for(state: State) -> str | None:
     for txid, batch in sorted(waiting.items(), key=itemgetter(0)):
         if batch.unread and batch.last_failure is not None:
             what = "the tasks" if batch.unread_file == SPARK else "the source"
-            return f"{what} of batch {txid}: {batch.last_failure.message} (tried {batch.unread} {'time' if batch.unread == 1 else 'times'})"
+            return (
+                f"{what} of batch {txid}: {batch.last_failure.message} (tried {batch.unread} "
+                f"{'time' if batch.unread == 1 else 'times'})"
+            )
     return None

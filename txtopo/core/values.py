@@ -10,7 +10,9 @@ from txtopo.errors import Patience
 
 
 class TransactionAttempt(NamedTuple):
-    """One try at one batch, a named tuple: Storm's TransactionAttempt. Txids count from 1, attempts of a txid from 0 and never go back."""
+    """One try at one batch, a named tuple: Storm's TransactionAttempt. Txids count from 1, attempts of a txid from 0
+    and never go back.
+    """
 
     txid: int
     """The batch's place in the commit order; the same for every attempt."""
@@ -48,8 +50,10 @@ class Fence:
 
 
 FailureKind = Literal["data", "infrastructure", "suspect", "halt"]
-"""data: the batch or the user's code is at fault. infrastructure: a store or an executor. suspect: ended without a verdict. halt: nobody's batch is at
-fault, any would fail alike: the topology halts at this one, at once, with the failure's words, once the batches below it are committed. Such a failure
+"""data: the batch or the user's code is at fault. infrastructure: a store or an executor. suspect: ended without a
+verdict. halt: nobody's batch is at
+fault, any would fail alike: the topology halts at this one, at once, with the failure's words, once the batches below
+it are committed. Such a failure
 is never counted, and no batch is ever quarantined over it."""
 
 
@@ -66,20 +70,27 @@ class Failure:
     detail: str | None = None
     """Traceback or raw record."""
     cause: str | None = None
-    """Equal where the cause is equal (W7): component, kind of error and place, as `cause_of` puts them together. Never the message, which has values in it."""
+    """Equal where the cause is equal (W7): component, kind of error and place, as `cause_of` puts them together. Never
+    the message, which has values in it.
+    """
     next_command: str | None = None
     """What to do about a failure of kind halt."""
     of_whole: bool = False
-    """Is it about the batch as a whole, such as too many rejected records, so that taking out records that bolts fail on cannot help?"""
+    """Is it about the batch as a whole, such as too many rejected records, so that taking out records that bolts fail
+    on cannot help?
+    """
 
 
 def gravity(failure: Failure) -> int:
-    """Of several failures of one attempt the one with the lowest number counts: what is nobody's fault, then what is the data's, then the rest."""
+    """Of several failures of one attempt the one with the lowest number counts: what is nobody's fault, then what is
+    the data's, then the rest.
+    """
     return {"halt": 0, "data": 1}.get(failure.kind, 2)
 
 
 def cause_of(component: str | None, error: str, place: str | None) -> str:
-    """The cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the user's line, or else what the server named: a
+    """The cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the user's line,
+    or else what the server named: a
     constraint, a column, a table.
 
     >>> cause_of("parse", "ValueError", "app.py:12")
@@ -100,7 +111,9 @@ class EdgeCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRow:
-    """A source record that does not parse under the declared schema: committed with its batch, beside the counts of all others."""
+    """A source record that does not parse under the declared schema: committed with its batch, beside the counts of all
+    others.
+    """
 
     spout: str = ""
     """Filled in by the executor, which knows the spout's name."""
@@ -116,7 +129,9 @@ class RejectedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A source record that was read but taken out of its batch, because a bolt failed on it (`on_poison="dead_letter_rows"`)."""
+    """A source record that was read but taken out of its batch, because a bolt failed on it
+    (`on_poison="dead_letter_rows"`).
+    """
 
     spout: str
     position: str
@@ -131,7 +146,9 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterResult:
-    """What the executor half of one committer hands to its driver half, for one attempt; or what a bolt downstream of committers reads besides."""
+    """What the executor half of one committer hands to its driver half, for one attempt; or what a bolt downstream of
+    committers reads besides.
+    """
 
     committer: str
     """Name of the committer, or of that bolt."""
@@ -143,7 +160,9 @@ class CommitterResult:
     bytes: int
     """Size in the driver's memory."""
     deferred: tuple[tuple[str, str, Any], ...] = ()
-    """(source, stream, `pyarrow.Table` of its tuples) of a component downstream of a committer, which runs in the turn of its batch, in the driver."""
+    """(source, stream, `pyarrow.Table` of its tuples) of a component downstream of a committer, which runs in the turn
+    of its batch, in the driver.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +250,9 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """COMMIT was sent and its outcome is not known; to be resolved under the fence lock before anything else is committed (R7)."""
+    """COMMIT was sent and its outcome is not known; to be resolved under the fence lock before anything else is
+    committed (R7).
+    """
 
     txid: int
     message: str
@@ -315,7 +336,9 @@ class Request:
     progress: Mapping[str, Any] = field(default_factory=dict)
     """What a leader noted while it carried the order out (`replan`: the digests of the plans it drops)."""
     acted: bool = False
-    """Does the action log have a row of this order? Then an earlier leader carried it out, at least in part, and died before it answered."""
+    """Does the action log have a row of this order? Then an earlier leader carried it out, at least in part, and died
+    before it answered.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,6 @@
-"""The demo's driver processes: started like `txtopo run` would be, killed like a machine would lose them, and none left over."""
+"""The demo's driver processes: started like `txtopo run` would be, killed like a machine would lose them, and none left
+over.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ class Places:
         return self.work / "tmp"
 
 
-class Driver:
+class DemoDriver:
     """One `txtopo run` of the demo's topology as a process of its own, out of reach of the terminal's Ctrl-C."""
 
     def __init__(self, number: int, places: Places, dsn: str, zookeeper: str, failpoints: str = "") -> None:
@@ -113,7 +115,8 @@ def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: s
         "TXTOPO_ZK": zookeeper,
         "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
         FOLDER_VARIABLE: str(places.files),
-        # The working folder is the demo's own, so that a txtopo.toml nearby is not read; txtopo itself must still be found.
+        # The working folder is the demo's own, so that a txtopo.toml nearby is not read; txtopo itself must still be
+        # found.
         "PYTHONPATH": os.pathsep.join(filter(None, [package_root, shell.get("PYTHONPATH")])),
         "SPARK_LOCAL_DIRS": str(places.temporary),
         "TMPDIR": str(places.temporary),
@@ -121,7 +124,8 @@ def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: s
 
 
 def end_leftovers(places: Places) -> None:
-    """Kill what a killed driver left behind (its JVM, Python workers), known by the folder in its environment; wait until it is gone.
+    """Kill what a killed driver left behind (its JVM, Python workers), known by the folder in its environment; wait
+    until it is gone.
 
     Where the system has no /proc, a JVM whose driver is gone ends by itself.
     """

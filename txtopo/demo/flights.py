@@ -33,7 +33,8 @@ def find_flights() -> Path:
 
 
 def write_days(archive: Path, folder: Path, days: int = DAYS, check: Callable[[], None] = lambda: None) -> int:
-    """Write the first `days` days into `folder` as `flights_2013-01-01.csv`, …, each with the header; returns the number of rows.
+    """Write the first `days` days into `folder` as `flights_2013-01-01.csv`, …, each with the header; returns the
+    number of rows.
 
     `check` is called now and then and may raise, so that a stop does not have to wait.
     """

@@ -10,7 +10,7 @@ Totals = Mapping[tuple[str, str], tuple[int, int]]
 """(carrier, origin) -> (flights, miles)."""
 
 
-def recount(folder: Path, check: Callable[[], None] = lambda: None) -> Totals:
+def count_by_hand(folder: Path, check: Callable[[], None] = lambda: None) -> Totals:
     """Count every row of every file in the folder. `check` is called for each file and may raise."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     for path in sorted(folder.glob("*.csv")):

@@ -1,4 +1,6 @@
-"""The end of the demo: the table beside the recount, how the batches fared, and everything that is not as it must be."""
+"""The end of the demo: the table beside the recount, how the batches fared, and everything that is not as it must
+be.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from txtopo.audit.audit_text import headline
 from txtopo.audit.verdicts import AuditReport, Verdict
 from txtopo.demo.recount import Totals
-from txtopo.demo.watching import LedgerRow
+from txtopo.demo.watching import CommittedBatch
 
 SHOWN_MAX = 10
 """Differences named at most; the rest is counted."""
@@ -34,7 +36,7 @@ class Outcome:
     """The table in Postgres."""
     recounted: Totals
     """The same by plain `csv`."""
-    ledger: Sequence[LedgerRow]
+    ledger: Sequence[CommittedBatch]
     """In the order of the commits."""
     batches: int
     """Files, each of which must be one batch."""
@@ -74,7 +76,10 @@ def _wrong_ledger(outcome: Outcome) -> Iterator[str]:
         yield f"{outcome.killed} drivers died, but {len({row.epoch for row in ledger})} drivers committed"
     for row in ledger:
         if row.state != "applied" or row.rejected != 0 or not row.read == row.arrived == row.counted:
-            yield f"batch {row.txid} is {row.state}: {row.read} read, {row.rejected} rejected, {row.arrived} arrived, {row.counted} counted"
+            yield (
+                f"batch {row.txid} is {row.state}: {row.read} read, {row.rejected} rejected, {row.arrived} "
+                f"arrived, {row.counted} counted"
+            )
     read, flights = sum(row.read or 0 for row in ledger), sum(count for count, _ in outcome.recounted.values())
     if read != flights:
         yield f"the ledger says that {read:,} rows were read, the recount {flights:,}"
@@ -119,7 +124,10 @@ def _fared(outcome: Outcome) -> Iterator[str]:
     failed = attempts - orphaned - len(ledger)
     again = [row.txid for row in ledger if row.attempts > 1]
     yield f"batches    {len(ledger)} of {outcome.batches} committed, a file each, strictly in order"
-    yield f"attempts   {attempts}: {len(ledger)} committed, {orphaned} lost with their driver, {failed} failed; run again: {spans(again) or 'none'}"
+    yield (
+        f"attempts   {attempts}: {len(ledger)} committed, {orphaned} lost with their driver, {failed} failed; run "
+        f"again: {spans(again) or 'none'}"
+    )
     by_epoch = _by_epoch(ledger)
     for takeover in outcome.takeovers:
         after = "" if takeover.seconds is None else f", took over {takeover.seconds:.1f} s after the one before it died"
@@ -128,7 +136,7 @@ def _fared(outcome: Outcome) -> Iterator[str]:
     yield f"wall time  {outcome.seconds:.1f} s, services and Spark started on the way"
 
 
-def _by_epoch(ledger: Sequence[LedgerRow]) -> Mapping[int, list[int]]:
+def _by_epoch(ledger: Sequence[CommittedBatch]) -> Mapping[int, list[int]]:
     found: defaultdict[int, list[int]] = defaultdict(list)
     for row in ledger:
         found[row.epoch].append(row.txid)
@@ -141,7 +149,10 @@ def _verdict(outcome: Outcome) -> Iterator[str]:
     wrong = differences(outcome)
     if not wrong:
         flights, miles = _sum(outcome.totals)
-        yield f"MATCH      all {len(outcome.totals)} totals agree with the recount: {flights:,} flights, {miles:,} miles, each counted once"
+        yield (
+            f"MATCH      all {len(outcome.totals)} totals agree with the recount: {flights:,} flights, {miles:,} "
+            f"miles, each counted once"
+        )
         return
     yield f"MISMATCH   {len(wrong)} {'difference' if len(wrong) == 1 else 'differences'}"
     yield from (f"  {sentence}" for sentence in wrong[:SHOWN_MAX])

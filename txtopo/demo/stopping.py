@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM during the demo: noted at once, acted on between two steps, so that clean-up is never cut short."""
+"""Ctrl-C and SIGTERM during the demo: noted at once, acted on between two steps, so that clean-up is never cut
+short.
+"""
 
 from __future__ import annotations
 

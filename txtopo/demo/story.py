@@ -1,4 +1,6 @@
-"""The demo from start to end: services, files, three drivers of which two are killed, the comparison, and a clean machine afterwards."""
+"""The demo from start to end: services, files, three drivers of which two are killed, the comparison, and a clean
+machine afterwards.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,20 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from txtopo.audit.auditing import Range, audit
-from txtopo.audit.reading import reading
-from txtopo.committers.migrating import migrate
-from txtopo.config import zookeeper_address
-from txtopo.demo.drivers import Driver, Places, end_leftovers
+from txtopo.audit.run_audit import Range, audit
+from txtopo.committers.postgres.migrate import migrate
+from txtopo.core.connect_strings import zookeeper_address
+from txtopo.demo.drivers import DemoDriver, Places, end_leftovers
 from txtopo.demo.flights import DAYS, find_flights, write_days
 from txtopo.demo.names import TABLE, TOPOLOGY
-from txtopo.demo.recount import recount
+from txtopo.demo.recount import count_by_hand
 from txtopo.demo.report import Outcome, Takeover, differences, report, spans
 from txtopo.demo.stopping import InterruptedDemo, Stop
-from txtopo.demo.telling import Teller
+from txtopo.demo.telling import Storyteller
 from txtopo.demo.watching import Standing, Watcher, zookeeper_mark
 from txtopo.errors import TxtopoError
 from txtopo.local.services import LocalServices
+from txtopo.reports.read import reading
 
 POLL_S = 0.05
 STUCK_S = 150.0
@@ -39,9 +41,11 @@ class DemoError(TxtopoError):
 
 
 def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> int:
-    """`txtopo demo`; returns the exit code: 0 when all totals agree and the ledger is right, 1 when not, 130 or 143 when interrupted."""
+    """`txtopo demo`; returns the exit code: 0 when all totals agree and the ledger is right, 1 when not, 130 or 143
+    when interrupted.
+    """
     archive = find_flights()
-    teller = Teller(quiet=quiet)
+    teller = Storyteller(quiet=quiet)
     with Stop() as stop:
         places = _make_places()
         demo = Demo(places, files, teller, stop)
@@ -61,7 +65,7 @@ def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> i
 class Demo:
     """One run of the demo. `close` must be called however it ended."""
 
-    def __init__(self, places: Places, batches: int, teller: Teller, stop: Stop) -> None:
+    def __init__(self, places: Places, batches: int, teller: Storyteller, stop: Stop) -> None:
         self._places = places
         self._batches = batches
         self._teller = teller
@@ -69,7 +73,7 @@ class Demo:
         self._services = LocalServices(places.services)
         self._dsn = self._zookeeper = ""
         self._watcher: Watcher | None = None
-        self._drivers: list[Driver] = []
+        self._drivers: list[DemoDriver] = []
         self._takeovers: list[Takeover] = []
         self._killed = 0
         self._died_at: float | None = None
@@ -93,7 +97,9 @@ class Demo:
         return self._compare()
 
     def close(self, *, keep: bool) -> None:
-        """Stop everything, whatever state it is in, and remove the folder unless it is kept. One failure does not spare the rest."""
+        """Stop everything, whatever state it is in, and remove the folder unless it is kept. One failure does not spare
+        the rest.
+        """
         with ExitStack() as last_first:
             if not keep:
                 last_first.callback(shutil.rmtree, self._places.work, ignore_errors=True)
@@ -119,12 +125,12 @@ class Demo:
 
     def _start_driver(self, failpoints: str = "") -> None:
         self._stop.check()
-        driver = Driver(len(self._drivers) + 1, self._places, self._dsn, self._zookeeper, failpoints)
+        driver = DemoDriver(len(self._drivers) + 1, self._places, self._dsn, self._zookeeper, failpoints)
         self._drivers.append(driver)
         self._teller.say(f"{driver.name} starts with a Spark of its own")
 
     @property
-    def _leader(self) -> Driver:
+    def _leader(self) -> DemoDriver:
         """The oldest driver that was not killed."""
         return self._drivers[self._killed]
 
@@ -153,7 +159,7 @@ class Demo:
         begun = spans(self._standing().running)
         self._mourn(f"kill -9 of {driver.name} before COMMIT of batch {txid + 1}, with {begun} begun")
 
-    def _until_crash(self, txid: int) -> Driver:
+    def _until_crash(self, txid: int) -> DemoDriver:
         """Wait until the failpoint has killed the leader, with so many batches committed."""
         driver = self._leader
         self._until(lambda _: driver.exit_code is not None, f"the death of {driver.name}", may_end=driver)
@@ -177,8 +183,10 @@ class Demo:
             raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
         self._teller.say(f"{driver.name} has come to the end of the input")
 
-    def _until(self, holds: Callable[[Standing], bool], what: str, *, may_end: Driver | None = None) -> Standing:
-        """Watch and tell until `holds`. Raises DemoError when a driver ends that should not, or nothing happens for STUCK_S."""
+    def _until(self, holds: Callable[[Standing], bool], what: str, *, may_end: DemoDriver | None = None) -> Standing:
+        """Watch and tell until `holds`. Raises DemoError when a driver ends that should not, or nothing happens for
+        STUCK_S.
+        """
         standing = self._standing()
         committed, deadline = standing.committed, time.monotonic() + STUCK_S
         while not holds(standing):
@@ -193,7 +201,7 @@ class Demo:
             standing = self._standing()
         return standing
 
-    def _look_at(self, driver: Driver, may_end: Driver | None) -> None:
+    def _look_at(self, driver: DemoDriver, may_end: DemoDriver | None) -> None:
         if driver is not may_end and driver.exit_code is not None:
             raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
         if driver.number not in self._standbys and driver.says("waiting as standby"):
@@ -207,14 +215,20 @@ class Demo:
         if self._watcher is None:
             raise DemoError("the services do not run")
         self._teller.say("counting all files again with plain csv")
-        recounted = recount(self._places.files, self._stop.check)
+        recounted = count_by_hand(self._places.files, self._stop.check)
         self._teller.say("txtopo audit")
         with reading(self._dsn) as connection:
             audited = audit(connection, TOPOLOGY, Range(), recount=True, say=lambda _: self._stop.check())
         return Outcome(
-            totals=self._watcher.totals(), recounted=recounted, ledger=self._watcher.ledger(), batches=self._batches,
-            takeovers=self._takeovers, killed=self._killed, seconds=self._teller.elapsed_s, audited=audited,
-        )  # fmt: skip
+            totals=self._watcher.totals(),
+            recounted=recounted,
+            ledger=self._watcher.ledger(),
+            batches=self._batches,
+            takeovers=self._takeovers,
+            killed=self._killed,
+            seconds=self._teller.elapsed_s,
+            audited=audited,
+        )
 
 
 def kills(batches: int) -> tuple[int, int]:
@@ -224,14 +238,15 @@ def kills(batches: int) -> tuple[int, int]:
 
 def _make_places() -> Places:
     places = Places(work=Path(tempfile.mkdtemp(prefix="txtopo-demo-")).resolve())
-    # Others may walk through, not look around: as root, Postgres runs under another account and has to reach its folder.
+    # Others may walk through, not look around: as root, Postgres runs under another account and has to reach its
+    # folder.
     places.work.chmod(0o711)
     for folder in (places.logs, places.temporary):
         folder.mkdir()
     return places
 
 
-def _tell_end(places: Places, teller: Teller, keep: bool) -> None:
+def _tell_end(places: Places, teller: Storyteller, keep: bool) -> None:
     if not keep:
         teller.say("everything is stopped and removed")
         return

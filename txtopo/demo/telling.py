@@ -1,4 +1,6 @@
-"""What the demo says while it runs, on stderr: sentences with the time, and one line of progress that is redrawn on a terminal."""
+"""What the demo says while it runs, on stderr: sentences with the time, and one line of progress that is redrawn on a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ BAR = 10
 """Width of the bar; the whole line fits into 79 columns."""
 
 
-class Teller:
+class Storyteller:
     """Every line starts with the seconds since the demo began, in brackets."""
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:

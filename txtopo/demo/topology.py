@@ -1,4 +1,6 @@
-"""The demo's topology: departures and miles by carrier and airport. The folder with the files comes in TXTOPO_DEMO_FOLDER."""
+"""The demo's topology: departures and miles by carrier and airport. The folder with the files comes in
+TXTOPO_DEMO_FOLDER.
+"""
 
 from __future__ import annotations
 

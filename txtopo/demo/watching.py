@@ -8,21 +8,23 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from txtopo.committers.connecting import make_engine
+from txtopo.committers.postgres.connect import make_engine
 from txtopo.demo.recount import Totals
 from txtopo.errors import PostgresUnavailable
 
 _STANDING = """
 select f.epoch, f.last_txid, t.pid, coalesce(t.planned_txid, 0) as planned_txid,
        array(select distinct a.txid from txtopo.attempt a
-             where a.topology = f.topology and a.epoch = f.epoch and a.txid > f.last_txid and a.state = 'begun' order by 1) as running
+             where a.topology = f.topology and a.epoch = f.epoch and a.txid > f.last_txid and a.state = 'begun' order
+             by 1) as running
   from txtopo.fence f left join txtopo.topology t on (t.topology, t.epoch) = (f.topology, f.epoch)
  where f.topology = :topology
 """
 _LEDGER = """
 select l.txid, l.epoch, l.attempt, l.state, l.read, l.rejected, c.arrived, c.counted,
        (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid)) as attempts,
-       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid) and a.epoch < l.epoch) as orphaned
+       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid) and a.epoch < l.epoch)
+       as orphaned
   from txtopo.ledger l left join txtopo.committer_count c using (topology, txid)
  where l.topology = :topology and l.txid > 0
  order by l.committed_at, l.txid
@@ -46,7 +48,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRow:
+class CommittedBatch:
     """One committed batch."""
 
     txid: int
@@ -73,7 +75,7 @@ def zookeeper_mark(hosts: str, topology: str) -> int:
     """Highest txid that ZooKeeper knows to be committed; it may lag what Postgres says, never lead it."""
     from txtopo.coordinators.codec import decode_mark
     from txtopo.coordinators.paths import TopologyPaths
-    from txtopo.coordinators.zookeeper import open_session
+    from txtopo.coordinators.zookeeper_session import open_session
 
     path = TopologyPaths(topology).mark
     session = open_session(hosts)
@@ -102,10 +104,10 @@ class Watcher:
             epoch=epoch, pid=pid, committed=committed, planned=max(planned, committed), running=tuple(running)
         )
 
-    def ledger(self) -> list[LedgerRow]:
+    def ledger(self) -> list[CommittedBatch]:
         """All committed batches in the order in which they were committed."""
         names = ("txid", "epoch", "attempt", "state", "read", "rejected", "arrived", "counted", "attempts", "orphaned")
-        return [LedgerRow(**dict(zip(names, row, strict=True))) for row in self._read(_LEDGER)]
+        return [CommittedBatch(**dict(zip(names, row, strict=True))) for row in self._read(_LEDGER)]
 
     def totals(self) -> Totals:
         """The target table."""

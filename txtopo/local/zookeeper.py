@@ -124,7 +124,8 @@ def zookeeper_jars() -> list[Path]:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigurationError(
-            "PySpark is not installed, and the local ZooKeeper is the one inside it. Install it with: pip install 'txtopo[local]'"
+            "PySpark is not installed, and the local ZooKeeper is the one inside it. Install it with: pip install "
+            "'txtopo[local]'"
         )
     folder = Path(spec.origin).parent / "jars"
     jars = sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(JARS))

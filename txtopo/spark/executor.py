@@ -1,4 +1,6 @@
-"""The Executor port on Spark: starts the session, makes the jobs of the topology, and keeps what runs apart by wave and attempt."""
+"""The Executor port on Spark: starts the session, makes the jobs of the topology, and keeps what runs apart by wave and
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ from pyspark.sql import SparkSession
 from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
-from txtopo.errors import ConfigurationError, ExecutorLost, broken, invariant, raise_if_full
+from txtopo.errors import ConfigurationError, ExecutorLost, invariant, raise_if_full, unreachable
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.spark.failures import JVM_GONE, classify, is_jvm_gone
-from txtopo.spark.frame_jobs import FrameJobs
+from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, Say, WaveJobs
 from txtopo.spark.reports import Reports, ReportsParam
-from txtopo.spark.running import Running
-from txtopo.spark.session import (
+from txtopo.spark.running_attempts import Running
+from txtopo.spark.session.python_workers import check_workers
+from txtopo.spark.session.ship_modules import ship
+from txtopo.spark.session.spark_session import (
     SessionOptions,
     check_settings,
     hear_of_lost_reports,
@@ -28,9 +32,7 @@ from txtopo.spark.session import (
     stop_session,
     within,
 )
-from txtopo.spark.shipping import ship
 from txtopo.spark.waves import Waves
-from txtopo.spark.workers import check_workers
 from txtopo.topology.components import Topology
 
 WARM_UP_JOBS_MAX = 8
@@ -39,9 +41,11 @@ CANCEL_S = 10.0
 
 
 class SparkExecutor:
-    """Runs the processing phase on Spark. Hand over `options` to let it start (and stop) a session, or a `session` of your own.
+    """Runs the processing phase on Spark. Hand over `options` to let it start (and stop) a session, or a `session` of
+    your own.
 
-    A wave is processed in the calling thread, by one job where that changes nothing. Several threads may call `process` at once.
+    A wave is processed in the calling thread, by one job where that changes nothing. Several threads may call `process`
+    at once.
     """
 
     broken: str | None = None
@@ -58,7 +62,8 @@ class SparkExecutor:
         say: Say | None = None,
         ackers: int | None = None,
     ) -> None:
-        """`say` tells the operator that waves are off; without it a warning is logged. `ackers` is the number of acker tasks where the topology acks
+        """`say` tells the operator that waves are off; without it a warning is logged. `ackers` is the number of acker
+        tasks where the topology acks
         by tuple; None: what its own config says, else the default.
         """
         invariant((options is None) != (session is None), "SparkExecutor needs either options or a session")
@@ -83,7 +88,7 @@ class SparkExecutor:
     @property
     def spark(self) -> SparkSession:
         """The session, after `start`."""
-        return self._spark if self._spark is not None else broken("the executor was not started")
+        return self._spark if self._spark is not None else unreachable("the executor was not started")
 
     @property
     def one_by_one(self) -> str | None:
@@ -91,7 +96,9 @@ class SparkExecutor:
         return self._waves.one_by_one if self._waves is not None else None
 
     def start(self) -> None:
-        """See Executor.start. Raises ConfigurationError when Spark does not start or has settings that change results, ExecutorLost where its JVM dies."""
+        """See Executor.start. Raises ConfigurationError when Spark does not start or has settings that change results,
+        ExecutorLost where its JVM dies.
+        """
         try:
             self._start()
         except Exception as error:
@@ -118,7 +125,7 @@ class SparkExecutor:
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """See Executor.process."""
-        waves = self._waves if self._waves is not None else broken("the executor was not started")
+        waves = self._waves if self._waves is not None else unreachable("the executor was not started")
 
         def told(outcome: Outcome) -> None:
             if self._reports_lost is not None and self.broken is None:  # whatever the outcome says
@@ -133,7 +140,7 @@ class SparkExecutor:
 
     def try_over_nothing(self) -> Failure | None:
         """See Executor.try_over_nothing."""
-        jobs = self._jobs if self._jobs is not None else broken("the executor was not started")
+        jobs = self._jobs if self._jobs is not None else unreachable("the executor was not started")
         try:
             jobs.run_over_nothing()
         except Exception as error:
@@ -145,7 +152,9 @@ class SparkExecutor:
         return None
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """See Executor.cancel. Of a wave in one job that job is cancelled; the other attempts are then run alone, inside the same `process`."""
+        """See Executor.cancel. Of a wave in one job that job is cancelled; the other attempts are then run alone,
+        inside the same `process`.
+        """
         self._running.cancel(attempt)
 
     def progress(self, attempt: TransactionAttempt) -> int:
@@ -170,9 +179,11 @@ class SparkExecutor:
                 self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def _warm_up(self, jobs: WaveJobs) -> None:
-        """Run the plans over nothing, once a core at the same time: code is generated and Python workers are there before the first batch comes.
+        """Run the plans over nothing, once a core at the same time: code is generated and Python workers are there
+        before the first batch comes.
 
-        Every plan runs once at least, so that all that a batch will need is loaded by the workers. Raises ConfigurationError where it cannot be.
+        Every plan runs once at least, so that all that a batch will need is loaded by the workers. Raises
+        ConfigurationError where it cannot be.
         """
         lacking: list[Failure] = []
 
@@ -242,20 +253,21 @@ def make_jobs(
         say=say,
     )
     if topology.has_tuples:
-        from txtopo.spark.tuple_jobs import TupleJobs
+        from txtopo.spark.tuples.tuple_jobs import TupleJobs
 
         return TupleJobs(context)
     return FrameJobs(context)
 
 
 def wave_refusal(topology: Topology, spark: SparkSession) -> str | None:
-    """Why the batches of this topology are processed one by one: which bolt looks at other rows. None: waves share a job.
+    """Why the batches of this topology are processed one by one: which bolt looks at other rows. None: waves share a
+    job.
 
     Calls the bolts over empty input, and raises what they raise: TopologyError, BatchDataError.
     """
 
     def no_judge(error: Exception, run: Run, reports: RunReports) -> Failure:
-        broken("nothing is processed here")
+        unreachable("nothing is processed here")
 
     jobs = make_jobs(spark, topology, b"", Reports(), no_judge)
     if isinstance(jobs, FrameJobs):

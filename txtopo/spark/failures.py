@@ -11,9 +11,9 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
-from txtopo.spark.settings import WORKER_MEMORY_SETTING
-from txtopo.topology.user_code import said
-from txtopo.tuples.frames import RAISED, is_of_memory, is_own, shipping_remedy, user_frame
+from txtopo.spark.session.spark_settings import WORKER_MEMORY_SETTING
+from txtopo.topology.user_exceptions import said
+from txtopo.tuples.user_errors import RAISED, is_of_memory, is_own, shipping_remedy, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
 DETAIL_CHARACTERS_MAX = 20_000
@@ -73,7 +73,9 @@ _CANCELLED = (
 
 
 def classify(error: BaseException, *, component: str | None, cancelled: bool) -> Failure:
-    """The failure of an attempt whose job ended with `error`. `component` is named where the error is user code's or the data's."""
+    """The failure of an attempt whose job ended with `error`. `component` is named where the error is user code's or
+    the data's.
+    """
     if cancelled:
         return Failure(kind="infrastructure", message="cancelled")
     if isinstance(error, BatchDataError):
@@ -81,9 +83,12 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
             error.position is None and _LACKS.search(str(error)) is not None
         ):  # of a job that a bolt ran while it was called
             return Failure(
-                kind="halt", message=str(error), component=error.component, detail=error.detail,
+                kind="halt",
+                message=str(error),
+                component=error.component,
+                detail=error.detail,
                 next_command=shipping_remedy(str(error)),
-            )  # fmt: skip
+            )
         return Failure(
             kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
         )
@@ -126,17 +131,22 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         return Failure(kind="data", message=_prefixed(text, condition[0]), component=component, detail=detail)
     if _is_of_an_expression(text):
         return Failure(kind="data", message=_prefixed(text, _first_line(text)), component=component, detail=detail)
-    # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless loop.
+    # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless
+    # loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
 
 
 def lacks_code(text: str) -> bool:
-    """Could a worker not load the code that it was sent? Whatever is raised while it is unpickled, and imports that fail: no batch is at fault."""
+    """Could a worker not load the code that it was sent? Whatever is raised while it is unpickled, and imports that
+    fail: no batch is at fault.
+    """
     return _UNPICKLES.search(text) is not None or _LACKS.search(python_failure(text) or "") is not None
 
 
 def is_about_size(error: BaseException | None) -> bool:
-    """Did a job end since its results, or what a bolt kept in memory, were too large? That is a matter of many rows, and costly to repeat."""
+    """Did a job end since its results, or what a bolt kept in memory, were too large? That is a matter of many rows,
+    and costly to repeat.
+    """
     if error is None:
         return False
     text = _text(error)
@@ -186,7 +196,9 @@ def python_failure(text: str) -> str | None:
 
 
 def _without_values(text: str) -> str:
-    """What Spark itself says of tasks, executors and jobs. A value may say anything: that a flight was cancelled, or that a connection was refused."""
+    """What Spark itself says of tasks, executors and jobs. A value may say anything: that a flight was cancelled, or
+    that a connection was refused.
+    """
     first = _SAYS_VALUES.search(text)
     if first is not None and first[0] == _TRACEBACK:
         return text[: first.start()]  # it is the cause, and all that follows is about it
@@ -204,7 +216,8 @@ def _without_values(text: str) -> str:
 
 
 def _prefixed(text: str, message: str) -> str:
-    # Since 4.0 an error of a DataFrame expression carries its call site: `== DataFrame ==\n"divide" was called from\nFILE:LINE`.
+    # Since 4.0 an error of a DataFrame expression carries its call site: `== DataFrame ==\n"divide" was called
+    # from\nFILE:LINE`.
     site = re.search(r"was called from\s*\n\s*(\S+?):(\d+)", text)
     return f"{site[1]}:{site[2]}: {message}" if site is not None and is_own(site[1]) else message
 
@@ -217,7 +230,9 @@ def _text(error: BaseException) -> str:
 
 
 def _is_of_an_expression(text: str) -> bool:
-    """Did a value make Java raise, as `rlike` does for a pattern that is none? The code of Spark's that is nearest to the error tells."""
+    """Did a value make Java raise, as `rlike` does for a pattern that is none? The code of Spark's that is nearest to
+    the error tells.
+    """
     frame = _SPARK_FRAME.search(_innermost(text))
     return frame is not None and frame[1].startswith(_EVALUATES)
 

@@ -1,4 +1,6 @@
-"""What the executor asks of the jobs of a topology (`WaveJobs`), and what all of them share: runs, works, tags and properties of a thread."""
+"""What the executor asks of the jobs of a topology (`WaveJobs`), and what all of them share: runs, works, tags and
+properties of a thread.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Run:
     """One attempt while it is being processed: in the job of its wave, or alone."""
 
     name: str
-    """Differs for every call of `process`, and for the two tries within one (in its wave, then alone), also for the same attempt: late reports
+    """Differs for every call of `process`, and for the two tries within one (in its wave, then alone), also for the
+    same attempt: late reports
     of an earlier one must not be taken for this one's (K1)."""
     tag: str
     """Of its Spark jobs; runs of one wave have the same."""
@@ -53,7 +56,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class BatchWork:
     """A batch and its parts by spout."""
 
     assignment: Assignment
@@ -71,7 +74,9 @@ class Work:
 
 
 RunReports = Mapping[Any, list[Any]]
-"""Reports of one run by their `key`; more than one under a key is a conflict (K3). Each has `run`, `key` and `content` (see Reports)."""
+"""Reports of one run by their `key`; more than one under a key is a conflict (K3). Each has `run`, `key` and `content`
+(see Reports).
+"""
 Judge = Callable[[Exception, Run, RunReports], Failure]
 """Whose fault an exception of a run is; notes also that the JVM is gone (K11)."""
 
@@ -96,7 +101,9 @@ class JobContext:
     topology: Topology
     code_hash: bytes
     reports: Reports
-    """The driver's end of the accumulator: jobs with runs of their own (a search, dead letters) open and take reports under names of their own."""
+    """The driver's end of the accumulator: jobs with runs of their own (a search, dead letters) open and take reports
+    under names of their own.
+    """
     accumulator: Accumulator[Any]
     """What tasks add lists of reports to."""
     judge: Judge
@@ -115,36 +122,49 @@ class WaveJobs(Protocol):
 
     @property
     def one_by_one(self) -> str | None:
-        """None where several runs may share a job, else why not, in words: `bolt by_day looks at other rows: Aggregate`."""
+        """None where several runs may share a job, else why not, in words: `bolt by_day looks at other rows:
+        Aggregate`.
+        """
 
     def start(self) -> None:
-        """Compile, check the fields that bolts declare, run over nothing. Raises TopologyError, BatchDataError, ConfigurationError."""
+        """Compile, check the fields that bolts declare, run over nothing. Raises TopologyError, BatchDataError,
+        ConfigurationError.
+        """
 
     def warm_up(self) -> None:
-        """Run plans that are used again over nothing, so that the first batch waits for less; several threads at once call it."""
+        """Run plans that are used again over nothing, so that the first batch waits for less; several threads at once
+        call it.
+        """
 
     def run_over_nothing(self) -> None:
-        """Run every plan over nothing, those that each batch has anew too: whatever this raises, any batch would. Raises what bolts and jobs raise."""
+        """Run every plan over nothing, those that each batch has anew too: whatever this raises, any batch would.
+        Raises what bolts and jobs raise.
+        """
 
-    def split(self, assignment: Assignment, run: Run) -> Work:
+    def split(self, assignment: Assignment, run: Run) -> BatchWork:
         """The parts of a batch of this run, as its spouts split it. Raises CancelledError."""
 
-    def results(self, runs: Sequence[Run], works: Sequence[Work]) -> list[list[CommitterResult]]:
+    def results(self, runs: Sequence[Run], works: Sequence[BatchWork]) -> list[list[CommitterResult]]:
         """Process these runs in one go: for each run one result of each committer, in the order of the topology.
 
-        Runs of a wave share a tag, and all jobs have to carry it (`marked`). Raises JobError where a job fails, CancelledError.
+        Runs of a wave share a tag, and all jobs have to carry it (`marked`). Raises JobError where a job fails,
+        CancelledError.
         """
 
     def blame(self, reports: RunReports) -> Failure | None:
         """A failure that a task reported: it knows better than the exception that may have followed from it."""
 
-    def outcome(self, run: Run, work: Work, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
-        """The verdict over a run whose jobs succeeded: Processed with its counts (`spans` are filled in by the executor), or Failed."""
+    def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        """The verdict over a run whose jobs succeeded: Processed with its counts (`spans` are filled in by the
+        executor), or Failed.
+        """
 
-    def explain(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
-        """The last word on a run that failed *alone*: Failed with the source row where it can be named, or, with dead letters, Processed without it.
+    def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
+        """The last word on a run that failed *alone*: Failed with the source row where it can be named, or, with dead
+        letters, Processed without it.
 
-        `error` is what its jobs raised, None where `outcome` failed it. May run further jobs under the run's tag. Not called for cancelled runs.
+        `error` is what its jobs raised, None where `outcome` failed it. May run further jobs under the run's tag. Not
+        called for cancelled runs.
         """
 
 
@@ -156,7 +176,8 @@ def check(runs: Sequence[Run]) -> None:
 
 @contextlib.contextmanager
 def marked(jobs: JobContext, runs: Sequence[Run], order: str | None) -> Iterator[int]:
-    """Mark the jobs of this thread as these runs', with what their tasks are to do; None: that stands in the plan. Gives the number of the order.
+    """Mark the jobs of this thread as these runs', with what their tasks are to do; None: that stands in the plan.
+    Gives the number of the order.
 
     Worker threads are reused, so everything is taken off again.
     """
@@ -182,9 +203,11 @@ def marked(jobs: JobContext, runs: Sequence[Run], order: str | None) -> Iterator
 
 @contextlib.contextmanager
 def over_nothing(jobs: JobContext, copy: int | None, number: int | None = None) -> Iterator[None]:
-    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too: a bolt may well work over some rows.
+    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too: a bolt may well
+    work over some rows.
 
-    What stands in the plan `copy` signs for it. Several threads may share a `number` and what it holds; then None is held here.
+    What stands in the plan `copy` signs for it. Several threads may share a `number` and what it holds; then None is
+    held here.
     """
     context: Any = jobs.spark.sparkContext
     with contextlib.ExitStack() as stack:

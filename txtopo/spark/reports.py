@@ -1,4 +1,6 @@
-"""What tasks report about the parts they read and the tuples they passed on, kept by key so that a rerun changes nothing (docs/protocol.md, K4)."""
+"""What tasks report about the parts they read and the tuples they passed on, kept by key so that a rerun changes
+nothing (docs/protocol.md, K4).
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ class Reports:
         self.signatures.open(run)
 
     def receive(self, reports: Sequence[Keyed | Signature]) -> None:
-        """Keep reports of open runs: one that says the same as an earlier one with its key is dropped, another is kept beside it."""
+        """Keep reports of open runs: one that says the same as an earlier one with its key is dropped, another is kept
+        beside it.
+        """
         for signature in reports:
             if isinstance(signature, Signature):
                 self.signatures.receive(signature)

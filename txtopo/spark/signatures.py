@@ -1,9 +1,13 @@
 """Whose order a task ran with: every task on a leaf signs before its first row, and the driver compares at once.
 
-A batch's order comes to its tasks by a property of the thread that starts the job, and what comes back is tied to the thread that asked. Nothing that
-goes through the users' functions could tie the two: an aggregate drops every column that it does not know. So the leaves below them do it. A *copy* of a
-plan serves one order at a time, its leaves carry the copy's number, and a signature names copy and order: as long as no signature of a copy names another
-order than the one that holds it, every row below its results was emitted under that order, also a persisted row, and one that ran twice.
+A batch's order comes to its tasks by a property of the thread that starts the job, and what comes back is tied to the
+thread that asked. Nothing that
+goes through the users' functions could tie the two: an aggregate drops every column that it does not know. So the
+leaves below them do it. A *copy* of a
+plan serves one order at a time, its leaves carry the copy's number, and a signature names copy and order: as long as no
+signature of a copy names another
+order than the one that holds it, every row below its results was emitted under that order, also a persisted row, and
+one that ran twice.
 """
 
 from __future__ import annotations
@@ -19,13 +23,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from txtopo.errors import invariant
-from txtopo.spark import used_workers
+from txtopo.spark.session import used_workers
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 ORDER_PROPERTY = "txtopo.order"
-"""Local property of the job that tells its tasks which batch they emit, after the order's number. It is no part of the plan, so that one plan serves all batches."""
+"""Local property of the job that tells its tasks which batch they emit, after the order's number. It is no part of the
+plan, so that one plan serves all batches.
+"""
 NOTHING = "nothing"
 """Order of jobs at the start, over no rows."""
 INSIDE = "inside"
@@ -79,7 +85,9 @@ class Signer:
     """See Signature."""
 
     def order(self, inside: str | None, leaves: Sequence[str] = ("",)) -> tuple[int, str | None]:
-        """Number and text of the order of the job that this task is of, where it is not `inside` the plan; signed. None: emit nothing. Raises NoBatchError."""
+        """Number and text of the order of the job that this task is of, where it is not `inside` the plan; signed.
+        None: emit nothing. Raises NoBatchError.
+        """
         context = TaskContext.get()
         if context is None:
             return 0, inside
@@ -138,7 +146,9 @@ class Signatures:
 
     @contextlib.contextmanager
     def held(self, copy: int, order: int, leaves: Collection[str] = ()) -> Iterator[None]:
-        """The copy serves this order in the body, which has every one of these leaves sign at least once; else the order's runs are not believed."""
+        """The copy serves this order in the body, which has every one of these leaves sign at least once; else the
+        order's runs are not believed.
+        """
         with self._lock:
             invariant(copy not in self._held, f"copy {copy} of a plan serves two jobs at once")
             holding = self._held[copy] = _Holding(order)
@@ -153,7 +163,9 @@ class Signatures:
                 del self._held[copy]
 
     def receive(self, signature: Signature) -> None:
-        """Compare a signature with the order that holds its copy, and the run that its plan was made for with those of the order."""
+        """Compare a signature with the order that holds its copy, and the run that its plan was made for with those of
+        the order.
+        """
         with self._lock:
             holding = self._held.get(signature.copy)
             holder = holding.order if holding is not None else None
@@ -163,7 +175,10 @@ class Signatures:
             holding.leaves.add(signature.leaf)
             runs = self._runs(signature.order)
             if signature.made_for is not None and signature.made_for not in runs:
-                what = f"a task of {self._words(signature.order)} read rows that were made for {_batch(signature.made_for)}: {WHY}"
+                what = (
+                    f"a task of {self._words(signature.order)} read rows that were made for "
+                    f"{_batch(signature.made_for)}: {WHY}"
+                )
                 self._note(what, *runs, signature.made_for)
 
     def mixed(self, order: int, other_order: int) -> None:
@@ -178,7 +193,9 @@ class Signatures:
             self._suspect(order, holding.order if holding is not None else 0)
 
     def doubt(self, run: str, *, complete: bool) -> str | None:
-        """Why this run must not be believed, whatever else is known of it; `complete`: it is believed to have read everything."""
+        """Why this run must not be believed, whatever else is known of it; `complete`: it is believed to have read
+        everything.
+        """
         with self._lock:
             return self._suspected.get(run) or (self._unsigned.get(run) if complete else None)
 

@@ -1,4 +1,6 @@
-"""Process a wave: in one job where that is proven to change nothing, else, and whenever that job or its verdict fails, attempt by attempt."""
+"""Process a wave: in one job where that is proven to change nothing, else, and whenever that job or its verdict fails,
+attempt by attempt.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from txtopo.core.limits import FIRST_WAVE_TXIDS_MAX
 from txtopo.core.values import Failed, Failure, Outcome, Processed
 from txtopo.errors import raise_if_full
 from txtopo.ports import Assignment, Tell, tell_nobody
-from txtopo.spark.jobs import Judge, Run, Say, WaveJobs, Work
+from txtopo.spark.jobs import BatchWork, Judge, Run, Say, WaveJobs
 from txtopo.spark.reports import Reports
-from txtopo.spark.running import Running
+from txtopo.spark.running_attempts import Running
 
 _Pair = tuple[Run, Assignment]
 
@@ -68,7 +70,8 @@ class Waves:
             for outcome in found:
                 tell(outcome)
             return list(found)
-        # A wave that failed is a failure of none of its attempts: each runs alone, and only that counts. So does it where the first wave is proven.
+        # A wave that failed is a failure of none of its attempts: each runs alone, and only that counts. So does it
+        # where the first wave is proven.
         for run, _ in pairs:
             if run.cancelled.is_set():
                 self._running.end(run)
@@ -114,7 +117,7 @@ class Waves:
             return Failed(attempt=run.attempt, failure=Failure(kind="infrastructure", message="cancelled"))
         began = time.monotonic()
         self._running.alone(run)
-        work: Work | None = None
+        work: BatchWork | None = None
         error: Exception | None = None
         outcome: Outcome
         try:
@@ -134,13 +137,15 @@ class Waves:
         return _timed(outcome, began) if isinstance(outcome, Processed) else outcome
 
     def _believed(self, run: Run, outcome: Outcome) -> Outcome:
-        """The outcome, unless some task of the run signed for another order, or none signed at all: then nobody's data is at fault, and no rows count."""
+        """The outcome, unless some task of the run signed for another order, or none signed at all: then nobody's data
+        is at fault, and no rows count.
+        """
         if run.cancelled.is_set():
             return outcome
         doubt = self._reports.signatures.doubt(run.name, complete=isinstance(outcome, Processed))
         return outcome if doubt is None else Failed(attempt=run.attempt, failure=Failure(kind="suspect", message=doubt))
 
-    def _explained(self, run: Run, work: Work, failure: Failure, error: Exception | None) -> Outcome:
+    def _explained(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
         try:
             return self._jobs.explain(run, work, failure, error)
         except Exception as raised:
@@ -151,7 +156,9 @@ class Waves:
             )
 
     def _prove(self, shared: list[Processed] | Failure, alone: Sequence[Outcome]) -> None:
-        """Compare a first wave with its attempts alone: equal results prove that waves change nothing, a difference ends them."""
+        """Compare a first wave with its attempts alone: equal results prove that waves change nothing, a difference
+        ends them.
+        """
         if isinstance(shared, Failure):
             if shared.kind == "data" and all(isinstance(outcome, Processed) for outcome in alone):
                 self._refuse(f"a first wave failed although each of its batches succeeded alone: {shared.message}")
@@ -167,14 +174,17 @@ class Waves:
         self._proven = True
 
     def _tell_once(self, pairs: Sequence[_Pair], failure: Failure) -> None:
-        """Of a wave that failed and whose attempts did not nobody else tells: unless a store was away, it may happen again and again."""
+        """Of a wave that failed and whose attempts did not nobody else tells: unless a store was away, it may happen
+        again and again.
+        """
         with self._lock:
             if self._differs is not None or failure.kind in {"infrastructure", *self._told}:
                 return
             self._told.add(failure.kind)
         first, last = pairs[0][0].attempt.txid, pairs[-1][0].attempt.txid
         self._say(
-            f"batches {first} to {last} failed in one job, and each succeeded alone, which is what counts; this is told once: {failure.message}"
+            f"batches {first} to {last} failed in one job, and each succeeded alone, which is what counts; this is "
+            f"told once: {failure.message}"
         )
 
     def _refuse(self, why: str) -> None:

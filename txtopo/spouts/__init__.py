@@ -1,4 +1,5 @@
-"""Where batches come from: each source has a coordinator half on the driver and an emitter half in the tasks. No Spark in here.
+"""Where batches come from: each source has a coordinator half on the driver and an emitter half in the tasks. No Spark
+in here.
 
 The spouts that a user derives from or sets load when they are used: `from txtopo.spouts import TransactionalSpout`.
 """
@@ -7,28 +8,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txtopo.lazily import names_when_used
+from txtopo._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from txtopo.spouts.acked import ReliableSpout, RichSpout, SpoutOutputCollector, UnreliableSpout
-    from txtopo.spouts.files import FileSpout
+    from txtopo.spouts.acked_spout import ReliableSpout, RichSpout, SpoutOutputCollector, UnreliableSpout
+    from txtopo.spouts.file_spout import FileSpout
     from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
     from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
-    from txtopo.spouts.texts import TextSpout
+    from txtopo.spouts.text_spout import TextSpout
     from txtopo.spouts.transactional import EmitterContext, TransactionalSpout
 
 _HOMES = {
     "NOTHING": "txtopo.spouts.partitioned",
     "EmitterContext": "txtopo.spouts.transactional",
-    "FileSpout": "txtopo.spouts.files",
+    "FileSpout": "txtopo.spouts.file_spout",
     "OpaquePartitionedTransactionalSpout": "txtopo.spouts.opaque",
     "PartitionedTransactionalSpout": "txtopo.spouts.partitioned",
-    "ReliableSpout": "txtopo.spouts.acked",
-    "RichSpout": "txtopo.spouts.acked",
-    "SpoutOutputCollector": "txtopo.spouts.acked",
-    "TextSpout": "txtopo.spouts.texts",
+    "ReliableSpout": "txtopo.spouts.acked_spout",
+    "RichSpout": "txtopo.spouts.acked_spout",
+    "SpoutOutputCollector": "txtopo.spouts.acked_spout",
+    "TextSpout": "txtopo.spouts.text_spout",
     "TransactionalSpout": "txtopo.spouts.transactional",
-    "UnreliableSpout": "txtopo.spouts.acked",
+    "UnreliableSpout": "txtopo.spouts.acked_spout",
 }
 
 __all__ = [
@@ -46,4 +47,4 @@ __all__ = [
 ]
 
 # Who reads files must not wait for the others, and nobody for Arrow before it is needed.
-__getattr__, __dir__ = names_when_used(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -30,5 +30,7 @@ def arrow_type(field_type: FieldType) -> pa.DataType:
 
 
 def arrow_schema(fields: Fields) -> pa.Schema:
-    """Names and types of the declared fields. Every column is nullable for Arrow: NOT NULL is checked where values are read."""
+    """Names and types of the declared fields. Every column is nullable for Arrow: NOT NULL is checked where values are
+    read.
+    """
     return pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields.items])

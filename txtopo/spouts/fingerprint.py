@@ -14,7 +14,9 @@ from typing import Any
 
 CHUNK_BYTES = 1024 * 1024
 _HEXADECIMAL = re.compile(rb"0[xX](?<![0-9A-Za-z]0[xX])")
-"""Begins with a literal and looks back: eight times as fast as to look for what stands before, and every file is searched."""
+"""Begins with a literal and looks back: eight times as fast as to look for what stands before, and every file is
+searched.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,9 @@ class FileStat:
     mtime_ns: int
     inode: int
     ctime_ns: int | None
-    """When the kernel last changed anything about it: who writes can set mtime back, but not this. None: an older release did not ask."""
+    """When the kernel last changed anything about it: who writes can set mtime back, but not this. None: an older
+    release did not ask.
+    """
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileStat:
@@ -35,7 +39,9 @@ class FileStat:
 
     @classmethod
     def planned(cls, file: Mapping[str, Any]) -> FileStat:
-        """As a plan says it, also one of a release that had no ctime: that equals no file, so its content is compared."""
+        """As a plan says it, also one of a release that had no ctime: that equals no file, so its content is
+        compared.
+        """
         return cls(size=file["size"], mtime_ns=file["mtime_ns"], inode=file["inode"], ctime_ns=file.get("ctime_ns"))
 
 

@@ -1,4 +1,6 @@
-"""Metadata as JSON: what a coordinator half decides is checked to come back from storage exactly as it went in (STORM-2675)."""
+"""Metadata as JSON: what a coordinator half decides is checked to come back from storage exactly as it went in
+(STORM-2675).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from txtopo.errors import BatchDataError
 
 
 def json_value(value: object, what: str, component: str) -> Any:
-    """The value as it will be read back: tuples become lists. Raises BatchDataError naming the place that JSON cannot hold.
+    """The value as it will be read back: tuples become lists. Raises BatchDataError naming the place that JSON cannot
+    hold.
 
     >>> json_value({"range": (0, 2)}, "metadata", "words")
     {'range': [0, 2]}
@@ -31,13 +34,16 @@ def json_value(value: object, what: str, component: str) -> Any:
             return {str(key): json_value(item, f"{what}[{key!r}]", component) for key, item in value.items()}
         case _:
             raise BatchDataError(
-                f"{what} is {_shown(value)}: metadata must be JSON (text, finite numbers, true and false, lists, dicts)",
+                f"{what} is {_shown(value)}: metadata must be JSON (text, finite numbers, true and false, lists, "
+                f"dicts)",
                 component=component,
             )
 
 
 def stored_metadata(value: object, what: str, component: str) -> Any:
-    """The same for a whole piece of metadata, which must not be None: nothing would tell it from metadata that is absent."""
+    """The same for a whole piece of metadata, which must not be None: nothing would tell it from metadata that is
+    absent.
+    """
     if value is None:
         raise BatchDataError(f"{what} is None: return {{}} where there is nothing to remember", component=component)
     return json_value(value, what, component)

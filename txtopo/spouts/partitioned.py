@@ -1,8 +1,12 @@
-"""PartitionedTransactionalSpout: metadata a partition, all of a txid's in one place (Storm's IPartitionedTransactionalSpout).
+"""PartitionedTransactionalSpout: metadata a partition, all of a txid's in one place (Storm's
+IPartitionedTransactionalSpout).
 
-A batch's metadata is `{"txid": n, "count": k, "partitions": [one entry a partition]}`. An entry is explicit about what it means, never null:
-`{"range": m}` - emit the range with metadata m; `{"after": m}` - nothing now, the partition stands behind m; `{"untouched": true}` - nothing ever yet.
-In an opaque topology a range also says `"from"` which metadata it was asked for, where there was any; and `"away": m` marks a partition that gave a range
+A batch's metadata is `{"txid": n, "count": k, "partitions": [one entry a partition]}`. An entry is explicit about what
+it means, never null:
+`{"range": m}` - emit the range with metadata m; `{"after": m}` - nothing now, the partition stands behind m;
+`{"untouched": true}` - nothing ever yet.
+In an opaque topology a range also says `"from"` which metadata it was asked for, where there was any; and `"away": m`
+marks a partition that gave a range
 behind m (null: from its beginning) for a batch which was then planned again, and gives nothing now.
 """
 
@@ -15,10 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
-from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.adapting import UserSpout, check_hears, hears, must_have, told_of
+from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.spouts.transactional import attempt_of
+from txtopo.spouts.user_spout import UserSpout, check_hears, hears, must_have, told_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
@@ -29,7 +33,9 @@ UNTOUCHED: Final[Entry] = {"untouched": True}
 
 
 class Nothing:
-    """The answer of `next_range` for a partition without new input; a value of its own, since None might be a mistake."""
+    """The answer of `next_range` for a partition without new input; a value of its own, since None might be a
+    mistake.
+    """
 
     def __repr__(self) -> str:
         return "NOTHING"
@@ -39,15 +45,20 @@ NOTHING: Final = Nothing()
 
 
 class PartitionedCoordinator(Protocol):
-    """Decides each partition's share of a batch; runs in the driver, in one thread (Storm's IPartitionedTransactionalSpout.Coordinator)."""
+    """Decides each partition's share of a batch; runs in the driver, in one thread (Storm's
+    IPartitionedTransactionalSpout.Coordinator).
+    """
 
     def number_of_partitions(self) -> int:
-        """How many the source has now. Frozen for a txid when it is planned; more later are new partitions, of which `last` is None."""
+        """How many the source has now. Frozen for a txid when it is planned; more later are new partitions, of which
+        `last` is None.
+        """
 
     def next_range(self, partition: int, last: Any) -> Any:
         """Metadata of the next range of a partition - any JSON value but None - or NOTHING where it has no new input.
 
-        `last` is the metadata of its last range, None where there was none. Decide by `last` and the source alone: keep no position.
+        `last` is the metadata of its last range, None where there was none. Decide by `last` and the source alone: keep
+        no position.
         """
 
     def is_ready(self) -> bool:
@@ -61,14 +72,18 @@ class PartitionedEmitter(Protocol):
     """Emits ranges; runs in tasks, a partition a task (Storm's IPartitionedTransactionalSpout.Emitter)."""
 
     def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterable[Any]:
-        """The tuples of one range: sequences of values, Arrow record batches, or both; exactly the same ones every time."""
+        """The tuples of one range: sequences of values, Arrow record batches, or both; exactly the same ones every
+        time.
+        """
 
 
 class PartitionedTransactionalSpout(UserSpout):
     """A source of partitions that can be read again: every txid has the same ranges in every attempt.
 
-    Storm's `emitPartitionBatchNew` decides a range while it emits it. Here nothing may be emitted before its metadata is durable, so the halves are
-    two methods: `next_range` decides in the driver, `emit_partition_batch` emits in a task. Write them on the class itself, or give objects of
+    Storm's `emitPartitionBatchNew` decides a range while it emits it. Here nothing may be emitted before its metadata
+    is durable, so the halves are
+    two methods: `next_range` decides in the driver, `emit_partition_batch` emits in a task. Write them on the class
+    itself, or give objects of
     your own with `get_coordinator` and `get_emitter`.
 
     >>> class Log(PartitionedTransactionalSpout):
@@ -99,7 +114,9 @@ class PartitionedTransactionalSpout(UserSpout):
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
-        """The coordinator half for a driver that has just taken the lead: by default a shallow copy of the spout, see TransactionalSpout."""
+        """The coordinator half for a driver that has just taken the lead: by default a shallow copy of the spout, see
+        TransactionalSpout.
+        """
         return copy.copy(self)
 
     def get_emitter(self, config: Mapping[str, Any], partition: int) -> PartitionedEmitter:
@@ -108,11 +125,11 @@ class PartitionedTransactionalSpout(UserSpout):
 
     def number_of_partitions(self) -> int:
         """See PartitionedCoordinator."""
-        broken("the spout has a coordinator of its own")
+        unreachable("the spout has a coordinator of its own")
 
     def next_range(self, partition: int, last: Any) -> Any:
         """See PartitionedCoordinator."""
-        broken("the spout has a coordinator of its own")
+        unreachable("the spout has a coordinator of its own")
 
     def is_ready(self) -> bool:
         """See PartitionedCoordinator. By default yes: then it is the partitions that decide."""
@@ -123,13 +140,13 @@ class PartitionedTransactionalSpout(UserSpout):
 
     def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterable[Any]:
         """See PartitionedEmitter."""
-        broken("the spout has an emitter of its own")
+        unreachable("the spout has an emitter of its own")
 
     def bytes_of(self, partition: int, metadata: Any) -> int:
         """About how many bytes of the source a range has, to bound waves; 0: not known."""
         return 0
 
-    # -------------------------------------------------------------------------------------------------- the port, which is not for users
+    # -------------------------------------------------------------------------------------------------- the port, which
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         with told_of(context.spout, "get_coordinator"):
@@ -143,7 +160,7 @@ class PartitionedTransactionalSpout(UserSpout):
         return found or [{"partition": None}]
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.tuple_parts import emit_tuples
+        from txtopo.spouts.tuple_emitter import emit_tuples
 
         partition = part["partition"]
         if partition is None:
@@ -159,17 +176,19 @@ class PartitionedTransactionalSpout(UserSpout):
         )
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        from txtopo.spouts.tuple_parts import locate_tuple
+        from txtopo.spouts.tuple_emitter import locate_tuple
 
         batches = self.emit_part(metadata, part, Tally())
         return locate_tuple(batches, number, f"partition {part['partition']}")
 
     def warm_up(self) -> None:
-        import txtopo.spouts.tuple_parts  # noqa: F401
+        import txtopo.spouts.tuple_emitter  # noqa: F401
 
 
 class PartitionedCoordinating:
-    """Implements `OpaqueCoordinator`: a function of the metadata before and of the source. What it keeps only saves asking twice."""
+    """Implements `OpaqueCoordinator`: a function of the metadata before and of the source. What it keeps only saves
+    asking twice.
+    """
 
     def __init__(
         self, user: PartitionedCoordinator, context: SpoutContext, *, empty_batches: bool, opaque: bool = False
@@ -213,7 +232,8 @@ class PartitionedCoordinating:
         away = _away(found)
         if away and not any("range" in entry for entry in found["partitions"]):
             raise OSError(
-                f"{self._spout}: {_which(away)} gave input for batch {txid}, which is to be planned again, and gives nothing now"
+                f"{self._spout}: {_which(away)} gave input for batch {txid}, which is to be planned again, and gives "
+                f"nothing now"
             )
         self._last = {"txid": txid, **found}
         return self._last
@@ -253,7 +273,8 @@ class PartitionedCoordinating:
         last = before.get("range", before.get("after"))
         found, owing = self._ask(partition, last), _owing(before, gave)
         if isinstance(found, Nothing) and owing:
-            # What it gave may be in the batches before this one now. Then the source still shows it to who asks from where it began.
+            # What it gave may be in the batches before this one now. Then the source still shows it to who asks from
+            # where it began.
             owing = [began for began in owing if isinstance(self._ask(partition, began), Nothing)]
             found = self._ask(partition, last)
         if isinstance(found, Nothing):
@@ -283,7 +304,9 @@ def _idle(before: Entry, owing: Sequence[Any]) -> Entry:
 
 
 def _owing(before: Entry, gave: Entry) -> list[Any]:
-    """Where began what the partition gave once and is in no batch that stands: asked from there it must give something again."""
+    """Where began what the partition gave once and is in no batch that stands: asked from there it must give something
+    again.
+    """
     from_gave = [gave.get("from")] if "range" in gave else []
     return from_gave + [entry["away"] for entry in (before, gave) if "away" in entry]
 

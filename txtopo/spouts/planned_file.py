@@ -17,9 +17,11 @@ COMPONENT = "spout"
 
 @contextmanager
 def verified(file: Mapping[str, Any]) -> Iterator[int]:
-    """A descriptor of the planned file, compared before and after it is read: where `stat` differs, the content decides (K7).
+    """A descriptor of the planned file, compared before and after it is read: where `stat` differs, the content decides
+    (K7).
 
-    Raises BatchDataError where it is another file by now, is gone or cannot be read at all; OSError naming the file for trouble that may pass, and where it may not be read.
+    Raises BatchDataError where it is another file by now, is gone or cannot be read at all; OSError naming the file for
+    trouble that may pass, and where it may not be read.
     """
     try:
         with open_regular(str(file["path"])) as descriptor:
@@ -28,7 +30,8 @@ def verified(file: Mapping[str, Any]) -> Iterator[int]:
             try:
                 yield descriptor
             except (BatchDataError, OSError):
-                # A line that does not parse may come from a file that changed meanwhile: that is the better explanation.
+                # A line that does not parse may come from a file that changed meanwhile: that is the better
+                # explanation.
                 comparison.compare()
                 raise
             comparison.compare()
@@ -57,7 +60,9 @@ class _Comparison:
 
 
 def _told(file: Mapping[str, Any], error: OSError) -> Exception:
-    """The error with the file's name, which reads by descriptor do not have; as one of the batch where that is what is wrong."""
+    """The error with the file's name, which reads by descriptor do not have; as one of the batch where that is what is
+    wrong.
+    """
     path, words = str(file["path"]), error.strerror or str(error) or type(error).__name__
     match fault_of(error):
         case "gone":
@@ -70,5 +75,8 @@ def _told(file: Mapping[str, Any], error: OSError) -> Exception:
 
 def _changed(file: Mapping[str, Any], found: str) -> BatchDataError:
     path = file["path"]
-    message = f"{path}: the source changed after it was planned: planned {file['size']} bytes with sha256 {file['sha256']}, {found}"
+    message = (
+        f"{path}: the source changed after it was planned: planned {file['size']} bytes with sha256 "
+        f"{file['sha256']}, {found}"
+    )
     return BatchDataError(message, component=COMPONENT, position=str(path))

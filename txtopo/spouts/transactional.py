@@ -1,4 +1,6 @@
-"""TransactionalSpout: a coordinator that decides what a batch is, and emitters that emit it again and again (Storm's ITransactionalSpout)."""
+"""TransactionalSpout: a coordinator that decides what a batch is, and emitters that emit it again and again (Storm's
+ITransactionalSpout).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
-from txtopo.errors import BatchDataError, broken
-from txtopo.spouts.adapting import UserSpout, check_hears, hears, must_have, told_of
+from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.json_values import stored_metadata
+from txtopo.spouts.user_spout import UserSpout, check_hears, hears, must_have, told_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
@@ -50,14 +52,18 @@ class Emitter(Protocol):
     """Emits batches; runs in tasks (Storm's ITransactionalSpout.Emitter)."""
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterable[Any]:
-        """The tuples of the batch: sequences of values, Arrow record batches, or both; the same ones in every attempt."""
+        """The tuples of the batch: sequences of values, Arrow record batches, or both; the same ones in every
+        attempt.
+        """
 
 
 class TransactionalSpout(UserSpout):
     """A source whose txid has the same content in every attempt.
 
-    Either write the methods of both halves on the class itself - `initialize_transaction`, `is_ready` and `close` run on a copy in the driver,
-    `emit_batch` on copies in the tasks - or give objects of your own with `get_coordinator` and `get_emitter`, as in Storm.
+    Either write the methods of both halves on the class itself - `initialize_transaction`, `is_ready` and `close` run
+    on a copy in the driver,
+    `emit_batch` on copies in the tasks - or give objects of your own with `get_coordinator` and `get_emitter`, as in
+    Storm.
 
     >>> class Numbers(TransactionalSpout):
     ...     outputs = ["n bigint"]
@@ -84,9 +90,11 @@ class TransactionalSpout(UserSpout):
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
-        """The coordinator half for a driver that has just taken the lead; `context.previous` says where the source stands.
+        """The coordinator half for a driver that has just taken the lead; `context.previous` says where the source
+        stands.
 
-        By default a shallow copy of the spout: what `__init__` made is the same for all that take the lead in one process.
+        By default a shallow copy of the spout: what `__init__` made is the same for all that take the lead in one
+        process.
         """
         return copy.copy(self)
 
@@ -96,7 +104,7 @@ class TransactionalSpout(UserSpout):
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
         """See Coordinator."""
-        broken("the spout has a coordinator of its own")
+        unreachable("the spout has a coordinator of its own")
 
     def is_ready(self) -> bool:
         """See Coordinator. By default there always is: then a run never ends."""
@@ -107,17 +115,19 @@ class TransactionalSpout(UserSpout):
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterable[Any]:
         """See Emitter."""
-        broken("the spout has an emitter of its own")
+        unreachable("the spout has an emitter of its own")
 
     def emit_frame(self, spark: Any, metadata: Any) -> Any:
-        """With `emits_frame = True`: the batch as a DataFrame of exactly the declared fields; the same rows for the same metadata."""
-        broken("the spout emits no DataFrame")
+        """With `emits_frame = True`: the batch as a DataFrame of exactly the declared fields; the same rows for the
+        same metadata.
+        """
+        unreachable("the spout emits no DataFrame")
 
     def bytes_of(self, metadata: Any) -> int:
         """About how many bytes of the source a batch has, to bound waves; 0: not known."""
         return 0
 
-    # -------------------------------------------------------------------------------------------------- the port, which is not for users
+    # -------------------------------------------------------------------------------------------------- the port, which
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         shown = replace(context, previous=users_metadata(context.previous, context.spout))
@@ -130,7 +140,7 @@ class TransactionalSpout(UserSpout):
         return [{"task": index} for index in range(self.emitters)]
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.tuple_parts import emit_tuples
+        from txtopo.spouts.tuple_emitter import emit_tuples
 
         emitter = self.get_emitter(self.config, EmitterContext(part["task"], self.emitters))
         emitted = emitter.emit_batch(attempt_of(metadata, tally), metadata["metadata"])
@@ -143,24 +153,28 @@ class TransactionalSpout(UserSpout):
         return self.bytes_of(metadata["metadata"])
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        from txtopo.spouts.tuple_parts import locate_tuple
+        from txtopo.spouts.tuple_emitter import locate_tuple
 
         return locate_tuple(self.emit_part(metadata, part, Tally()), number, self._place(part))
 
     def warm_up(self) -> None:
-        import txtopo.spouts.tuple_parts  # noqa: F401
+        import txtopo.spouts.tuple_emitter  # noqa: F401
 
     def _place(self, part: Mapping[str, Any]) -> str:
         return "" if self.emitters == 1 else f"task {part['task']}"
 
 
 def attempt_of(metadata: Metadata, tally: Tally) -> TransactionAttempt:
-    """The attempt that emits, as the executor says it; else the txid that the metadata was made for. A redo emits what its batch was first."""
+    """The attempt that emits, as the executor says it; else the txid that the metadata was made for. A redo emits what
+    its batch was first.
+    """
     return tally.attempt or TransactionAttempt(metadata["txid"], 0)
 
 
 def users_metadata(metadata: Metadata | None, spout: str) -> Any:
-    """What the user's coordinator half made of a batch; None for no batch. Raises BatchDataError where another kind of spout made it."""
+    """What the user's coordinator half made of a batch; None for no batch. Raises BatchDataError where another kind of
+    spout made it.
+    """
     if metadata is None:
         return None
     if "txid" not in metadata or "metadata" not in metadata:

@@ -1,13 +1,15 @@
-"""Helpers for tests: harnesses for a user's topologies, contract suites to inherit, simulated stores and clocks. Names load when they are used."""
+"""Helpers for tests: harnesses for a user's topologies, contract suites to inherit, simulated stores and clocks. Names
+load when they are used.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txtopo.lazily import names_when_used
+from txtopo._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from txtopo.committers.memory_transaction import MemoryTransaction
+    from txtopo.committers.memory.memory_transaction import MemoryTransaction
     from txtopo.testing.capturing import Emission
     from txtopo.testing.feeding import FeederSpout, FeederTopology
     from txtopo.testing.feeding_tuples import FedEmission
@@ -19,7 +21,7 @@ _HOMES = {
     "FedEmission": "txtopo.testing.feeding_tuples",
     "FeederSpout": "txtopo.testing.feeding",
     "FeederTopology": "txtopo.testing.feeding",
-    "MemoryTransaction": "txtopo.committers.memory_transaction",
+    "MemoryTransaction": "txtopo.committers.memory.memory_transaction",
     "TopologyHarness": "txtopo.testing.harness",
 }
 
@@ -34,4 +36,4 @@ __all__ = [
 ]
 
 # A test of one tuple bolt must not wait for stores and Spark.
-__getattr__, __dir__ = names_when_used(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,4 +1,6 @@
-"""Lanes for tests that hold a topology in their hands: work is done at once, but an attempt or a commit ends only when it is released."""
+"""Lanes for tests that hold a topology in their hands: work is done at once, but an attempt or a commit ends only when
+it is released.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, TypeVar
 from txtopo.core.events import AttemptEnded, CommitEnded
 from txtopo.core.limits import SOURCE_AWAY_MAX_S
 from txtopo.core.values import Aborted, Failed, Failure
-from txtopo.lanes import Lane, Work
+from txtopo.driver.work_queues import Work, WorkQueue
 from txtopo.testing.simulated import SimulatedClock
 
 IDLE_AFTER_S = 2.0
@@ -33,7 +35,10 @@ class HandLanes:
     def __init__(
         self, clock: SimulatedClock, idle_after: Callable[[], float], works_max: int, in_turn: Callable[[], int | None]
     ) -> None:
-        """`in_turn` is the txid whose commit a piece of work for a commit is, None where it only looks up what became of one. `idle_after` tells how long without work something may still happen by itself; after `works_max` pieces of work there is no end to it."""
+        """`in_turn` is the txid whose commit a piece of work for a commit is, None where it only looks up what became
+        of one. `idle_after` tells how long without work something may still happen by itself; after `works_max` pieces
+        of work there is no end to it.
+        """
         self.clock = clock
         self.works = 0
         """Pieces of work done since the test last looked."""
@@ -42,26 +47,27 @@ class HandLanes:
         self.refused: dict[int, Failure] = {}
         """By txid, commits that will fail once, without any of it."""
         self.inbox = _HandInbox(self, idle_after)
-        self._waiting: deque[tuple[Lane, Work]] = deque()
+        self._waiting: deque[tuple[WorkQueue, Work]] = deque()
 
-    def submit(self, lane: Lane, work: Work) -> None:
+    def submit(self, lane: WorkQueue, work: Work) -> None:
         self._waiting.append((lane, work))
 
-    def finish(self, lane: Lane) -> None:
+    def finish(self, lane: WorkQueue) -> None:
         while any(other is lane for other, _ in self._waiting):
             self.work_once()
 
-    def work_once(self) -> Lane | None:
+    def work_once(self) -> WorkQueue | None:
         """Do one piece of work; returns its lane, None when there is none."""
         if not self._waiting:
             return None
         self.works += 1
         if self.works > self._works_max:
             raise RuntimeError(
-                f"no end after {self._works_max} pieces of work: hold the phases of an endless input (by_hand=True), or allow more (works_max=)"
+                f"no end after {self._works_max} pieces of work: hold the phases of an endless input (by_hand=True), "
+                f"or allow more (works_max=)"
             )
         lane, work = self._waiting.popleft()
-        txid = self._in_turn() if lane is Lane.COMMIT and self.refused else None
+        txid = self._in_turn() if lane is WorkQueue.COMMIT and self.refused else None
         if txid is not None and txid in self.refused:
             self.inbox.put(CommitEnded(outcome=Aborted(txid=txid, failure=self.refused.pop(txid))))
         else:
@@ -99,7 +105,7 @@ class _HandInbox:
             if lane is None:
                 self._wait(wait_s)
                 return None
-            if lane not in (Lane.BOOKS, Lane.PLAN, Lane.CLEAN, Lane.PROGRESS, Lane.LOOK):
+            if lane not in (WorkQueue.BOOKS, WorkQueue.PLAN, WorkQueue.CLEAN, WorkQueue.PROGRESS, WorkQueue.LOOK):
                 self._idle_s = 0.0
         return self._items.popleft()
 

@@ -1,4 +1,6 @@
-"""Look at every emission of a topology: hidden committers that read each stream and keep what comes (Storm's capturing bolts)."""
+"""Look at every emission of a topology: hidden committers that read each stream and keep what comes (Storm's capturing
+bolts).
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ def forget(token: str) -> None:
 
 
 def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str, tuple[str, str]]]:
-    """The topology with a capture behind every stream with declared fields, and what each capture reads: (component, stream) by its name.
+    """The topology with a capture behind every stream with declared fields, and what each capture reads: (component,
+    stream) by its name.
 
     What committers emit, and the bolts downstream of them, is kept under `{token}/{name of the capture}`.
     """

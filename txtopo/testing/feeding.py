@@ -1,6 +1,8 @@
-"""A topology of tuple bolts run tuple by tuple in this process, without Spark, on a clock that the test moves: Storm's ack API as Storm has it.
+"""A topology of tuple bolts run tuple by tuple in this process, without Spark, on a clock that the test moves: Storm's
+ack API as Storm has it.
 
-Batches know neither time nor feeds: this is for bolts that hold tuples across several, and to see which tuple of a spout is acked when. Bolts,
+Batches know neither time nor feeds: this is for bolts that hold tuples across several, and to see which tuple of a
+spout is acked when. Bolts,
 streams, groupings and anchors are those of a batch.
 """
 
@@ -17,7 +19,7 @@ import pyarrow as pa
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
-from txtopo.errors import TopologyError, broken
+from txtopo.errors import TopologyError, unreachable
 from txtopo.testing.feeding_tracking import FedTuple, Tracker
 from txtopo.testing.feeding_tuples import FedCollector, FedEmission, FedRouter, FedTask, Way, values_of
 from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally, Topology
@@ -47,10 +49,10 @@ class FeederSpout(Spout):
         raise TopologyError(f"spout {context.spout!r} is a FeederSpout: it is fed by a test and cannot be run")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        broken("a FeederSpout has no batches")
+        unreachable("a FeederSpout has no batches")
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        broken("a FeederSpout has no batches")
+        unreachable("a FeederSpout has no batches")
 
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
         return ()
@@ -68,11 +70,15 @@ class _FedSpout:
 
 
 class FeederTopology:
-    """Runs a topology of tuple bolts on what it is fed. Everything that follows from a feed has happened when `feed` returns.
+    """Runs a topology of tuple bolts on what it is fed. Everything that follows from a feed has happened when `feed`
+    returns.
 
-    Settings are Storm's, from the topology's `config`; `settings` are stronger: `topology.message.timeout.secs` (30 by default),
-    `topology.enable.message.timeouts` (True), `topology.acker.executors` (1; 0: acked at once), `topology.max.spout.pending` (no bound).
-    Committers keep what arrives (`arrived`), and nothing is committed: bolts downstream of committers do not run. Bolts over DataFrames are refused.
+    Settings are Storm's, from the topology's `config`; `settings` are stronger: `topology.message.timeout.secs` (30 by
+    default),
+    `topology.enable.message.timeouts` (True), `topology.acker.executors` (1; 0: acked at once),
+    `topology.max.spout.pending` (no bound).
+    Committers keep what arrives (`arrived`), and nothing is committed: bolts downstream of committers do not run. Bolts
+    over DataFrames are refused.
 
         with FeederTopology(topology) as feeder:
             feeder.feed("lines", ["a line"], message_id=1)
@@ -106,10 +112,12 @@ class FeederTopology:
             for index in range(spout.tasks or 1)
         }
         self._tracker = Tracker(
-            [spout.router.task for spout in self._spouts.values()], self._told,
+            [spout.router.task for spout in self._spouts.values()],
+            self._told,
             ackers=0 if topology.acking == "off" else int(self._setting(ACKERS)),
-            timeout_s=float(self._setting(TIMEOUT)), timeouts=bool(self._setting(TIMEOUTS)),
-        )  # fmt: skip
+            timeout_s=float(self._setting(TIMEOUT)),
+            timeouts=bool(self._setting(TIMEOUTS)),
+        )
         nodes = [node for node in self._graph.nodes.values() if node.tasks]
         self._tasks = {task: self._task(node, index) for node in nodes for index, task in enumerate(node.tasks)}
         for fed in self._tasks.values():
@@ -121,11 +129,13 @@ class FeederTopology:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------------------------------------ what a test does
+    # ------------------------------------------------------------------------------------------------------------------
 
     def feed(self, spout: str, values: Sequence[Any], message_id: Hashable | None = None, *, task: int = 0) -> bool:
-        """Let a spout's task emit one tuple; with a message id it is tracked. False: it waits until it may, since `topology.max.spout.pending`
-        tuples of that task are not answered. Raises what a bolt raises, FailedException of a BasicBolt or BatchBolt aside, which fails the tuple.
+        """Let a spout's task emit one tuple; with a message id it is tracked. False: it waits until it may, since
+        `topology.max.spout.pending`
+        tuples of that task are not answered. Raises what a bolt raises, FailedException of a BasicBolt or BatchBolt
+        aside, which fails the tuple.
         """
         fed = self._spout(spout, task)
         fed.waiting.append((fed.router.row(DEFAULT_STREAM, values), message_id))
@@ -166,7 +176,7 @@ class FeederTopology:
             if task.bolt is not None:
                 task.bolt.cleanup()
 
-    # --------------------------------------------------------------------------------------------------------------------- what it sees
+    # ------------------------------------------------------------------------------------------------------------------
 
     def acked_of(self, spout: str) -> list[Hashable]:
         """Message ids of one spout that were acked."""
@@ -199,7 +209,7 @@ class FeederTopology:
             raise ValueError(f"{component!r} is a committer: see what arrived there")
         return bolt
 
-    # ----------------------------------------------------------------------------------------------------------------------- how it runs
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _setting(self, name: str) -> Any:
         """A setting of ours; None is how Storm writes "not given"."""
@@ -211,17 +221,24 @@ class FeederTopology:
         bolt = None if component is None else deepcopy(component.bolt)
         router = self._router(node, index, len(node.tasks))
         context = TopologyContext(
-            topology=self.topology.name, component=node.name, task_id=router.task, task_index=index, attempt=TransactionAttempt(1, 0),
+            topology=self.topology.name,
+            component=node.name,
+            task_id=router.task,
+            task_index=index,
+            attempt=TransactionAttempt(1, 0),
             tasks={one.name: one.tasks for one in self._graph.nodes.values() if one.tasks},
-            config={**self.settings, **(bolt.config if bolt is not None else {})}, **surroundings(self.topology, node.name),
-        )  # fmt: skip
+            config={**self.settings, **(bolt.config if bolt is not None else {})},
+            **surroundings(self.topology, node.name),
+        )
         return FedTask(router, bolt, FedCollector(router, self._emit, self._tracker), context)
 
     def _router(self, node: Node, index: int, tasks: int) -> FedRouter:
         return FedRouter(self._graph, node, index, tasks, _streams(self.topology, node.name))
 
     def _run(self) -> None:
-        """Until nothing is left to do: first come, first served, so that every run is the same. Raises the first exception of a bolt, at the end."""
+        """Until nothing is left to do: first come, first served, so that every run is the same. Raises the first
+        exception of a bolt, at the end.
+        """
         first: Exception | None = None
         while self._queue or self._spout_emits():
             while self._queue:
@@ -258,17 +275,26 @@ class FeederTopology:
         self._send(router, stream, row, ways, tuple(roots))
 
     def _send(
-        self, router: FedRouter, stream: str, row: pa.RecordBatch, ways: Sequence[tuple[Way, dict[int, int]]], roots: Sequence[int]
-    ) -> None:  # fmt: skip
+        self,
+        router: FedRouter,
+        stream: str,
+        row: pa.RecordBatch,
+        ways: Sequence[tuple[Way, dict[int, int]]],
+        roots: Sequence[int],
+    ) -> None:
         values = values_of(row)
         for way, ids in ways:
             self._queue.append((way.task, FedTuple(values, way.origin, ids)))
         self.emissions.append(
             FedEmission(
-                component=router.component, task=router.task, stream=stream, values=values,
-                to=tuple(way.task for way, _ in ways), messages=self._tracker.messages(roots),
+                component=router.component,
+                task=router.task,
+                stream=stream,
+                values=values,
+                to=tuple(way.task for way, _ in ways),
+                messages=self._tracker.messages(roots),
             )
-        )  # fmt: skip
+        )
 
     def _told(self, task: int, message: Hashable, acked: bool) -> None:
         spout = next(spout.router for spout in self._spouts.values() if spout.router.task == task)

@@ -8,12 +8,14 @@ from operator import xor
 from typing import Any
 
 from txtopo.topology.streams import Origin, Tuple
-from txtopo.tuples.acker import Acker, Answer, Pending, Verdict, acker_of
+from txtopo.tuples.acker import Acker, AckerAnswer, Pending, TreeVerdict, acker_of
 from txtopo.tuples.hashing import mix_int
 
 
 class FedTuple(Tuple):
-    """A tuple with what tracking needs of it: fixed in size by the number of its roots, not by what is anchored on it."""
+    """A tuple with what tracking needs of it: fixed in size by the number of its roots, not by what is anchored on
+    it.
+    """
 
     __slots__ = ("ids", "value")
 
@@ -37,7 +39,9 @@ class Ids:
         return mix_int(self._last) or self.next()
 
     def anchored(self, anchors: Sequence[Tuple]) -> dict[int, int]:
-        """The ids of a new tuple in the trees of its anchors: a new edge for each anchor, the same one twice included."""
+        """The ids of a new tuple in the trees of its anchors: a new edge for each anchor, the same one twice
+        included.
+        """
         ids: dict[int, int] = {}
         for anchor in anchors:
             if isinstance(anchor, FedTuple) and anchor.ids:
@@ -56,7 +60,9 @@ class Tracker:
     """All ackers, and what each task of a spout waits for."""
 
     def __init__(self, spouts: Sequence[int], tell: Tell, *, ackers: int, timeout_s: float, timeouts: bool) -> None:
-        """`spouts` are the ids of their tasks; without `ackers` nothing is tracked and every message is acked at once."""
+        """`spouts` are the ids of their tasks; without `ackers` nothing is tracked and every message is acked at
+        once.
+        """
         self._tell = tell
         self._ids = Ids()
         self._ackers = [Acker(timeout_s=timeout_s, timeouts=timeouts) for _ in range(ackers)]
@@ -65,7 +71,9 @@ class Tracker:
         """By root, all there ever were: late tuples still name theirs."""
 
     def root(self, task: int, message: Hashable | None) -> int | None:
-        """A spout's task emits a tuple: the root of its tree; None where it is not tracked, since it has no message id or there are no ackers."""
+        """A spout's task emits a tuple: the root of its tree; None where it is not tracked, since it has no message id
+        or there are no ackers.
+        """
         if message is None:
             return None
         if not self._ackers:
@@ -130,11 +138,11 @@ class Tracker:
     def _acker(self, root: int) -> Acker:
         return self._ackers[acker_of(root, len(self._ackers))]
 
-    def _heed(self, verdict: Verdict | None) -> None:
+    def _heed(self, verdict: TreeVerdict | None) -> None:
         if verdict is None:
             return
         pending = self._pending[verdict.task]
-        if verdict.answer is Answer.RESET:
+        if verdict.answer is AckerAnswer.RESET:
             pending.reset(verdict.root)
         elif pending.take(verdict.root) is not None:  # Else its time was over: Storm ignores the answer.
-            self._tell(verdict.task, self._messages[verdict.root], verdict.answer is Answer.ACK)
+            self._tell(verdict.task, self._messages[verdict.root], verdict.answer is AckerAnswer.ACK)

@@ -25,7 +25,7 @@ from txtopo.topology.tuple_bolts import (
 from txtopo.tuples.acker import Metronome
 from txtopo.tuples.columns import Columns
 from txtopo.tuples.graph import Node, TaskGraph, source_id
-from txtopo.tuples.groupings import Grouping, grouping_of
+from txtopo.tuples.groupings import TaskChooser, grouping_of
 
 _TICK_FIELDS = parse_fields("seconds double")
 
@@ -66,7 +66,7 @@ class FedRouter:
             if isinstance(stream.fields, Fields)
         }
         self._direct: list[tuple[str, Sequence[Way]]] = []
-        self._grouped: list[tuple[str, Sequence[Way], Grouping]] = []
+        self._grouped: list[tuple[str, Sequence[Way], TaskChooser]] = []
         for edge in node.outputs:
             targets = graph.nodes[edge.target].tasks
             origin = Origin(node.name, edge.stream, self.task, edge.fields)
@@ -79,14 +79,17 @@ class FedRouter:
                 self._grouped.append((edge.stream, ways, grouping))
 
     def row(self, stream: str, values: Sequence[Any]) -> pa.RecordBatch:
-        """Values as a batch holds them. Raises ValueError for a stream that is not declared, BatchDataError for values that do not fit its fields."""
+        """Values as a batch holds them. Raises ValueError for a stream that is not declared, BatchDataError for values
+        that do not fit its fields.
+        """
         if stream not in self._columns:
             declared = ", ".join(self._columns) or "none"
             raise ValueError(f"{self.component} declares no stream {stream!r}; its streams: {declared}")
         return self._columns[stream].row(values)
 
     def choose(self, stream: str, row: pa.RecordBatch, task: int | None) -> list[Way]:
-        """Every task that gets a row, once for each time that it gets it; `task` is the one that the emitter names. Raises ValueError where it may
+        """Every task that gets a row, once for each time that it gets it; `task` is the one that the emitter names.
+        Raises ValueError where it may
         not name one, or must."""
         if task is None:
             if self._streams[stream].direct:
@@ -178,7 +181,9 @@ class FedTask:
                 self.bolt.prepare(config, self._context)
 
     def execute(self, tup: FedTuple) -> None:
-        """Process one tuple; whatever does not ack and fail by hand is acked, or failed by a FailedException. Any other goes on."""
+        """Process one tuple; whatever does not ack and fail by hand is acked, or failed by a FailedException. Any other
+        goes on.
+        """
         if not is_tick(tup):
             self.arrived.append(tuple(tup.values))
         elif self.bolt is None or isinstance(self.bolt, ArrowBolt):

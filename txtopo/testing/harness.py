@@ -1,4 +1,5 @@
-"""Run a topology in a test and look at everything it does: no services, and without Spark unless it has DataFrame bolts.
+"""Run a topology in a test and look at everything it does: no services, and without Spark unless it has DataFrame
+bolts.
 
 >>> from txtopo.testing import TopologyHarness                                            # doctest: +SKIP
 >>> with TopologyHarness(topology) as harness:                                            # doctest: +SKIP
@@ -16,21 +17,19 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args
 
-from txtopo.committers.memory import MemoryLedger
+from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.config import Settings
-from txtopo.coordinators.batches import TopologyCoordinator
-from txtopo.coordinators.codec import Identity as Candidate
-from txtopo.coordinators.election import Election
 from txtopo.coordinators.memory import MemorySession
 from txtopo.core.events import End
 from txtopo.core.health import health_of
-from txtopo.core.state import Phase, PoisonPolicy, Rules, State, first_state
+from txtopo.core.state import Phase, PoisonPolicy, Rules, State
 from txtopo.core.values import DeadLetter, EdgeCount, Failure, RejectedRow
-from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTypeError, broken
-from txtopo.leading import Identity, begin, is_opaque, take_lead
-from txtopo.planner import Planner
+from txtopo.driver.planner import Planner
+from txtopo.driver.runner import Runner
+from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
+from txtopo.driver.wiring import Surroundings, candidate_of, make_leader
+from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTypeError, unreachable
 from txtopo.ports import Executor
-from txtopo.runner import Runner, World
 from txtopo.testing.by_hand import BACKOFF_S, IDLE_AFTER_S, SOURCE_S, HandLanes, Idle
 from txtopo.testing.capturing import Emission, Watched, committed_emissions, forget, with_captures
 from txtopo.testing.inprocess import InProcessExecutor
@@ -60,14 +59,20 @@ class BatchSeen:
 
 
 class TopologyHarness:
-    """A leader of `topology` on memory stores, in simulated time: the real planner, machine, counting and commit (Storm's testing harness).
+    """A leader of `topology` on memory stores, in simulated time: the real planner, machine, counting and commit
+    (Storm's testing harness).
 
-    `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held when it is done, until the
-    test releases or fails it; `spout_pending_max=` says how many batches at once. Give a `session` to run the processing phase on Spark: results are the same. Batches run one by one unless
-    `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in `Rules`, over those in the topology's `config`.
+    `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held
+    when it is done, until the
+    test releases or fails it; `spout_pending_max=` says how many batches at once. Give a `session` to run the
+    processing phase on Spark: results are the same. Batches run one by one unless
+    `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in
+    `Rules`, over those in the topology's `config`.
 
-    What components emit is seen by hidden committers, which make any topology one of tuples. `capture=False` runs it just as it is: then DataFrame bolts
-    alone share jobs as they do in production, and `emitted` knows nothing. An input without end is no endless test: after `works_max` pieces of work
+    What components emit is seen by hidden committers, which make any topology one of tuples. `capture=False` runs it
+    just as it is: then DataFrame bolts
+    alone share jobs as they do in production, and `emitted` knows nothing. An input without end is no endless test:
+    after `works_max` pieces of work
     (reading, processing, committing a batch are one each) `run` raises RuntimeError.
     """
 
@@ -127,12 +132,14 @@ class TopologyHarness:
         if self._planner is not None:
             self._planner.close()
 
-    # ------------------------------------------------------------------------------------------------------------------------------- running
+    # ------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> End | None:
-        """Go on until the input is at its end, the topology ended, or only held phases are left. Returns how it ended, None if it did not.
+        """Go on until the input is at its end, the topology ended, or only held phases are left. Returns how it ended,
+        None if it did not.
 
-        Raises Halted where the topology halts, with what an operator would read; whatever a component raises outside of any batch; and RuntimeError
+        Raises Halted where the topology halts, with what an operator would read; whatever a component raises outside of
+        any batch; and RuntimeError
         where there is no end to it.
         """
         if self.end is None:
@@ -164,10 +171,12 @@ class TopologyHarness:
             self.run()
 
     def fail_commit(self, txid: int | None = None, message: str = "failed by the test", kind: str = "data") -> None:
-        """Let the commit of this batch fail when its turn comes, without any of it: `data` as where its rows do not fit the table, so that a new attempt is
+        """Let the commit of this batch fail when its turn comes, without any of it: `data` as where its rows do not fit
+        the table, so that a new attempt is
         made, `infrastructure` as where the database is away, so that the same results are committed later.
 
-        Without `txid`: the next COMMIT is refused by the database. Raises KeyError for a batch that is committed, held or not: its rows are in the tables.
+        Without `txid`: the next COMMIT is refused by the database. Raises KeyError for a batch that is committed, held
+        or not: its rows are in the tables.
         """
         if txid is None:
             self.stores.postgres.fail_next_commit("aborted")
@@ -186,10 +195,11 @@ class TopologyHarness:
         """Txids whose commit is done and held."""
         return sorted(self._lanes.inbox.commits)
 
-    # ------------------------------------------------------------------------------------------------------------------------------- looking
+    # ------------------------------------------------------------------------------------------------------------------
 
     def emitted(self, component: str, stream: str = DEFAULT_STREAM, txid: int | None = None) -> list[Emission]:
-        """What a component emitted, of every attempt that got through its processing, in the order of the attempts' ends; of a committer, as it committed.
+        """What a component emitted, of every attempt that got through its processing, in the order of the attempts'
+        ends; of a committer, as it committed.
 
         Raises ValueError for a stream that is not declared, so that no misspelt name is taken for silence.
         """
@@ -198,7 +208,8 @@ class TopologyHarness:
                 {source if name == DEFAULT_STREAM else f"{source}:{name}" for source, name in self._reads.values()}
             )
             raise ValueError(
-                f"no emissions of {component!r} on stream {stream!r} are captured; there are {', '.join(known) or 'none'}"
+                f"no emissions of {component!r} on stream {stream!r} are captured; there are "
+                f"{', '.join(known) or 'none'}"
             )
         return [
             emission
@@ -211,7 +222,9 @@ class TopologyHarness:
         return [emission.values for emission in self.emitted(component, stream, txid)]
 
     def edges(self, txid: int) -> list[EdgeCount]:
-        """What each edge counted in the last attempt of a batch that got through its processing, and what its commit added, captures left out."""
+        """What each edge counted in the last attempt of a batch that got through its processing, and what its commit
+        added, captures left out.
+        """
         topology = self.stores.postgres.topologies.get(self._topology.name)
         row = topology.ledger.get(txid) if topology is not None else None
         found = {
@@ -227,12 +240,16 @@ class TopologyHarness:
         rows = self.stores.postgres.topologies[self._topology.name].ledger
         return [
             BatchSeen(
-                txid=txid, attempt=row.attempt, state=row.state, read=row.read or 0, rejected=row.rejected or 0,
+                txid=txid,
+                attempt=row.attempt,
+                state=row.state,
+                read=row.read or 0,
+                rejected=row.rejected or 0,
                 dead_lettered=row.dead_lettered or 0,
             )
             for txid, row in sorted(rows.items())
             if txid
-        ]  # fmt: skip
+        ]
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
@@ -245,14 +262,16 @@ class TopologyHarness:
         return [kept.row for kept in self.stores.postgres.rejected]
 
     def table(self, name: str) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
-        """Rows of a CountCommitter's table: (count, sum, …) by key. Raises KeyError for a table that no committer of this topology counts into."""
+        """Rows of a CountCommitter's table: (count, sum, …) by key. Raises KeyError for a table that no committer of
+        this topology counts into.
+        """
         schema = name if "." in name else f"public.{name}"
         tables = self.stores.postgres.tables
         if schema not in tables:
             raise KeyError(f"no committer counts into {schema}: there is {', '.join(sorted(tables)) or 'no table'}")
         return dict(tables[schema])
 
-    # ------------------------------------------------------------------------------------------------------------------------------ the inside
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _committed(self) -> list[Emission]:
         """What committers emitted in their turn."""
@@ -266,41 +285,46 @@ class TopologyHarness:
     def _led(self) -> tuple[Runner, State]:
         if self._runner is None:
             self._runner, self._state = self._take_lead()
-        return self._runner, self._state if self._state is not None else broken("a leader has a state")
+        return self._runner, self._state if self._state is not None else unreachable("a leader has a state")
 
     def _take_lead(self) -> tuple[Runner, State]:
         topology, clock = self._topology, self.stores.clock
         session = MemorySession(self.stores.zookeeper)
         ledger = MemoryLedger(self.stores.postgres, topology.name)
         nonce = str(uuid.UUID(int=1))
-        identity = Identity(
-            topology=topology.name, owner_nonce=nonce, new_incarnation=str(uuid.UUID(int=2)), code_hash=CODE_HASH, host="test", pid=1,
-            application="test", description=topology.describe(), epoch_seen=1 << 60, opaque=is_opaque(topology),
-        )  # fmt: skip
-        election = Election(session, topology.name, Candidate(host="test", pid=1, since="-", nonce=nonce))
-        election.enter()
-        coordinator = TopologyCoordinator(session, topology.name, opaque=identity.opaque)
-        lead = take_lead(identity, election, coordinator, ledger, self.said.append)
-        planner = Planner(
-            lead=lead.lead, spouts=topology.spouts, coordinator=coordinator, ledger=ledger, clock=clock, once=self._once, say=self.said.append,
-            last_digest=lead.last_digest, last_metadata=lead.last_metadata, committers=topology.committers, config=topology.config,
-            last_txid=lead.last_txid, opaque=identity.opaque,
-        )  # fmt: skip
-        self._planner = planner
-        begin(lead, topology, planner, ledger)
-        world = World(
-            topology=topology, lead=lead.lead, candidacy=election, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=self._watched,
-            planner=planner, clock=clock, lanes=self._lanes, say=self.said.append, dead_letter_max=self._dead_letter_max, watch=self._keep,
-            chance=random.Random(0),
-        )  # fmt: skip
-        state = first_state(
-            replace(self._rules, opaque=identity.opaque, once=self._once),
-            topology.name,
-            lead.last_txid,
-            now=clock.monotonic(),
-            one_by_one=self._watched.one_by_one,
+        identity = CandidateIdentity(
+            topology=topology.name,
+            owner_nonce=nonce,
+            new_incarnation=str(uuid.UUID(int=2)),
+            code_hash=CODE_HASH,
+            host="test",
+            pid=1,
+            application="test",
+            description=topology.describe(),
+            epoch_seen=1 << 60,
+            opaque=is_opaque(topology),
         )
-        return Runner(world), state
+        election, coordinator = candidate_of(identity, session, since="-")
+        election.enter()
+        leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
+        around = Surroundings(
+            topology=topology,
+            session=session,
+            candidacy=election,
+            coordinator=coordinator,
+            ledger=ledger,
+            executor=self._watched,
+            clock=clock,
+            lanes=self._lanes,
+            say=self.said.append,
+            watch=self._keep,
+            chance=random.Random(0),
+            dead_letter_max=self._dead_letter_max,
+        )
+        rules = replace(self._rules, once=self._once)
+        leader = make_leader(leadership, around, rules, opaque=identity.opaque)
+        self._planner = leader.planner
+        return leader.runner, leader.state
 
     def _in_turn(self) -> int | None:
         state = self._state

@@ -1,4 +1,6 @@
-"""An executor without Spark: the tuple runtime in the caller's thread, whatever the topology, for fast tests of everything around it."""
+"""An executor without Spark: the tuple runtime in the caller's thread, whatever the topology, for fast tests of
+everything around it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
 from txtopo.topology.components import Topology
-from txtopo.topology.user_code import is_of_code, said
-from txtopo.tuples.frames import spout_failure_of
+from txtopo.topology.user_exceptions import is_of_code, said
+from txtopo.tuples.user_errors import spout_failure_of
 
 Faults = Callable[[TransactionAttempt], None]
-"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or an OSError, judged as one of a spout."""
+"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or an OSError, judged as one
+of a spout.
+"""
 
 NO_BATCH = TransactionAttempt(0, 0)
 """What components are told of a run over nothing."""
@@ -37,10 +41,14 @@ class _Run:
 
 
 class InProcessExecutor:
-    """Implements `txtopo.ports.Executor`. Attempts of a wave run one after another; several threads may call it at once."""
+    """Implements `txtopo.ports.Executor`. Attempts of a wave run one after another; several threads may call it at
+    once.
+    """
 
     def __init__(self, topology: Topology, code_hash: bytes, *, faults: Faults | None = None) -> None:
-        """`code_hash` is what every attempt reports (R12). Acker tasks are as many as the topology's own config says."""
+        """`code_hash` is what every attempt reports (R12). Acker tasks are as many as the topology's own config
+        says.
+        """
         if topology.frame_bolts:
             names = ", ".join(bolt.name for bolt in topology.frame_bolts)
             raise TopologyError(
@@ -62,7 +70,9 @@ class InProcessExecutor:
         """There is nothing to start."""
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
-        """One outcome for each attempt, in the same order, told when it has ended; trouble of one leaves the others alone."""
+        """One outcome for each attempt, in the same order, told when it has ended; trouble of one leaves the others
+        alone.
+        """
         runs = []
         with self._lock:
             for assignment in wave:
@@ -126,9 +136,11 @@ class InProcessExecutor:
                 raise
             # Whatever else a component raises is its own fault: a data failure, so that attempts are bounded.
             failure = Failure(
-                kind="data", message=f"{type(error).__name__}: {said(error)}".rstrip(": "), component=spout,
+                kind="data",
+                message=f"{type(error).__name__}: {said(error)}".rstrip(": "),
+                component=spout,
                 detail=traceback.format_exc(),
-            )  # fmt: skip
+            )
             return Failed(attempt=assignment.attempt, failure=failure)
 
     def _watched(

@@ -1,4 +1,6 @@
-"""Process one attempt of a tuple topology in this process: the tuple runtime, its verdict, and the search for the tuple that it fails on."""
+"""Process one attempt of a tuple topology in this process: the tuple runtime, its verdict, and the search for the tuple
+that it fails on.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ import pyarrow as pa
 from txtopo.core.values import Failed, Outcome, Processed
 from txtopo.ports import Assignment
 from txtopo.topology.components import Tally, Topology
+from txtopo.tuples.edge_checks import edges, rejected_rows
 from txtopo.tuples.graph import build_graph, root_place, sinks_of
-from txtopo.tuples.local import Ran, run_here
+from txtopo.tuples.local import LocalRun, run_here
 from txtopo.tuples.message import RunSpec, TupleFailure
 from txtopo.tuples.tracing import Again, Tracing
-from txtopo.tuples.verdict import edges, rejected_rows
 
 
 class LocalTuples:
@@ -56,22 +58,26 @@ class LocalTuples:
         parts: Mapping[str, Sequence[Mapping[str, Any]]],
         again: Again,
         emitting: Callable[[Iterator[Any]], Iterator[Any]],
-    ) -> Ran:
+    ) -> LocalRun:
         spec = RunSpec(
-            run=str(assignment.attempt), attempt=assignment.attempt, traced=again.traced, excluded=again.excluded,
+            run=str(assignment.attempt),
+            attempt=assignment.attempt,
+            traced=again.traced,
+            excluded=again.excluded,
             sources={item.name: max(1, len(parts.get(item.name, ()))) for item in self._topology.spouts},
-        )  # fmt: skip
+        )
         spouts = {item.name: item.spout for item in self._topology.spouts}
 
         def emit(run_index: int, spout: str, index: int, tally: Tally) -> Iterator[pa.RecordBatch]:
-            # A generator: what a spout raises before its first tuple is then noted with its name and line, as what it raises later.
+            # A generator: what a spout raises before its first tuple is then noted with its name and line, as what it
+            # raises later.
             if spout in parts:
                 tally.attempt = assignment.attempt
                 yield from emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))
 
         return run_here(self._graph, spec, emit, failures_max=again.failures_max)
 
-    def _outcome(self, assignment: Assignment, ran: Ran) -> Outcome:
+    def _outcome(self, assignment: Assignment, ran: LocalRun) -> Outcome:
         if ran.failure is not None:
             return Failed(attempt=assignment.attempt, failure=ran.failure)
         rejects = rejected_rows(self._graph, ran.reports)

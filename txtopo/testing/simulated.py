@@ -1,6 +1,7 @@
 """A driver in simulated time: the real planner, machine, runner and commit on memory stores, one thread, one seed.
 
-`SimulatedDriver` lives until its run ends or until a crash point kills it with `Killed`; the stores live on, as real ones would.
+`SimulatedDriver` lives until its run ends or until a crash point kills it with `Killed`; the stores live on, as real
+ones would.
 """
 
 from __future__ import annotations
@@ -12,20 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from txtopo import faults
-from txtopo.committers.memory import MemoryLedger, MemoryPostgres
-from txtopo.coordinators.batches import TopologyCoordinator
-from txtopo.coordinators.codec import Identity as Candidate
-from txtopo.coordinators.election import Election
+from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
+from txtopo.core import crash_points
+from txtopo.core.crash_points import CrashPoint
 from txtopo.core.events import End
-from txtopo.core.state import Rules, State, first_state
-from txtopo.faults import CrashPoint
-from txtopo.lanes import Lane, Work
-from txtopo.leading import Identity, begin, is_opaque, take_lead
-from txtopo.planner import Planner
+from txtopo.core.state import Rules, State
+from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
+from txtopo.driver.wiring import Surroundings, candidate_of, make_leader
+from txtopo.driver.work_queues import Work, WorkQueue
 from txtopo.ports import Executor
-from txtopo.runner import Runner, World
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
 
@@ -53,7 +50,7 @@ class SimulatedClock:
 class SerialInbox:
     """The inbox of SerialLanes: waiting for an event is when work gets done."""
 
-    def __init__(self, lanes: SerialLanes) -> None:
+    def __init__(self, lanes: SerialWorkQueues) -> None:
         self._lanes = lanes
         self._items: deque[Any] = deque()
 
@@ -70,20 +67,22 @@ class SerialInbox:
         return self._items.popleft()
 
 
-class SerialLanes:
-    """All lanes in one thread; which lane goes next is drawn from the seed, order within a lane is kept (WORK excepted)."""
+class SerialWorkQueues:
+    """All lanes in one thread; which lane goes next is drawn from the seed, order within a lane is kept (WORK
+    excepted).
+    """
 
     def __init__(self, clock: SimulatedClock, chance: random.Random) -> None:
         self.clock = clock
         self.inbox = SerialInbox(self)
         self._chance = chance
-        self._waiting: dict[Lane, deque[Work]] = {lane: deque() for lane in Lane}
+        self._waiting: dict[WorkQueue, deque[Work]] = {lane: deque() for lane in WorkQueue}
         self._steps = 0
 
-    def submit(self, lane: Lane, work: Work) -> None:
+    def submit(self, lane: WorkQueue, work: Work) -> None:
         self._waiting[lane].append(work)
 
-    def finish(self, lane: Lane) -> None:
+    def finish(self, lane: WorkQueue) -> None:
         while self._waiting[lane]:
             self._waiting[lane].popleft()()
 
@@ -97,7 +96,7 @@ class SerialLanes:
             raise RuntimeError(f"no end after {STEPS_MAX} steps")
         lane = self._chance.choice(lanes)
         works = self._waiting[lane]
-        if lane is Lane.WORK:
+        if lane is WorkQueue.WORK:
             works.rotate(-self._chance.randrange(len(works)))
         self.clock.wait(self._chance.uniform(0.0005, 0.02))
         works.popleft()()
@@ -132,7 +131,9 @@ class SimulatedDriver:
     """Of the running candidacy, for whoever wants to suspend or expire it."""
 
     def run(self) -> End:
-        """Take the lead and run to the end. Whatever ends it, its session is gone afterwards and its database transactions are rolled back."""
+        """Take the lead and run to the end. Whatever ends it, its session is gone afterwards and its database
+        transactions are rolled back.
+        """
         chance = random.Random(self.seed)
         while (end := self._run_once(chance)).kind == "replan":
             pass  # as a driver process does: the plans are dropped when it takes the lead anew
@@ -149,39 +150,38 @@ class SimulatedDriver:
             session.close()
 
     def _lead(self, session: MemorySession, ledger: MemoryLedger, chance: random.Random) -> End:
-        identity = Identity(
-            topology=self.topology.name, owner_nonce=str(uuid.UUID(int=chance.getrandbits(128))), new_incarnation=str(uuid.UUID(int=chance.getrandbits(128))),
-            code_hash=self.code_hash, host="simulated", pid=1, application="simulated", description=self.topology.describe(), epoch_seen=1 << 60,
+        identity = CandidateIdentity(
+            topology=self.topology.name,
+            owner_nonce=str(uuid.UUID(int=chance.getrandbits(128))),
+            new_incarnation=str(uuid.UUID(int=chance.getrandbits(128))),
+            code_hash=self.code_hash,
+            host="simulated",
+            pid=1,
+            application="simulated",
+            description=self.topology.describe(),
+            epoch_seen=1 << 60,
             opaque=is_opaque(self.topology),
-        )  # fmt: skip
-        election = Election(
-            session,
-            self.topology.name,
-            Candidate(host=identity.host, pid=identity.pid, since="-", nonce=identity.owner_nonce),
         )
+        election, coordinator = candidate_of(identity, session, since="-")
         election.enter()
-        coordinator = TopologyCoordinator(session, self.topology.name, opaque=identity.opaque)
         leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
-        planner = Planner(
-            lead=leadership.lead, spouts=self.topology.spouts, coordinator=coordinator, ledger=ledger, clock=self.stores.clock, once=self.once,
-            say=self.said.append, last_digest=leadership.last_digest, last_metadata=leadership.last_metadata,
-            committers=self.topology.committers, config=self.topology.config, last_txid=leadership.last_txid, opaque=identity.opaque,
-        )  # fmt: skip
-        begin(leadership, self.topology, planner, ledger)
         executor = self.make_executor(self.topology, self.code_hash)
         executor.start()
-        world = World(
-            topology=self.topology, lead=leadership.lead, candidacy=election, coordinator=coordinator, session_state=session.state, ledger=ledger, executor=executor,
-            planner=planner, clock=self.stores.clock, lanes=SerialLanes(self.stores.clock, chance), say=self.said.append, watch=self.watch, chance=chance,
-        )  # fmt: skip
-        reconciled = leadership.reconciled
-        state = first_state(
-            replace(self.rules, opaque=identity.opaque, once=self.once), self.topology.name, leadership.last_txid, now=self.stores.clock.monotonic(), plans=reconciled.plans,
-            mirrored_txid=reconciled.mirrored_txid, next_attempts=reconciled.next_attempts, suspects=reconciled.suspects, suspects_once=reconciled.suspects_once, recent=leadership.recent, owed=frozenset(plan.txid for plan in reconciled.discarded), cut=self.cut,
-                one_by_one=executor.one_by_one, sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
-            last_digest=leadership.last_digest,
-        )  # fmt: skip
-        return Runner(world).run(state, leadership.requests)
+        around = Surroundings(
+            topology=self.topology,
+            session=session,
+            candidacy=election,
+            coordinator=coordinator,
+            ledger=ledger,
+            executor=executor,
+            clock=self.stores.clock,
+            lanes=SerialWorkQueues(self.stores.clock, chance),
+            say=self.said.append,
+            watch=self.watch,
+            chance=chance,
+        )
+        rules = replace(self.rules, once=self.once)
+        return make_leader(leadership, around, rules, opaque=identity.opaque, cut=self.cut).run()
 
 
 class KillAt:
@@ -193,11 +193,11 @@ class KillAt:
         self.killed_at: CrashPoint | None = None
 
     def __enter__(self) -> KillAt:
-        faults.listen(self._reached)
+        crash_points.listen(self._reached)
         return self
 
     def __exit__(self, *_: object) -> None:
-        faults.listen(None)
+        crash_points.listen(None)
 
     def _reached(self, point: CrashPoint, _txid: int | None) -> None:
         if self._point is not None and point is not self._point:

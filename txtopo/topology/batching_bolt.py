@@ -19,9 +19,11 @@ def is_tick(tup: Tuple) -> bool:
 
 
 class BatchingBolt(RichBolt):
-    """Gathers tuples by `group_key` and hands each group to `process_batch` (pystorm's BatchingBolt and TicklessBatchingBolt).
+    """Gathers tuples by `group_key` and hands each group to `process_batch` (pystorm's BatchingBolt and
+    TicklessBatchingBolt).
 
-    In a batch of txtopo the groups are processed when all its tuples have come: no clock decides what is processed together, so every attempt
+    In a batch of txtopo the groups are processed when all its tuples have come: no clock decides what is processed
+    together, so every attempt
     does the same. Where tuples are fed one by one (`txtopo.testing.FeederTopology`) tick tuples do it, as in Storm: set
     `config = {"topology.tick.tuple.freq.secs": 5}`; it happens on the first tick after `ticks_between_batches` others.
     """
@@ -36,7 +38,9 @@ class BatchingBolt(RichBolt):
     """Fail the tuples of a group whose `process_batch` raises; the exception goes on."""
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Keeps what it is given, as `self.settings`, `self.context` and `self.collector`. Call it when you override it."""
+        """Keeps what it is given, as `self.settings`, `self.context` and `self.collector`. Call it when you override
+        it.
+        """
         self.settings = config
         self.context = context
         self.collector = collector
@@ -67,7 +71,9 @@ class BatchingBolt(RichBolt):
             self._groups.setdefault(self.group_key(tup), []).append(tup)
 
     def process_tick(self) -> None:
-        """Counts ticks and processes the groups when more than `ticks_between_batches` have come; the count goes on where there is nothing to do."""
+        """Counts ticks and processes the groups when more than `ticks_between_batches` have come; the count goes on
+        where there is nothing to do.
+        """
         self._ticks += 1
         if self._ticks > self.ticks_between_batches and self._groups:
             self.process_batches()
@@ -92,7 +98,9 @@ class BatchingBolt(RichBolt):
                 self._group = ()
 
     def finish_batch(self) -> None:
-        """The batch is complete: what is left is processed now, also behind a group that raises: all that fail are to be known. Then raises the first error."""
+        """The batch is complete: what is left is processed now, also behind a group that raises: all that fail are to
+        be known. Then raises the first error.
+        """
         first: Exception | None = None
         while self._groups:
             try:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class BloomFilter:
-    """A set that never denies what is in it, and claims to hold what is not with probability `error_rate` at most, while it holds `capacity` ids.
+    """A set that never denies what is in it, and claims to hold what is not with probability `error_rate` at most,
+    while it holds `capacity` ids.
 
     >>> seen = BloomFilter(1000, 0.01)
     >>> seen.add("a"), seen.add("a"), seen.add("b")
@@ -28,7 +29,8 @@ class BloomFilter:
     def __init__(self, capacity: int, error_rate: float) -> None:
         if capacity < 1 or not 0 < error_rate < 1:
             raise TopologyError(
-                f"a bloom filter needs a capacity of 1 or more and an error rate between 0 and 1, not {capacity}, {error_rate}"
+                f"a bloom filter needs a capacity of 1 or more and an error rate between 0 and 1, not {capacity}, "
+                f"{error_rate}"
             )
         self.capacity = capacity
         self.error_rate = error_rate
@@ -56,12 +58,17 @@ class BloomFilter:
 
 
 class DropRepeated(BatchBolt):
-    """Drops tuples whose id came before in the same batch, in fixed memory, for sources that repeat messages at short distance.
+    """Drops tuples whose id came before in the same batch, in fixed memory, for sources that repeat messages at short
+    distance.
 
-    Guarantee: of the tuples of one batch with one id **at most one** is passed on. Error rate: while a task gets at most `capacity` different ids
-    a batch, each new tuple is dropped **by mistake** with a probability of at most `error_rate`; such tuples are lost. A task that gets more
-    ids fails the batch rather than drop more. It knows nothing of other batches, since each attempt starts afresh: for a source that is
-    at-least-once put `txtopo.committers.seen.NewIds` behind it, which is exact. In several tasks it must be read with a fields grouping on the id, since each
+    Guarantee: of the tuples of one batch with one id **at most one** is passed on. Error rate: while a task gets at
+    most `capacity` different ids
+    a batch, each new tuple is dropped **by mistake** with a probability of at most `error_rate`; such tuples are lost.
+    A task that gets more
+    ids fails the batch rather than drop more. It knows nothing of other batches, since each attempt starts afresh: for
+    a source that is
+    at-least-once put `txtopo.committers.new_ids.NewIds` behind it, which is exact. In several tasks it must be read
+    with a fields grouping on the id, since each
     task knows only what it got. NULL is no id and is passed on always.
 
     >>> DropRepeated("order_id", "order_id string, amount bigint", capacity=100_000, error_rate=1e-6).outputs
@@ -83,7 +90,8 @@ class DropRepeated(BatchBolt):
         for one in inputs:
             if tasks > 1 and one.grouping != "global" and (one.grouping, one.fields) != ("fields", (self.id_field,)):
                 raise TopologyError(
-                    f"DropRepeated in {tasks} tasks reads {one.source!r} with a {one.grouping} grouping: each task knows only the ids that it got, "
+                    f"DropRepeated in {tasks} tasks reads {one.source!r} with a {one.grouping} grouping: each task "
+                    f"knows only the ids that it got, "
                     f"so repeats would pass; write fields_grouping({one.source!r}, [{self.id_field!r}])"
                 )
 
@@ -110,7 +118,8 @@ class DropRepeated(BatchBolt):
             return
         if self._seen.added > self.capacity:
             raise FailedException(
-                f"more than {self.capacity} different ids in a batch: the error rate of {self.error_rate} does not hold; raise capacity"
+                f"more than {self.capacity} different ids in a batch: the error rate of {self.error_rate} does not "
+                f"hold; raise capacity"
             )
         # By name: it may read fields in another order.
         self._collector.emit([tup[name] for name in self._fields.names])

@@ -21,7 +21,7 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import NAME_PATTERN
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.batch_committer import BatchCommitter
-from txtopo.topology.bolts import (
+from txtopo.topology.check_component import (
     check_committer,
     check_config,
     check_function,
@@ -31,6 +31,7 @@ from txtopo.topology.bolts import (
     check_ticks,
     check_tuple_bolt,
 )
+from txtopo.topology.check_connections import Connections
 from txtopo.topology.components import (
     Acking,
     BoltComponent,
@@ -48,7 +49,6 @@ from txtopo.topology.guarantees import GUARANTEES
 from txtopo.topology.outputs import parse_outputs, parse_result
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt
-from txtopo.topology.wiring import Wiring
 
 Inputs = str | Sequence[str] | None
 ACKINGS: tuple[Acking, ...] = get_args(Acking)
@@ -57,9 +57,12 @@ ACKINGS: tuple[Acking, ...] = get_args(Acking)
 class TopologyBuilder:
     """Collects components under their names; `build` checks the whole and freezes it.
 
-    `acking`: "batch" - counts by task tell when a batch is complete; "tuple" - and each spout tuple's tree is tracked; "off" - neither.
-    `guarantee` is the least that every pair of spout and committer must give; a pair that gives less is refused. `config` are settings for
-    components, JSON values under Storm's names where there is one. A tuple bolt without outputs is outside of every guarantee: what it does, it
+    `acking`: "batch" - counts by task tell when a batch is complete; "tuple" - and each spout tuple's tree is tracked;
+    "off" - neither.
+    `guarantee` is the least that every pair of spout and committer must give; a pair that gives less is refused.
+    `config` are settings for
+    components, JSON values under Storm's names where there is one. A tuple bolt without outputs is outside of every
+    guarantee: what it does, it
     does again when its attempt is made again.
     """
 
@@ -80,13 +83,16 @@ class TopologyBuilder:
         self._committers: dict[str, CommitterDraft] = {}
 
     def set_spout(self, name: str, spout: Spout, parallelism_hint: int | None = None) -> None:
-        """Add a source of batches; several share the txid. `parallelism_hint`: its parts are spread over so many tasks; None: a task a part."""
+        """Add a source of batches; several share the txid. `parallelism_hint`: its parts are spread over so many tasks;
+        None: a task a part.
+        """
         self._check_new("spout", name)
         tasks = check_tasks(f"spout {name!r}", parallelism_hint)
         checked = check_spout(name, spout)
         if checked.parts_max is not None and (tasks or 1) > checked.parts_max:
             raise TopologyError(
-                f"spout {name!r}: parallelism_hint={tasks} would change nothing: a {type(checked).__name__} emits in the driver, a batch is one part; leave it out"
+                f"spout {name!r}: parallelism_hint={tasks} would change nothing: a {type(checked).__name__} emits in "
+                f"the driver, a batch is one part; leave it out"
             )
         self._spouts[name] = SpoutComponent(name=name, spout=checked, tasks=tasks)
 
@@ -102,10 +108,14 @@ class TopologyBuilder:
     ) -> BoltDeclarer:
         """Add a tuple bolt (BasicBolt, RichBolt, BatchBolt, ArrowBolt) or a function `DataFrame -> DataFrame`.
 
-        A tuple bolt runs in `parallelism_hint` tasks, 1 by default; `inputs` is short for shuffle groupings on the declarer. A function with
-        several inputs gets each by keyword, named as its component. `fields` declares its output, needed where something behind it gets tuples
-        or names fields. `rows` says how its row count relates to its input's: `same`, `fewer` or `any`. The first two are enforced over the whole way
-        between spouts, tuple bolts and committers; where a bolt on that way has `any` or several inputs nothing can check them, see `unchecked_promises`.
+        A tuple bolt runs in `parallelism_hint` tasks, 1 by default; `inputs` is short for shuffle groupings on the
+        declarer. A function with
+        several inputs gets each by keyword, named as its component. `fields` declares its output, needed where
+        something behind it gets tuples
+        or names fields. `rows` says how its row count relates to its input's: `same`, `fewer` or `any`. The first two
+        are enforced over the whole way
+        between spouts, tuple bolts and committers; where a bolt on that way has `any` or several inputs nothing can
+        check them, see `unchecked_promises`.
         """
         self._check_new("bolt", name)
         tasks = check_tasks(f"bolt {name!r}", parallelism_hint)
@@ -132,8 +142,10 @@ class TopologyBuilder:
     ) -> BoltDeclarer:
         """Add a committer bolt; `inputs` is short for shuffle groupings on the declarer.
 
-        Committers are applied in the order in which they were set; those downstream of committers after all of these. `parallelism_hint` is the number of tasks of
-        its executor half, 1 by default, where tuples arrive; in a topology of DataFrame functions alone Spark spreads it.
+        Committers are applied in the order in which they were set; those downstream of committers after all of these.
+        `parallelism_hint` is the number of tasks of
+        its executor half, 1 by default, where tuples arrive; in a topology of DataFrame functions alone Spark spreads
+        it.
         """
         self._check_new("committer bolt", name)
         who = f"committer bolt {name!r}"
@@ -150,7 +162,7 @@ class TopologyBuilder:
 
         `module_file` is the Python file that counts as the topology's code; by default the caller's.
         """
-        wiring = Wiring(self._name, self._spouts, self._bolts, self._committers)
+        wiring = Connections(self._name, self._spouts, self._bolts, self._committers)
         wiring.check_presence_and_sources()
         bolts, committers = wiring.bolts_in_order(), wiring.committers_in_order()
         wiring.check_streams()
@@ -183,7 +195,8 @@ class TopologyBuilder:
     ) -> BoltDeclarer:
         if fields is not None or rows != "any":
             raise TopologyError(
-                f"bolt {name!r} is a tuple bolt, which declares `outputs` in its class: fields= and rows= are for functions on DataFrames"
+                f"bolt {name!r} is a tuple bolt, which declares `outputs` in its class: fields= and rows= are for "
+                f"functions on DataFrames"
             )
         outputs = parse_outputs(f"bolt {name!r}", check_tuple_bolt(name, bolt).outputs)
         draft = TupleDraft(name=name, bolt=bolt, outputs=outputs, tasks=tasks or 1)
@@ -214,17 +227,23 @@ def _bolt_component(draft: FrameDraft | TupleDraft) -> BoltComponent | TupleBolt
     return BoltComponent(name=draft.name, function=draft.function, inputs=inputs, fields=draft.fields, rows=draft.rows)
 
 
-def _committer_component(draft: CommitterDraft, wiring: Wiring) -> CommitterComponent:
+def _committer_component(draft: CommitterDraft, wiring: Connections) -> CommitterComponent:
     first, *others = (wiring.fields(draft.name, subscription) for subscription in draft.inputs)
     # Without fields of its own its result rows are its inputs' tuples as they come.
     if isinstance(draft.bolt, BatchCommitter) and not draft.bolt.result and any(other != first for other in others):
         raise TopologyError(
-            f'committer bolt {draft.name!r} reads tuples with different fields: declare result = ["word string", …], the rows between its halves'
+            f'committer bolt {draft.name!r} reads tuples with different fields: declare result = ["word string", …], '
+            f"the rows between its halves"
         )
     return CommitterComponent(
-        name=draft.name, bolt=draft.bolt, input=draft.inputs[0], fields=first, inputs=tuple(draft.inputs),
-        tasks=draft.tasks, outputs=draft.outputs,
-    )  # fmt: skip
+        name=draft.name,
+        bolt=draft.bolt,
+        input=draft.inputs[0],
+        fields=first,
+        inputs=tuple(draft.inputs),
+        tasks=draft.tasks,
+        outputs=draft.outputs,
+    )
 
 
 def _emitted(who: str, committer: CommitterBolt) -> Mapping[str, Stream]:
@@ -249,7 +268,8 @@ def _checked_name(kind: str, name: object) -> str:
     # P15: names end up in tables, znodes and logs.
     if not isinstance(name, str) or re.fullmatch(NAME_PATTERN, name) is None:
         raise TopologyError(
-            f"{kind}: the name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or underscores{_snake_case(name)}"
+            f"{kind}: the name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or "
+            f"underscores{_snake_case(name)}"
         )
     return name
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.topology.bolts import check_config
 from txtopo.topology.builder import TopologyBuilder, file_of
+from txtopo.topology.check_component import check_config
 from txtopo.topology.components import Acking, CommitterBolt, Guarantee, Spout, Topology
 from txtopo.topology.declarer import BoltDeclarer
 from txtopo.topology.specs import Grouping, Spec, StreamSpec
@@ -31,7 +31,8 @@ _COMPONENTS = (Spout, TupleBolt, CommitterBolt)
 class ClassTopology:
     """Base of topologies written as a class: each attribute that is a spec is a component, under the attribute's name.
 
-    The whole is checked where the class is defined. `class Base(ClassTopology, abstract=True)` is a part that others inherit from and is not
+    The whole is checked where the class is defined. `class Base(ClassTopology, abstract=True)` is a part that others
+    inherit from and is not
     checked; `name=` gives another name than the class's own in small letters (`WordCount`: word_count).
     """
 
@@ -117,7 +118,8 @@ def _group(declarer: BoltDeclarer, name: str, spec: Spec, names: Mapping[Spec, s
 def _frame_source(name: str, source: StreamSpec, grouping: Grouping | None, names: Mapping[Spec, str]) -> str:
     if grouping is not None or source.stream != DEFAULT_STREAM:
         raise TopologyError(
-            f"bolt {name!r} is a function on whole DataFrames: it takes no grouping and reads default streams; give inputs as a list of specs"
+            f"bolt {name!r} is a function on whole DataFrames: it takes no grouping and reads default streams; give "
+            f"inputs as a list of specs"
         )
     return _source(name, source, names)
 

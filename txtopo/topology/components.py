@@ -12,7 +12,7 @@ from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType, 
 from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow, TransactionAttempt
-from txtopo.errors import broken
+from txtopo.errors import unreachable
 from txtopo.topology.phases import phases_of
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -49,35 +49,50 @@ class SpoutContext:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Of the topology."""
     recent: Callable[[], Iterable[Metadata]] = tuple
-    """Metadata of the spout's last batches that are mirrored, newest first, redos included. Read as far as it is asked for."""
+    """Metadata of the spout's last batches that are mirrored, newest first, redos included. Read as far as it is asked
+    for.
+    """
 
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once", "none"]
 """`none`: tuples may be lost and others may count twice."""
 SpoutKind = Literal["transactional", "opaque", "at_least_once", "at_most_once"]
-"""What a spout promises: `transactional` - a txid has the same content in every attempt. `opaque` - the content may differ, but each tuple is in
-exactly one batch that succeeds. The others come from sources that may give a message twice, or lose it, before it is in a batch."""
+"""What a spout promises: `transactional` - a txid has the same content in every attempt. `opaque` - the content may
+differ, but each tuple is in
+exactly one batch that succeeds. The others come from sources that may give a message twice, or lose it, before it is in
+a batch.
+"""
 Acking = Literal["batch", "tuple", "off"]
-"""`batch`: counts by task decide when a batch is complete. `tuple`: and every spout tuple's tree is tracked. `off`: neither."""
+"""`batch`: counts by task decide when a batch is complete. `tuple`: and every spout tuple's tree is tracked. `off`:
+neither.
+"""
 
 
 class SpoutCoordinator(Protocol):
-    """The half of a spout that decides what a batch consists of (Storm's ITransactionalSpout.Coordinator). One thread calls it."""
+    """The half of a spout that decides what a batch consists of (Storm's ITransactionalSpout.Coordinator). One thread
+    calls it.
+    """
 
     def is_ready(self) -> bool:
-        """Is there input for one more batch now? Polled; may look at the source; raises OSError for trouble that may pass."""
+        """Is there input for one more batch now? Polled; may look at the source; raises OSError for trouble that may
+        pass.
+        """
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
-        """Metadata of the next batch, called only after `is_ready` said yes. `previous` is that of the highest txid that redoes nothing.
+        """Metadata of the next batch, called only after `is_ready` said yes. `previous` is that of the highest txid
+        that redoes nothing.
 
-        The metadata must be enough to emit the same batch again and again. Nothing is read by emitters before it is durable (R3).
+        The metadata must be enough to emit the same batch again and again. Nothing is read by emitters before it is
+        durable (R3).
         Raises BatchDataError when the input cannot be a batch (a missing column), OSError for trouble that may pass.
         """
 
     def initialize_redo(self, metadata: Metadata) -> Metadata:
-        """Metadata of a batch that redoes the one with `metadata`: the same inputs, with schema and fingerprints as they are now.
+        """Metadata of a batch that redoes the one with `metadata`: the same inputs, with schema and fingerprints as
+        they are now.
 
-        Never moves the source. Raises BatchDataError where an input is gone or cannot be a batch, OSError for trouble that may pass.
+        Never moves the source. Raises BatchDataError where an input is gone or cannot be a batch, OSError for trouble
+        that may pass.
         """
 
     def is_exhausted(self) -> bool:
@@ -93,16 +108,21 @@ class OpaqueCoordinator(SpoutCoordinator, Protocol):
     def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
         """Metadata of a txid that was planned before: whether or not the source is ready, as Storm replays a txid.
 
-        `discarded` is that of the last plan of this txid, None where the spout had no part in it. Where the source gives nothing, although it gave
+        `discarded` is that of the last plan of this txid, None where the spout had no part in it. Where the source
+        gives nothing, although it gave
         something then, raises OSError - unless that is in the batches before it now: then the batch is empty.
         """
 
 
 class SettledListener(Protocol):
-    """What a SpoutCoordinator may have besides: it wants to hear how its batches ended (a spout with `wants_settled`)."""
+    """What a SpoutCoordinator may have besides: it wants to hear how its batches ended (a spout with
+    `wants_settled`).
+    """
 
     def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
-        """The batch has its final row in the ledger; called once COMMIT is known, at least once a batch, after restarts also for earlier ones."""
+        """The batch has its final row in the ledger; called once COMMIT is known, at least once a batch, after restarts
+        also for earlier ones.
+        """
 
 
 @dataclass(slots=True)
@@ -158,29 +178,38 @@ class Spout(ABC):
 
     @abstractmethod
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        """Split a batch into at least one part, each a JSON value and the work of one task; the same split for the same metadata."""
+        """Split a batch into at least one part, each a JSON value and the work of one task; the same split for the same
+        metadata.
+        """
 
     @abstractmethod
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Emit one part as Arrow batches of exactly `fields`, counting into `tally`. Runs in a task.
 
-        Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault, naming file and line.
+        Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault,
+        naming file and line.
         """
 
     def frame(self, spark: Any, metadata: Metadata) -> Any:
-        """The batch as a DataFrame of exactly `fields`, for spouts with `emits_frame`; always the same rows for the same metadata."""
-        broken("this spout emits no DataFrame")
+        """The batch as a DataFrame of exactly `fields`, for spouts with `emits_frame`; always the same rows for the
+        same metadata.
+        """
+        unreachable("this spout emits no DataFrame")
 
     def batch_bytes(self, metadata: Metadata) -> int:
         """About how many bytes of the source a batch has; 0 where that is not known. Bounds waves."""
         return 0
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        """Where in the source the tuple stands that `emit_part` emits as its `number`-th (from 0); None where the source knows no positions."""
+        """Where in the source the tuple stands that `emit_part` emits as its `number`-th (from 0); None where the
+        source knows no positions.
+        """
         return None
 
     def warm_up(self) -> None:  # noqa: B027 - most spouts have nothing to do here
-        """Called in tasks before the first batch is there: import what `emit_part` needs, so that the first batch does not wait for it."""
+        """Called in tasks before the first batch is there: import what `emit_part` needs, so that the first batch does
+        not wait for it.
+        """
 
     @abstractmethod
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
@@ -193,9 +222,11 @@ class Spout(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor carries it out in its own way.
+    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor carries
+    it out in its own way.
 
-    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum leaves NULL values out and is 0 where all are NULL.
+    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum leaves NULL
+    values out and is 0 where all are NULL.
     """
 
     keys: tuple[str, ...]
@@ -206,12 +237,16 @@ class Aggregation:
 
 
 class CommitterBolt(ABC):
-    """A bolt that makes a batch visible: rows are computed in parallel, applied strictly in txid order in the one database transaction."""
+    """A bolt that makes a batch visible: rows are computed in parallel, applied strictly in txid order in the one
+    database transaction.
+    """
 
     effects: Literal["transaction", "outside"] = "transaction"
     """`outside`: it also writes where a rolled-back database transaction leaves traces, so that it is at-least-once."""
     takes_tuples: ClassVar[bool] = False
-    """True: its executor half is code that gets tuples (BatchCommitter), and it may have several inputs. False: it is an `aggregation`, which is data."""
+    """True: its executor half is code that gets tuples (BatchCommitter), and it may have several inputs. False: it is
+    an `aggregation`, which is data.
+    """
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Its spec in a class-style topology."""
 
@@ -238,7 +273,7 @@ def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
     def needed(name: str) -> Field:
         found = inputs.get(name)
         if found is None:
-            broken(f"field {name} was to be checked when the topology was built")
+            unreachable(f"field {name} was to be checked when the topology was built")
         return found
 
     keys = [needed(name) for name in aggregation.keys]
@@ -368,7 +403,9 @@ class Topology:
 
     @cached_property
     def phases(self) -> Mapping[str, int]:
-        """The phase in which each bolt and committer runs, see `phases_of`: 0 is the processing phase, all above are the commit phase."""
+        """The phase in which each bolt and committer runs, see `phases_of`: 0 is the processing phase, all above are
+        the commit phase.
+        """
         components = (*self.bolts, *self.committers)
         reads = {item.name: [one.source for one in item.inputs] for item in components}
         return phases_of(reads, [item.name for item in self.committers])
@@ -383,19 +420,22 @@ class Topology:
                 if isinstance(component, BoltComponent):
                     return component.fields
                 return parse_fields(component.outputs[stream].fields)
-        return broken(f"there is no component {source}")
+        return unreachable(f"there is no component {source}")
 
     def describe(self) -> Mapping[str, Any]:
         """JSON values: everything about the topology but its code."""
-        from txtopo.topology.describing import describe_topology
+        from txtopo.topology.describe import describe_topology
 
         return describe_topology(self)
 
     def run(self, **settings: Any) -> int:
-        """Run this topology in the foreground, as `txtopo run` does; returns the exit code, having told errors on stderr.
+        """Run this topology in the foreground, as `txtopo run` does; returns the exit code, having told errors on
+        stderr.
 
-        Settings are those of `txtopo run` and `txtopo.toml`: once=True, dsn="postgresql://…", zookeeper="host:2181/chroot",
-        master="local[4]", conf={"spark.executor.memory": "4g"}, workers=4, attempts_max=3, message_timeout_s=300, quiet=True, …
+        Settings are those of `txtopo run` and `txtopo.toml`: once=True, dsn="postgresql://…",
+        zookeeper="host:2181/chroot",
+        master="local[4]", conf={"spark.executor.memory": "4g"}, workers=4, attempts_max=3, message_timeout_s=300,
+        quiet=True, …
         """
         from importlib import import_module
 

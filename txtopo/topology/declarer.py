@@ -1,4 +1,6 @@
-"""Components while a topology is being declared, and the declarer on which a bolt's groupings are written (Storm's InputDeclarer)."""
+"""Components while a topology is being declared, and the declarer on which a bolt's groupings are written (Storm's
+InputDeclarer).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.topology.bolts import check_code_runs, check_grouping
+from txtopo.topology.check_component import check_code_runs, check_grouping
 from txtopo.topology.components import CommitterBolt, Subscription
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
@@ -58,7 +60,8 @@ Draft = FrameDraft | TupleDraft | CommitterDraft
 class BoltDeclarer:
     """What set_bolt and set_committer_bolt return: the place for groupings. Each returns the declarer itself.
 
-    `source` is the name of a component, `stream` one of those that it declares. docs/groupings.md says what each grouping does.
+    `source` is the name of a component, `stream` one of those that it declares. docs/groupings.md says what each
+    grouping does.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -126,14 +129,16 @@ class BoltDeclarer:
         draft = self._draft
         if isinstance(draft, FrameDraft):
             raise TopologyError(
-                f"bolt {draft.name!r} is a function on whole DataFrames and takes no {grouping}_grouping: name its inputs with set_bolt(…, inputs={source!r})"
+                f"bolt {draft.name!r} is a function on whole DataFrames and takes no {grouping}_grouping: name its "
+                f"inputs with set_bolt(…, inputs={source!r})"
             )
         if isinstance(draft, CommitterDraft) and not draft.takes_tuples:
             check_grouping(draft.name, grouping)
             _refuse_second_input(draft)
         if not isinstance(source, str) or not isinstance(stream, str):
             raise TopologyTypeError(
-                f"{draft.name!r}: {grouping}_grouping({source!r}, stream={stream!r}) wants a component's name and a stream's"
+                f"{draft.name!r}: {grouping}_grouping({source!r}, stream={stream!r}) wants a component's name and a "
+                f"stream's"
             )
         if grouping == "custom" and not isinstance(custom, CustomStreamGrouping):
             hint = "; use an instance, not the class" if isinstance(custom, type) else ""

@@ -1,4 +1,6 @@
-"""What a kind of spout gives together with a kind of committer, and whether that is as much as a topology wants: a pure table."""
+"""What a kind of spout gives together with a kind of committer, and whether that is as much as a topology wants: a pure
+table.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,17 @@ _ENOUGH_FOR: dict[Guarantee, frozenset[Guarantee]] = {
     "at_most_once": frozenset({"at_most_once", "none"}),
     "none": frozenset({"none"}),
 }
-"""To lose nothing and to repeat nothing are two things: neither at_least_once nor at_most_once stands in for the other."""
+"""To lose nothing and to repeat nothing are two things: neither at_least_once nor at_most_once stands in for the other.
+"""
 
 _SPOUT_WHY: dict[SpoutKind, str] = {
     "at_least_once": "its source may give a message twice",
     "at_most_once": "its source may lose a message",
 }
-_OUTSIDE_WHY = "it also writes where a rolled-back database transaction leaves traces, so an attempt that is made again writes again"
+_OUTSIDE_WHY = (
+    "it also writes where a rolled-back database transaction leaves traces, so an attempt that is made again "
+    "writes again"
+)
 
 
 def given(kind: SpoutKind, effects: Effects) -> Guarantee:
@@ -59,6 +65,8 @@ def why(spout: str, kind: SpoutKind, committer: str, effects: Effects) -> str:
 
 
 def acceptable(kind: SpoutKind, effects: Effects, wanted: Guarantee) -> Guarantee:
-    """The strongest guarantee that a topology with this pair may ask for beside what it asked for: what the error tells to write."""
+    """The strongest guarantee that a topology with this pair may ask for beside what it asked for: what the error tells
+    to write.
+    """
     pair = given(kind, effects)
     return pair if is_enough(wanted, pair) else "none"

@@ -1,4 +1,6 @@
-"""Which settings of a topology and its components are Storm's and mean nothing here: said once, so that nobody waits for what they would do in Storm."""
+"""Which settings of a topology and its components are Storm's and mean nothing here: said once, so that nobody waits
+for what they would do in Storm.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ _HOW = 'write outputs = ["word string", "n bigint"], or [Stream("word string", n
 def parse_outputs(who: str, outputs: object) -> Mapping[str, Stream]:
     """Declared streams by name, in their order, each with parsed Fields; empty where nothing is emitted.
 
-    Text entries together are the fields of the default stream. Raises TopologyTypeError for what is no list of text and Streams, TopologyError
+    Text entries together are the fields of the default stream. Raises TopologyTypeError for what is no list of text and
+    Streams, TopologyError
     for a stream or field that is declared twice and for fields that cannot be read.
 
     >>> parse_outputs("bolt 'split'", ["word string", Stream("line string", name="errors")]).keys()
@@ -70,6 +71,7 @@ def _checked_name(who: str, name: object) -> str:
         raise TopologyTypeError(f"{who}: a stream's name is text, not {name!r}")
     if re.fullmatch(NAME_PATTERN, name) is None:
         raise TopologyError(
-            f"{who}: stream name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or underscores"
+            f"{who}: stream name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or "
+            f"underscores"
         )
     return name

@@ -11,8 +11,10 @@ PROCESSING = 0
 def phases_of(reads: Mapping[str, Sequence[str]], committers: Collection[str]) -> dict[str, int]:
     """The phase of each component, by name: so many committers, one after the other, are upstream of it.
 
-    `reads` are the sources of each component; what reads nothing, such as a spout, need not be in it. Nothing may read itself, on whatever way.
-    A component of phase n above 0 runs in the driver, in the turn of its batch, once all committers of the phases below n are applied: only then
+    `reads` are the sources of each component; what reads nothing, such as a spout, need not be in it. Nothing may read
+    itself, on whatever way.
+    A component of phase n above 0 runs in the driver, in the turn of its batch, once all committers of the phases below
+    n are applied: only then
     are all its tuples there.
 
     >>> phases_of({"counts": ["lines"], "bucketize": ["counts"], "buckets": ["bucketize"]}, ["counts", "buckets"])

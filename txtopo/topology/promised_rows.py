@@ -1,6 +1,8 @@
-"""Where `rows=` of a DataFrame bolt can be enforced: tuples are counted where they enter and leave DataFrames, never between two functions.
+"""Where `rows=` of a DataFrame bolt can be enforced: tuples are counted where they enter and leave DataFrames, never
+between two functions.
 
-So a promise can be held against a bolt only if every function on one way, from where tuples come in to where they are read, makes one.
+So a promise can be held against a bolt only if every function on one way, from where tuples come in to where they are
+read, makes one.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from txtopo.topology.components import BoltComponent, Topology
 
 
 def unchecked_promises(topology: Topology) -> frozenset[str]:
-    """Bolts whose `rows=` nothing looks at, since another one on their way says nothing of its own: `txtopo explain` tells."""
+    """Bolts whose `rows=` nothing looks at, since another one on their way says nothing of its own: `txtopo explain`
+    tells.
+    """
     bolts = {bolt.name: bolt for bolt in topology.frame_bolts}
     counted = _with_counted_input(topology, bolts)
     known = {bolt.name for bolt in topology.frame_bolts if _is_known_so_far(bolt, bolts, counted)}
@@ -23,7 +27,9 @@ def unchecked_promises(topology: Topology) -> frozenset[str]:
 
 
 def _with_counted_input(topology: Topology, bolts: Mapping[str, BoltComponent]) -> frozenset[str]:
-    """Bolts whose input is counted by itself: behind tuple bolts, or behind a DataFrame of a spout in a topology of tuples."""
+    """Bolts whose input is counted by itself: behind tuple bolts, or behind a DataFrame of a spout in a topology of
+    tuples.
+    """
     inside = {item.name for item in topology.spouts if not (topology.has_tuples and item.spout.emits_frame)}
     for bolt in topology.frame_bolts:
         if all(subscription.source in inside for subscription in bolt.inputs):

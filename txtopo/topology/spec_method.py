@@ -1,4 +1,6 @@
-"""The method `spec` of spouts, bolts and committers, which works on the class and on an instance: streamparse's `Component.spec()`."""
+"""The method `spec` of spouts, bolts and committers, which works on the class and on an instance: streamparse's
+`Component.spec()`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ if TYPE_CHECKING:
 
 
 class SpecMethod:
-    """`WordSpout.spec("words.txt", par=2)` makes the instance with the arguments that are not spec's own; `spout.spec(par=2)` takes the one there.
+    """`WordSpout.spec("words.txt", par=2)` makes the instance with the arguments that are not spec's own;
+    `spout.spec(par=2)` takes the one there.
 
-    Its own arguments are `name`, `inputs`, `par` and `config`, all by keyword, as `txtopo.topology.specs.spec` describes them.
+    Its own arguments are `name`, `inputs`, `par` and `config`, all by keyword, as `txtopo.topology.specs.spec`
+    describes them.
     """
 
     def __get__(self, instance: object | None, owner: type) -> Callable[..., Spec]:

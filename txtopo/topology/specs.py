@@ -1,4 +1,6 @@
-"""Specs: the components of a class-style topology, with inputs, groupings and numbers of tasks (streamparse's ComponentSpec and Grouping)."""
+"""Specs: the components of a class-style topology, with inputs, groupings and numbers of tasks (streamparse's
+ComponentSpec and Grouping).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any, ClassVar
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError, UnknownStreamError
 from txtopo.topology.batch_committer import BatchCommitter
-from txtopo.topology.bolts import (
+from txtopo.topology.check_component import (
     check_committer,
     check_config,
     check_function,
@@ -97,7 +99,9 @@ Grouping.DIRECT = Grouping("direct")
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Spec:
-    """A component of a class-style topology. It is an input of others as it is, or as one of its streams: `words["errors"]`, `words[1]`."""
+    """A component of a class-style topology. It is an input of others as it is, or as one of its streams:
+    `words["errors"]`, `words[1]`.
+    """
 
     component: Spout | TupleBolt | CommitterBolt | Callable[..., Any]
     name: str | None
@@ -147,8 +151,10 @@ def spec(
 ) -> Spec:
     """The spec of a component: what set_spout, set_bolt and set_committer_bolt are told, in one expression.
 
-    `inputs` is a list of specs, for shuffle groupings, or a dict from specs to groupings. `par` is the parallelism hint. `config` goes over the
-    settings that the component's class has. `fields` and `rows` are for functions on DataFrames. Raises TopologyTypeError for what is of the wrong
+    `inputs` is a list of specs, for shuffle groupings, or a dict from specs to groupings. `par` is the parallelism
+    hint. `config` goes over the
+    settings that the component's class has. `fields` and `rows` are for functions on DataFrames. Raises
+    TopologyTypeError for what is of the wrong
     type, TopologyError for what is impossible.
     """
     who = f"the spec of {_title(component)}"
@@ -183,7 +189,8 @@ def instance_of(owner: type, instance: object | None, arguments: Sequence[Any], 
         return owner(*arguments, **named)
     if arguments or named:
         raise TopologyTypeError(
-            f"spec() of an instance of {owner.__name__} takes name, inputs, par and config, not {[*arguments, *named]!r}"
+            f"spec() of an instance of {owner.__name__} takes name, inputs, par and config, not "
+            f"{[*arguments, *named]!r}"
         )
     return instance
 

@@ -34,7 +34,9 @@ class MissingField(KeyError):
 
 
 class _Positions(dict[str | int, int]):
-    """Where each field stands; a look-up that finds nothing says what there is, and one that does costs nothing for it."""
+    """Where each field stands; a look-up that finds nothing says what there is, and one that does costs nothing for
+    it.
+    """
 
     def __missing__(self, field: object) -> int:
         there = [name for name in self if isinstance(name, str)]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class FailedException(Exception):
-    """Raise it in a bolt to fail the batch on purpose: its attempt fails as a data failure and is tried again (Storm's FailedException)."""
+    """Raise it in a bolt to fail the batch on purpose: its attempt fails as a data failure and is tried again (Storm's
+    FailedException).
+    """
 
 
 class ReportedFailedException(FailedException):
@@ -27,7 +29,9 @@ class ReportedFailedException(FailedException):
 
 
 def returned(method: str) -> NoReturn:
-    """What a method of the user's returns, a generator's tuples among it, would be gone without a word. Raises TypeError."""
+    """What a method of the user's returns, a generator's tuples among it, would be gone without a word. Raises
+    TypeError.
+    """
     raise TypeError(f"{method} returned a value, which goes nowhere: emit it with the collector")
 
 
@@ -59,7 +63,9 @@ class TopologyContext:
         return self.tasks[self.component]
 
     def component_output_fields(self, component: str, stream: str = DEFAULT_STREAM) -> tuple[str, ...]:
-        """Names of the fields of a stream (Storm's getComponentOutputFields). Raises KeyError where there is no such stream, or it declares none."""
+        """Names of the fields of a stream (Storm's getComponentOutputFields). Raises KeyError where there is no such
+        stream, or it declares none.
+        """
         if (component, stream) not in self.output_fields:
             raise KeyError(f"{component!r} declares no fields on stream {stream!r}")
         return self.output_fields[component, stream]
@@ -69,10 +75,14 @@ class BasicOutputCollector(Protocol):
     """Emits for a BasicBolt: every tuple is anchored on the one being executed."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple; its values are checked against the declared fields. Raises BatchDataError, naming field and value, by the end of the batch."""
+        """Emit one tuple; its values are checked against the declared fields. Raises BatchDataError, naming field and
+        value, by the end of the batch.
+        """
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit to one task of a stream that is declared `direct`. Raises ValueError for a task that does not read the stream with a direct grouping."""
+        """Emit to one task of a stream that is declared `direct`. Raises ValueError for a task that does not read the
+        stream with a direct grouping.
+        """
 
 
 class OutputCollector(Protocol):
@@ -87,7 +97,9 @@ class OutputCollector(Protocol):
         """The same, to one task of a stream that is declared `direct`."""
 
     def ack(self, tup: Tuple) -> None:
-        """This tuple is done. One that is neither acked nor failed by the end of the batch fails the attempt, and so does one acked twice, unless acking is off."""
+        """This tuple is done. One that is neither acked nor failed by the end of the batch fails the attempt, and so
+        does one acked twice, unless acking is off.
+        """
 
     def fail(self, tup: Tuple) -> None:
         """This tuple failed, and with it the batch; no-op where acking is off."""
@@ -97,7 +109,9 @@ class OutputCollector(Protocol):
 
 
 class BatchOutputCollector(Protocol):
-    """Emits for a BatchBolt; in `execute` anchored on the tuple being executed, in `finish_batch` on all of the batch (so on none)."""
+    """Emits for a BatchBolt; in `execute` anchored on the tuple being executed, in `finish_batch` on all of the batch
+    (so on none).
+    """
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple."""
@@ -110,24 +124,34 @@ class ArrowOutputCollector(Protocol):
     """Emits for an ArrowBolt."""
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: pa.Array | None = None) -> None:
-        """Emit record batches. `anchors` holds, for each row, the number of the input row it is anchored on; None: on none."""
+        """Emit record batches. `anchors` holds, for each row, the number of the input row it is anchored on; None: on
+        none.
+        """
 
 
 class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its own shape
-    """Base of all bolts that get tuples. The instance given to `set_bolt` is a template: tasks run copies of it, so it must be picklable."""
+    """Base of all bolts that get tuples. The instance given to `set_bolt` is a template: tasks run copies of it, so it
+    must be picklable.
+    """
 
     outputs: ClassVar[Sequence[str | Stream]] = ()
-    """What it emits: `["word string", "n bigint"]` are the fields of the default stream; `Stream(...)` entries declare named ones."""
+    """What it emits: `["word string", "n bigint"]` are the fields of the default stream; `Stream(...)` entries declare
+    named ones.
+    """
     config: ClassVar[Mapping[str, Any]] = {}
     """Settings of its own, over those of the topology."""
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Its spec in a class-style topology."""
 
     def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:  # noqa: B027 - most take any
-        """Raise TopologyError where it cannot keep its promise with these inputs in so many tasks. Called when the topology is built."""
+        """Raise TopologyError where it cannot keep its promise with these inputs in so many tasks. Called when the
+        topology is built.
+        """
 
     def check_fields(self, fields: Fields) -> None:  # noqa: B027 - most take any
-        """Raise TopologyError where it cannot take tuples with these fields. Called for each input when the topology is built."""
+        """Raise TopologyError where it cannot take tuples with these fields. Called for each input when the topology is
+        built.
+        """
 
     def cleanup(self) -> None:  # noqa: B027 - most have nothing to do here
         """Called at the end of an attempt's task, after errors as well where the process lives."""
@@ -164,7 +188,8 @@ class RichBolt(TupleBolt):
 class BatchBolt(TupleBolt):
     """A batch at a time: `execute` for each tuple, then `finish_batch` once all have come (Storm's IBatchBolt).
 
-    `finish_batch` is called when every upstream task has reported and the counts agree, also in tasks that got no tuple.
+    `finish_batch` is called when every upstream task has reported and the counts agree, also in tasks that got no
+    tuple.
     """
 
     def prepare(
@@ -200,11 +225,15 @@ class ArrowBolt(TupleBolt):
 
 
 class CustomStreamGrouping(ABC):
-    """A custom grouping (Storm's CustomStreamGrouping): must be a function of what it is given, never of chance or time. Picklable."""
+    """A custom grouping (Storm's CustomStreamGrouping): must be a function of what it is given, never of chance or
+    time. Picklable.
+    """
 
     def prepare(self, source: str, stream: str, fields: Fields, targets: Sequence[int]) -> None:  # noqa: B027
         """Called once for each source task, with the ids of the receiving tasks, ascending."""
 
     @abstractmethod
     def choose_tasks(self, task: int, values: Sequence[Any]) -> Sequence[int]:
-        """Ids of the tasks that get this tuple; `task` is the emitting one. An id twice delivers it twice; none drops it on purpose."""
+        """Ids of the tasks that get this tuple; `task` is the emitting one. An id twice delivers it twice; none drops
+        it on purpose.
+        """

@@ -1,6 +1,7 @@
 """Storm's acker as a pure state machine: which tuple trees are complete, which failed, and which have run out of time.
 
-It is the model that the batch runtime's vectorised folding is held against, and what the feeding harness (`txtopo.testing.feeding`) runs on.
+It is the model that the batch runtime's vectorised folding is held against, and what the feeding harness
+(`txtopo.testing.feeding`) runs on.
 Time is what `advance` is told: nothing in here reads a clock.
 """
 
@@ -10,17 +11,19 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
-from txtopo.errors import broken
+from txtopo.errors import unreachable
 
 SPOUT_BUCKETS = 2
 """Storm's spouts fail a tuple after one to two timeouts: it is in the newest of two buckets when it is emitted."""
 ACKER_BUCKETS = 3
-"""Storm 2's acker keeps a record longer than the spout waits for it, so that a late answer does not begin a second record."""
+"""Storm 2's acker keeps a record longer than the spout waits for it, so that a late answer does not begin a second
+record.
+"""
 
 _Value = TypeVar("_Value")
 
 
-class Answer(Enum):
+class AckerAnswer(Enum):
     """What an acker tells a spout's task."""
 
     ACK = "ack"
@@ -29,10 +32,10 @@ class Answer(Enum):
     """Begin the tuple's time anew."""
 
 
-class Verdict(NamedTuple):
+class TreeVerdict(NamedTuple):
     """An answer of an acker, for the spout task that emitted the root."""
 
-    answer: Answer
+    answer: AckerAnswer
     root: int
     task: int
     """Id of the spout's task, as INIT named it."""
@@ -41,11 +44,13 @@ class Verdict(NamedTuple):
 
 
 class RotatingMap(Generic[_Value]):
-    """Values that expire after so many rotations (Storm's RotatingMap): a `put` moves to the newest bucket, `rotate` empties the oldest."""
+    """Values that expire after so many rotations (Storm's RotatingMap): a `put` moves to the newest bucket, `rotate`
+    empties the oldest.
+    """
 
     def __init__(self, buckets: int) -> None:
         if buckets < 2:
-            broken("a rotating map has at least two buckets")
+            unreachable("a rotating map has at least two buckets")
         self._buckets: list[dict[int, _Value]] = [{} for _ in range(buckets)]
 
     def put(self, key: int, value: _Value) -> None:
@@ -76,7 +81,9 @@ class RotatingMap(Generic[_Value]):
 
 
 class Metronome:
-    """Says how many ticks, one every `every_s` seconds from 0, fall into the time that passes. Times are absolute, so that nothing adds up."""
+    """Says how many ticks, one every `every_s` seconds from 0, fall into the time that passes. Times are absolute, so
+    that nothing adds up.
+    """
 
     def __init__(self, every_s: float) -> None:
         if not every_s > 0:
@@ -115,9 +122,11 @@ class _Record:
 
 
 class Acker:
-    """One acker task (Storm's Acker): INIT, ACK, FAIL and RESET of a root in any order; each returns the answer that is due, None where none is.
+    """One acker task (Storm's Acker): INIT, ACK, FAIL and RESET of a root in any order; each returns the answer that is
+    due, None where none is.
 
-    What comes before INIT makes a record and waits for it. A root that is answered is forgotten; what still comes makes an orphan record, which
+    What comes before INIT makes a record and waits for it. A root that is answered is forgotten; what still comes makes
+    an orphan record, which
     ages out without a word. `val == 0` wins over `failed`.
     """
 
@@ -126,37 +135,39 @@ class Acker:
         self._metronome = Metronome(timeout_s)
         self._timeouts = timeouts
 
-    def init(self, root: int, value: int, task: int) -> Verdict | None:
+    def init(self, root: int, value: int, task: int) -> TreeVerdict | None:
         """A spout's task has emitted the root's tuples; `value` is the XOR of their ids."""
         record = self._record(root)
         record.value ^= value
         record.task = task
         return self._verdict(root, record)
 
-    def ack(self, root: int, value: int) -> Verdict | None:
+    def ack(self, root: int, value: int) -> TreeVerdict | None:
         """A tuple of the tree is done; `value` is its id XOR the ids of all that were anchored on it."""
         record = self._record(root)
         record.value ^= value
         return self._verdict(root, record)
 
-    def fail(self, root: int) -> Verdict | None:
+    def fail(self, root: int) -> TreeVerdict | None:
         """A tuple of the tree failed."""
         record = self._record(root)
         record.failed = True
         self._records.put(root, record)
         return self._verdict(root, record)
 
-    def reset(self, root: int) -> Verdict | None:
+    def reset(self, root: int) -> TreeVerdict | None:
         """Somebody needs more time: the record is as new, and the spout's task is told."""
         record = self._record(root)
         self._records.put(root, record)
         verdict = self._verdict(root, record)
         if verdict is None and record.task is not None:
-            return Verdict(Answer.RESET, root, record.task, 0.0)
+            return TreeVerdict(AckerAnswer.RESET, root, record.task, 0.0)
         return verdict
 
     def advance(self, now: float) -> None:
-        """It is `now`: records that nobody has touched for too long are forgotten, silently, as in Storm. The spout's own map tells the spout."""
+        """It is `now`: records that nobody has touched for too long are forgotten, silently, as in Storm. The spout's
+        own map tells the spout.
+        """
         for _ in range(self._metronome.advance(now)):
             if self._timeouts:
                 self._records.rotate()
@@ -173,16 +184,18 @@ class Acker:
             self._records.put(root, record)
         return record
 
-    def _verdict(self, root: int, record: _Record) -> Verdict | None:
+    def _verdict(self, root: int, record: _Record) -> TreeVerdict | None:
         if record.task is None or (record.value and not record.failed):
             return None
         self._records.remove(root)
-        answer = Answer.FAIL if record.value else Answer.ACK
-        return Verdict(answer, root, record.task, self._metronome.now - record.started)
+        answer = AckerAnswer.FAIL if record.value else AckerAnswer.ACK
+        return TreeVerdict(answer, root, record.task, self._metronome.now - record.started)
 
 
 class Pending(Generic[_Value]):
-    """What one spout task waits for (the `pending` map of Storm's spout executor): message by root, failed after one to two timeouts."""
+    """What one spout task waits for (the `pending` map of Storm's spout executor): message by root, failed after one to
+    two timeouts.
+    """
 
     def __init__(self, *, timeout_s: float = 30.0, timeouts: bool = True) -> None:
         self._messages: RotatingMap[_Value] = RotatingMap(SPOUT_BUCKETS)

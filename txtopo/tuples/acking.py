@@ -1,12 +1,18 @@
-"""Track every tuple of a batch with Storm's XOR trick, on arrays: ids of tuples, what a task tells the ackers, what the ackers make of it.
+"""Track every tuple of a batch with Storm's XOR trick, on arrays: ids of tuples, what a task tells the ackers, what the
+ackers make of it.
 
-Each delivered tuple has one id, made of where it was sent and its place there, never of chance. For every root (spout tuple) that it belongs to, the id is
-XORed into the root's record when it is sent and when it is acked; a root whose record is not 0 in the end is incomplete. Storm gives a tuple an id for
+Each delivered tuple has one id, made of where it was sent and its place there, never of chance. For every root (spout
+tuple) that it belongs to, the id is
+XORed into the root's record when it is sent and when it is acked; a root whose record is not 0 in the end is
+incomplete. Storm gives a tuple an id for
 each of its roots; one for all does the same, since the records are apart.
 
-Ids are made so that a run of neighbours costs no more than one tuple. Between any two neighbours on a way stands a *mark*, 64 scattered bits, and a
-tuple's id is the mark before it XOR the mark behind it. So the XOR of a whole run is that of the two marks at its ends, and that of any other set of
-tuples is the XOR of some marks that are all different: 0 by accident as rarely as with Storm's random ids, once in 2**64.
+Ids are made so that a run of neighbours costs no more than one tuple. Between any two neighbours on a way stands a
+*mark*, 64 scattered bits, and a
+tuple's id is the mark before it XOR the mark behind it. So the XOR of a whole run is that of the two marks at its ends,
+and that of any other set of
+tuples is the XOR of some marks that are all different: 0 by accident as rarely as with Storm's random ids, once in
+2**64.
 """
 
 from __future__ import annotations
@@ -31,12 +37,17 @@ FOLD_ROWS = 200_000
 ACK_EDGE = -1
 """`Message.edge` of ACK messages and of an acker's results."""
 ACKER_BITS = 8
-"""Roots whose numbers differ in the last so many bits alone have the same acker task, the next such block the next one: neighbours are cheap to tell together."""
+"""Roots whose numbers differ in the last so many bits alone have the same acker task, the next such block the next one:
+neighbours are cheap to tell together.
+"""
 _TOLD = pa.schema(
     [
-        ("first", pa.list_(pa.int64())), ("count", pa.list_(pa.int32())), ("value", pa.list_(pa.int64())), ("failed", pa.list_(pa.int64())),
+        ("first", pa.list_(pa.int64())),
+        ("count", pa.list_(pa.int32())),
+        ("value", pa.list_(pa.int64())),
+        ("failed", pa.list_(pa.int64())),
     ]
-)  # fmt: skip
+)
 """One row. Roots are told by runs without gaps, with the value of each of them; and those that failed once more."""
 _NAMED = pa.schema([("root", pa.int64()), ("failed", pa.bool_())])
 _TOTALS = pa.schema([("roots", pa.int64()), ("failed", pa.int64()), ("incomplete", pa.int64())])
@@ -180,7 +191,8 @@ class AckOutcome:
 def outcome_messages(folded: Fold, run: int, source: int, target: int, arrived: int) -> list[Message]:
     """An acker task's last words: the roots that did not get through, and totals."""
     roots, values, failed = folded.folded()
-    # Storm acks a root whose value is 0 even if it failed before; a batch has no "before", and a failure must not get lost.
+    # Storm acks a root whose value is 0 even if it failed before; a batch has no "before", and a failure must not get
+    # lost.
     incomplete = (values != 0) & ~failed
     named = np.concatenate([roots[failed][:NAMED_MAX], roots[incomplete][:NAMED_MAX]])
     is_failed = np.arange(len(named)) < min(int(failed.sum()), NAMED_MAX)
@@ -208,7 +220,9 @@ def outcome_of(named: Sequence[pa.RecordBatch], totals: Sequence[pa.RecordBatch]
 
 
 def ack_failure(graph: TaskGraph, outcome: AckOutcome, emitted: int) -> Failure | None:
-    """Why a run must not commit by what the ackers say, naming the first root; `emitted` are the tuples that left spouts and DataFrames."""
+    """Why a run must not commit by what the ackers say, naming the first root; `emitted` are the tuples that left
+    spouts and DataFrames.
+    """
     if outcome.roots != emitted:
         message = f"{emitted} tuples were emitted, and the ackers know {outcome.roots}"
         return Failure(kind="data", component=ACKER, message=message)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from txtopo.core.fields import FLOAT_MAX, INTEGER_KINDS, Fields
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.tuples.frames import shown_value
+from txtopo.tuples.user_errors import shown_value
 
 _NONE: type = type(None)
 
@@ -62,7 +62,9 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 class Refused(BaseException):
-    """A value that does not fit, in a traced run. An ordinary run tells of it after the bolt returned, so an `except Exception` around `emit` must not swallow it."""
+    """A value that does not fit, in a traced run. An ordinary run tells of it after the bolt returned, so an `except
+    Exception` around `emit` must not swallow it.
+    """
 
     def __init__(self, error: BatchDataError) -> None:
         super().__init__(str(error))
@@ -82,7 +84,9 @@ class Columns:
         self._kinds = [_KINDS.get(field.type.kind) for field in fields.items]
 
     def batch(self, values: Sequence[list[Any]]) -> pa.RecordBatch:
-        """Emitted values, a list a field, as a record batch. Raises BatchDataError naming component, stream, field and value."""
+        """Emitted values, a list a field, as a record batch. Raises BatchDataError naming component, stream, field and
+        value.
+        """
         arrays = []
         for at, column in enumerate(values):
             try:
@@ -99,7 +103,9 @@ class Columns:
         return self.batch(self._apart(values))
 
     def check(self, values: Any) -> None:
-        """Check one emitted row at once. Raises BatchDataError where an ordinary run raises it too, and Refused where that is found out later."""
+        """Check one emitted row at once. Raises BatchDataError where an ordinary run raises it too, and Refused where
+        that is found out later.
+        """
         lists = self._apart(values)
         try:
             self.batch(lists)
@@ -107,10 +113,13 @@ class Columns:
             raise Refused(error) from error
 
     def check_kind(self, values: Any) -> None:
-        """Raise for a row that is no list, tuple or the like: a text or a dict is a sequence of other things than values."""
+        """Raise for a row that is no list, tuple or the like: a text or a dict is a sequence of other things than
+        values.
+        """
         if isinstance(values, str | bytes | bytearray | memoryview) or not isinstance(values, Sequence):
             raise self._error(
-                f"emitted {shown_value(values)} ({type(values).__name__}); a list or tuple of {self.width} values is wanted"
+                f"emitted {shown_value(values)} ({type(values).__name__}); a list or tuple of {self.width} values is "
+                f"wanted"
             )
 
     def refuse(self, values: Any) -> NoReturn:
@@ -120,7 +129,9 @@ class Columns:
         raise self._error(f"emitted {len(values)} values ({shown}); it declares {self.width} fields ({names})")
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A record batch that a bolt or a spout emitted, its columns in the declared order, by name, and types. Raises BatchDataError."""
+        """A record batch that a bolt or a spout emitted, its columns in the declared order, by name, and types. Raises
+        BatchDataError.
+        """
         if not isinstance(batch, pa.RecordBatch):
             raise self._error(f"emitted {shown_value(batch)} ({type(batch).__name__}), a RecordBatch is wanted")
         if sorted(batch.schema.names) != sorted(self.schema.names):
@@ -145,7 +156,9 @@ class Columns:
         return lists
 
     def _loses(self, at: int, values: Sequence[Any]) -> bool:
-        """Would Arrow change a value without a word: cut off digits behind the point, or the time of a day, or take bytes for text?"""
+        """Would Arrow change a value without a word: cut off digits behind the point, or the time of a day, or take
+        bytes for text?
+        """
         kind = self._kinds[at]
         if kind is None:
             return False
@@ -184,15 +197,20 @@ _FAMILIES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType],
     (pa.types.is_floating, pa.types.is_floating),
     (pa.types.is_decimal, pa.types.is_decimal),
     (lambda of: pa.types.is_large_string(of) or pa.types.is_string_view(of), pa.types.is_string),
-    (lambda of: pa.types.is_large_binary(of) or pa.types.is_binary_view(of) or pa.types.is_fixed_size_binary(of), pa.types.is_binary),
+    (
+        lambda of: pa.types.is_large_binary(of) or pa.types.is_binary_view(of) or pa.types.is_fixed_size_binary(of),
+        pa.types.is_binary,
+    ),
     (pa.types.is_date, pa.types.is_date),
     (pa.types.is_null, lambda to: True),
-)  # fmt: skip
+)
 """Which Arrow types are cast to which: the same values, held in another way."""
 
 
 def cast_column(column: pa.Array, to: pa.DataType) -> pa.Array:
-    """The same values in the declared type. Raises ValueError or ArrowInvalid where they would be others, or of another kind: text for a number, say."""
+    """The same values in the declared type. Raises ValueError or ArrowInvalid where they would be others, or of another
+    kind: text for a number, say.
+    """
     of = column.type
     if pa.types.is_dictionary(of):
         return cast_column(column.dictionary_decode(), to)
@@ -212,7 +230,9 @@ def cast_column(column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def adder(lists: Sequence[list[Any]], columns: Columns) -> Callable[[Any], None]:
-    """A function that puts a row's values at the end of `lists`. Values are kept apart at once: the row itself, made for one call, is free again."""
+    """A function that puts a row's values at the end of `lists`. Values are kept apart at once: the row itself, made
+    for one call, is free again.
+    """
     appends = [values.append for values in lists]
     width, refuse, check_kind = columns.width, columns.refuse, columns.check_kind
 

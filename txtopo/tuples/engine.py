@@ -1,4 +1,6 @@
-"""Run the tasks of a graph, level by level, over messages: the same for the same messages, whatever process runs them."""
+"""Run the tasks of a graph, level by level, over messages: the same for the same messages, whatever process runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from txtopo.topology.components import Tally
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples import acking
 from txtopo.tuples.columns import Columns
-from txtopo.tuples.frames import spout_failure_of
 from txtopo.tuples.graph import ROOT_PARTS_MAX, Node, TaskGraph, root_id, source_id
 from txtopo.tuples.groupings import RowFailed
-from txtopo.tuples.message import Message, Reporter, RunSpec, TaskReport
+from txtopo.tuples.message import Message, RunSpec, TakeReport, TaskReport
 from txtopo.tuples.roots import Ints, Roots
-from txtopo.tuples.setting import CAUGHT, Setting
+from txtopo.tuples.task_context import CAUGHT, TaskContext
 from txtopo.tuples.tasks import Task, ack_task, last_messages, router_of
+from txtopo.tuples.user_errors import spout_failure_of
 
 Sources = Callable[[int, str, int, Tally], Iterator[pa.RecordBatch]]
 """(index of the run, source, index of its task, tally) -> what that source task emits."""
@@ -32,7 +34,9 @@ class Watch(Protocol):
         """A task has made it."""
 
     def taken(self, component: str) -> None:
-        """A task of the component is given the next one; what ran since the last call was the component of that call."""
+        """A task of the component is given the next one; what ran since the last call was the component of that
+        call.
+        """
 
 
 class Engine:
@@ -45,12 +49,20 @@ class Engine:
         self._levels = {task: node.level for task, node in graph.owner.items()}
 
     def source(
-        self, run_index: int, run: RunSpec, name: str, index: int, batches: Iterator[pa.RecordBatch], tally: Tally,
-        reporter: Reporter,
-    ) -> Iterator[Message]:  # fmt: skip
-        """Run source task `index` of spout or DataFrame `name` over what it emits. `tally` is complete when `batches` has ended.
+        self,
+        run_index: int,
+        run: RunSpec,
+        name: str,
+        index: int,
+        batches: Iterator[pa.RecordBatch],
+        tally: Tally,
+        reporter: TakeReport,
+    ) -> Iterator[Message]:
+        """Run source task `index` of spout or DataFrame `name` over what it emits. `tally` is complete when `batches`
+        has ended.
 
-        Leaves out what RunSpec.excluded names. A spout that raises is a failure in its report; it still reports how much it sent.
+        Leaves out what RunSpec.excluded names. A spout that raises is a failure in its report; it still reports how
+        much it sent.
         """
         node = self._graph.nodes[name]
         setting = self._setting(run_index, run, source_id(node, index))
@@ -77,17 +89,28 @@ class Engine:
             setting.note(spout_failure_of(error, name))
         reporter(
             TaskReport(
-                run=run.run, component=name, index=index, read=tally.read, emitted=emitted, rejects=tuple(tally.rejects),
-                sent=router.sent(), failures=tuple(setting.failures),
+                run=run.run,
+                component=name,
+                index=index,
+                read=tally.read,
+                emitted=emitted,
+                rejects=tuple(tally.rejects),
+                sent=router.sent(),
+                failures=tuple(setting.failures),
             )
-        )  # fmt: skip
+        )
         yield from last_messages(setting, router, failed=bool(setting.failures))
 
     def level(
-        self, runs: Sequence[RunSpec], messages: Iterator[Message], level: int, reporter: Reporter,
+        self,
+        runs: Sequence[RunSpec],
+        messages: Iterator[Message],
+        level: int,
+        reporter: TakeReport,
         watch: Watch | None = None,
-    ) -> Iterator[Message]:  # fmt: skip
-        """Run the tasks of one level that `messages` are addressed to; they are sorted by (run, target, source, kind, edge, seq).
+    ) -> Iterator[Message]:
+        """Run the tasks of one level that `messages` are addressed to; they are sorted by (run, target, source, kind,
+        edge, seq).
 
         Messages of later levels and of the driver are passed on. Tasks run one after the other.
         """
@@ -105,7 +128,7 @@ class Engine:
                 yield from Task(setting, reporter).run(mine)
 
     def run_local(
-        self, runs: Sequence[RunSpec], sources: Sources, reporter: Reporter, watch: Watch | None = None
+        self, runs: Sequence[RunSpec], sources: Sources, reporter: TakeReport, watch: Watch | None = None
     ) -> Iterator[Message]:
         """All levels of all runs in this process, kept in memory: yields what goes to the driver."""
         messages: list[Message] = []
@@ -122,16 +145,18 @@ class Engine:
         messages.sort(key=_order)
         yield from messages
 
-    def _setting(self, run_index: int, run: RunSpec, task: int) -> Setting:
+    def _setting(self, run_index: int, run: RunSpec, task: int) -> TaskContext:
         graph = self._graph
         node = graph.task_of(task)[0]
         fold = acking.Fold() if graph.ackers is not None and node.kind != "acker" else None
-        return Setting(
+        return TaskContext(
             graph=graph, node=node, task=task, run_index=run_index, run=run, failures_max=self._failures_max, fold=fold
         )
 
-    def _init(self, setting: Setting, numbers: Ints, index: int) -> Roots | None:
-        """The roots of tuples number `numbers` of a source: themselves. None where nobody needs them and there are too many parts."""
+    def _init(self, setting: TaskContext, numbers: Ints, index: int) -> Roots | None:
+        """The roots of tuples number `numbers` of a source: themselves. None where nobody needs them and there are too
+        many parts.
+        """
         if not setting.tracked and index >= ROOT_PARTS_MAX:
             return None
         roots = numbers + root_id(setting.node, index, 0)

@@ -1,4 +1,6 @@
-"""Number the tasks and edges of a topology, and lay them out in levels: a pure function of the topology, the same in every process."""
+"""Number the tasks and edges of a topology, and lay them out in levels: a pure function of the topology, the same in
+every process.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from txtopo.core.fields import Fields
-from txtopo.errors import BatchDataError, broken
+from txtopo.errors import BatchDataError, unreachable
 from txtopo.topology.components import (
     BoltComponent,
     CommitterComponent,
@@ -31,7 +33,9 @@ PLACE_BITS = 40
 """Bits of a root id that hold its number in its part; those above are the same for the whole part."""
 
 NodeKind = Literal["spout", "frame", "given", "bolt", "committer", "receiver", "acker"]
-"""`given`: a source whose tuples another phase has made. `receiver`: its tasks only take in, for a DataFrame or for a later phase."""
+"""`given`: a source whose tuples another phase has made. `receiver`: its tasks only take in, for a DataFrame or for a
+later phase.
+"""
 SOURCES: tuple[NodeKind, ...] = ("spout", "frame", "given")
 
 
@@ -76,7 +80,9 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGraph:
-    """Everything that runs as tuple tasks for some sinks in one phase: their upstream components as far as that phase's sources."""
+    """Everything that runs as tuple tasks for some sinks in one phase: their upstream components as far as that phase's
+    sources.
+    """
 
     topology: Topology
     nodes: Mapping[str, Node]
@@ -132,7 +138,9 @@ def source_id(node: Node, index: int) -> int:
 
 
 def root_id(node: Node, part: int, number: int) -> int:
-    """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. Raises BatchDataError for too many parts."""
+    """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. Raises
+    BatchDataError for too many parts.
+    """
     if part >= ROOT_PARTS_MAX:
         # Its bits would be those of another spout: another tuple would be blamed.
         raise BatchDataError(
@@ -151,11 +159,15 @@ def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
 def build_graph(
     topology: Topology, sinks: Sequence[str], *, ackers: int, phase: int = PROCESSING, wants_acks: bool | None = None
 ) -> TaskGraph:
-    """The graph of the components that `sinks` need in one phase (see `phases_of`). A sink is a committer or bolt; a DataFrame bolt gets receiver tasks.
+    """The graph of the components that `sinks` need in one phase (see `phases_of`). A sink is a committer or bolt; a
+    DataFrame bolt gets receiver tasks.
 
-    `ackers` is the number of acker tasks; 0 where no tuple is tracked. A component of a later phase gets receiver tasks for what it reads of this
-    one: its other inputs are not there yet. Sources of the commit phase are committers, and components of earlier phases. Task ids are those of the
-    whole topology, whatever the sinks and the phase. `wants_acks` says whether a RichBolt is asked what it acked where the graph has no ackers of its
+    `ackers` is the number of acker tasks; 0 where no tuple is tracked. A component of a later phase gets receiver tasks
+    for what it reads of this
+    one: its other inputs are not there yet. Sources of the commit phase are committers, and components of earlier
+    phases. Task ids are those of the
+    whole topology, whatever the sinks and the phase. `wants_acks` says whether a RichBolt is asked what it acked where
+    the graph has no ackers of its
     own, as before a DataFrame bolt and downstream of a committer; None: as the topology's acking and `ackers` say.
     """
     asked = topology.acking == "batch" or ackers > 0 if wants_acks is None else wants_acks
@@ -215,20 +227,27 @@ class _Layout:
         last = max(self._levels.values(), default=0)
         nodes = {
             name: Node(
-                name=name, kind=self._kind(name), ordinal=self._names.index(name), level=self._levels[name],
+                name=name,
+                kind=self._kind(name),
+                ordinal=self._names.index(name),
+                level=self._levels[name],
                 tasks=tuple(tasks[name]) if self._levels[name] else (),
                 inputs=tuple(edge for edge in self._edges if edge.target == name),
                 outputs=tuple(edge for edge in self._edges if edge.source == name),
                 streams=self._given(name) if self._kind(name) == "given" else (),
             )
             for name in sorted(self._levels, key=lambda name: (self._levels[name], self._names.index(name)))
-        }  # fmt: skip
+        }
         if self._ackers:
             first = max((task for ids in tasks.values() for task in ids), default=0) + 1
             last += 1
             nodes[ACKER] = Node(
-                name=ACKER, kind="acker", ordinal=len(self._names), level=last, tasks=tuple(range(first, first + self._ackers))
-            )  # fmt: skip
+                name=ACKER,
+                kind="acker",
+                ordinal=len(self._names),
+                level=last,
+                tasks=tuple(range(first, first + self._ackers)),
+            )
         return TaskGraph(topology=self._topology, nodes=nodes, edges=tuple(self._edges), levels=last)
 
     def _visit(self, name: str, *, sink: bool = False) -> int:
@@ -249,10 +268,15 @@ class _Layout:
             grouping = "shuffle" if is_later else item.grouping or "shuffle"
             self._edges.append(
                 Edge(
-                    number=len(self._edges), source=item.source, stream=item.stream, target=name, grouping=grouping,
-                    subscription=item, fields=fields if fields is not None else broken(f"{item.source} declares no fields"),
+                    number=len(self._edges),
+                    source=item.source,
+                    stream=item.stream,
+                    target=name,
+                    grouping=grouping,
+                    subscription=item,
+                    fields=fields if fields is not None else unreachable(f"{item.source} declares no fields"),
                 )
-            )  # fmt: skip
+            )
         return level
 
     def _is_frame(self, name: str) -> bool:
@@ -305,7 +329,9 @@ def surroundings(topology: Topology, component: str) -> dict[str, Any]:
 
 
 def task_ids(topology: Topology) -> Mapping[str, Sequence[int]]:
-    """Ids of the tasks of every bolt and committer, from 1, in the order of the topology. A DataFrame bolt has ids for what it receives."""
+    """Ids of the tasks of every bolt and committer, from 1, in the order of the topology. A DataFrame bolt has ids for
+    what it receives.
+    """
     ids: dict[str, Sequence[int]] = {}
     first = 1
     for component in (*topology.bolts, *topology.committers):

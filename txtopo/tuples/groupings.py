@@ -1,6 +1,7 @@
 """Choose the tasks that get each tuple of a batch: Storm's groupings, one object for each source task and edge.
 
-A choice depends on the source task, the edge and the tuples alone, so a rerun makes the same one. "Local" stands for the task with the source task's
+A choice depends on the source task, the edge and the tuples alone, so a rerun makes the same one. "Local" stands for
+the task with the source task's
 own number, where both components have as many tasks: without a process of its own a task has no nearer neighbour.
 """
 
@@ -15,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txtopo.errors import BatchDataError, broken
+from txtopo.errors import BatchDataError, unreachable
 from txtopo.tuples import hashing
-from txtopo.tuples.frames import shown
 from txtopo.tuples.graph import Edge
+from txtopo.tuples.user_errors import shown
 
 Indices = npt.NDArray[np.intp]
 
@@ -29,7 +30,9 @@ class Choice(NamedTuple):
     order: Indices | None
     """Numbers of the rows, put together by target; None: the rows as they are."""
     shares: Sequence[tuple[int, int, int]]
-    """(position among the targets, first, rows) of the rows in that order. Targets without rows are left out; positions ascend."""
+    """(position among the targets, first, rows) of the rows in that order. Targets without rows are left out; positions
+    ascend.
+    """
 
     def rows_of(self, batch: pa.RecordBatch, share: tuple[int, int, int]) -> pa.RecordBatch:
         """The rows of one share. Each by itself: copies for many targets need not fit into one column together."""
@@ -52,7 +55,7 @@ class RowFailed(Exception):
         """Ids of the spout tuples behind it, where they are known."""
 
 
-class Grouping(ABC):
+class TaskChooser(ABC):
     """How one source task sends over one edge."""
 
     def prepare(self) -> None:  # noqa: B027 - only the user's own have something to do here
@@ -68,7 +71,7 @@ class Grouping(ABC):
         return [(share[0], choice.rows_of(batch, share)) for share in choice.shares]
 
 
-class Whole(Grouping):
+class Whole(TaskChooser):
     """Whole batches to the same tasks: all, global, local, and everything where there is one task only."""
 
     def __init__(self, positions: Sequence[int]) -> None:
@@ -78,8 +81,10 @@ class Whole(Grouping):
         return Choice(None, [(position, 0, batch.num_rows) for position in self._positions])
 
 
-class Shuffle(Grouping):
-    """Exactly even from each source task: the turn goes on from batch to batch. Neighbours stay together, which moves no row."""
+class Shuffle(TaskChooser):
+    """Exactly even from each source task: the turn goes on from batch to batch. Neighbours stay together, which moves
+    no row.
+    """
 
     def __init__(self, count: int, start: int) -> None:
         self._count = count
@@ -94,7 +99,7 @@ class Shuffle(Grouping):
         return Choice(None, _shares(sizes))
 
 
-class ByFields(Grouping):
+class ByFields(TaskChooser):
     """Tuples with equal values in some fields meet in one task."""
 
     def __init__(self, count: int, columns: Sequence[int]) -> None:
@@ -105,8 +110,10 @@ class ByFields(Grouping):
         return split(hashing.targets(self._hasher.rows(batch), self._count), self._count)
 
 
-class PartialKey(Grouping):
-    """Of the two tasks that a key may go to, the one to which this source task has sent less (Storm's PartialKeyGrouping)."""
+class PartialKey(TaskChooser):
+    """Of the two tasks that a key may go to, the one to which this source task has sent less (Storm's
+    PartialKeyGrouping).
+    """
 
     def __init__(self, count: int, columns: Sequence[int]) -> None:
         self._count = count
@@ -128,12 +135,12 @@ def less_used(candidates: Sequence[int], sent: list[int]) -> int:
     return best
 
 
-class Custom(Grouping):
+class Custom(TaskChooser):
     """The user's own."""
 
     def __init__(self, edge: Edge, task: int, targets: Sequence[int]) -> None:
         self._edge = edge
-        self._grouping = edge.subscription.custom or broken(f"{edge.name} has no custom grouping")
+        self._grouping = edge.subscription.custom or unreachable(f"{edge.name} has no custom grouping")
         self._task = task
         self._targets = list(targets)
         self._positions: dict[object, int] = {target: position for position, target in enumerate(targets)}
@@ -159,7 +166,8 @@ class Custom(Grouping):
         # One id instead of a list, and a `return` that was forgotten, are what goes wrong first.
         if not isinstance(tasks, Iterable):
             raise BatchDataError(
-                f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is no list of task ids",
+                f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is no "
+                f"list of task ids",
                 component=self._edge.source,
             )
         return tasks
@@ -206,8 +214,10 @@ def _shares(sizes: Iterable[int]) -> list[tuple[int, int, int]]:
     return shares
 
 
-def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int]) -> Grouping:
-    """The grouping of source task `source`, the `index`-th of `tasks`, over an edge, to be prepared before it is used."""
+def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int]) -> TaskChooser:
+    """The grouping of source task `source`, the `index`-th of `tasks`, over an edge, to be prepared before it is
+    used.
+    """
     count = len(targets)
     match edge.grouping:
         case "all":
@@ -228,7 +238,7 @@ def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Seq
         case "shuffle" | "none" | "local_or_shuffle" | "local_first" | "load_aware" | "load_aware_shuffle":
             # Storm draws lots; the start that differs keeps the first tasks from getting one more of everything.
             return Shuffle(count, start=index + edge.number)
-    return broken(f"{edge.name}: unknown grouping {edge.grouping!r}")
+    return unreachable(f"{edge.name}: unknown grouping {edge.grouping!r}")
 
 
 def columns_of(edge: Edge) -> list[int]:

@@ -1,6 +1,8 @@
-"""Hash values by content: the same number in every process, on every machine, in every run (Storm's TupleUtils, never Python's `hash`).
+"""Hash values by content: the same number in every process, on every machine, in every run (Storm's TupleUtils, never
+Python's `hash`).
 
-Integers of any width hash by value, so do booleans as 0 and 1; floats by value with -0.0 = 0.0 and all NaNs equal; decimals by value whatever
+Integers of any width hash by value, so do booleans as 0 and 1; floats by value with -0.0 = 0.0 and all NaNs equal;
+decimals by value whatever
 their scale; NULL is a value like any other. Values of different kinds, such as 2 and 2.0, need not be equal.
 """
 
@@ -51,7 +53,9 @@ def mix_int(*numbers: int) -> int:
 
 
 class Hasher:
-    """Hashes rows by some of their columns. One a task and edge: it remembers the hashes of texts and decimals that it has seen."""
+    """Hashes rows by some of their columns. One a task and edge: it remembers the hashes of texts and decimals that it
+    has seen.
+    """
 
     def __init__(self, columns: Sequence[int]) -> None:
         """`columns` are positions."""
@@ -72,7 +76,9 @@ def targets(hashes: Hashes, count: int) -> npt.NDArray[np.intp]:
 
 
 def second_targets(hashes: Hashes, first: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.intp]:
-    """The other candidate of a partial key grouping: from a second hash, moved on by one where it would be the first again."""
+    """The other candidate of a partial key grouping: from a second hash, moved on by one where it would be the first
+    again.
+    """
     second = targets(mix(hashes ^ _SECOND), count)
     return np.where(second == first, (second + 1) % count, second)
 

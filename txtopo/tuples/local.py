@@ -1,4 +1,6 @@
-"""Run one attempt's tasks of a graph in this process, and judge them: results, or the failure with everything that is known of it."""
+"""Run one attempt's tasks of a graph in this process, and judge them: results, or the failure with everything that is
+known of it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,15 @@ from dataclasses import dataclass, replace
 from txtopo.core.values import CommitterResult, Failure
 from txtopo.errors import BatchDataError
 from txtopo.tuples.acking import AckOutcome, ack_failure, causes_of
+from txtopo.tuples.edge_checks import failures_of, judge
 from txtopo.tuples.engine import Engine, Sources, Watch
 from txtopo.tuples.graph import TaskGraph
 from txtopo.tuples.message import RunSpec, TaskReport, TupleFailure
 from txtopo.tuples.results import merge
-from txtopo.tuples.verdict import failures_of, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class LocalRun:
     """One run."""
 
     graph: TaskGraph
@@ -35,7 +37,7 @@ class Ran:
 
 def run_here(
     graph: TaskGraph, spec: RunSpec, sources: Sources, *, failures_max: int = 1, watch: Watch | None = None
-) -> Ran:
+) -> LocalRun:
     """Run it, its messages kept in memory. Raises what `sources` and `watch` raise of what is no user code's."""
     reports: list[TaskReport] = []
 
@@ -49,12 +51,16 @@ def run_here(
         results, acks = merge(graph, spec, messages)
     except BatchDataError as error:
         failure = failure or Failure(
-            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail,
+            kind="data",
+            message=str(error),
+            component=error.component,
+            position=error.position,
+            detail=error.detail,
             cause=error.cause,
-        )  # fmt: skip
-        return Ran(graph=graph, reports=reports, results=(), failure=failure)
+        )
+        return LocalRun(graph=graph, reports=reports, results=(), failure=failure)
     failure = failure or _ack_failure(graph, reports, acks)
-    return Ran(graph=graph, reports=reports, results=() if failure else results, failure=failure, acks=acks)
+    return LocalRun(graph=graph, reports=reports, results=() if failure else results, failure=failure, acks=acks)
 
 
 def _ack_failure(graph: TaskGraph, reports: Sequence[TaskReport], acks: AckOutcome | None) -> Failure | None:

@@ -21,19 +21,29 @@ class Kind(IntEnum):
     """What a message is."""
 
     DATA = 0
-    """Tuples of one stream: `rows` of them in `body`. The last column is `$roots` (see roots.Roots) where tuples are tracked, and straight from a source."""
+    """Tuples of one stream: `rows` of them in `body`. The last column is `$roots` (see roots.Roots) where tuples are
+    tracked, and straight from a source.
+    """
     REPORT = 1
-    """The coordination row of CoordinatedBolt: `rows` tuples were sent from `source` to `target` over `edge`, 0 included. One for each edge and pair of tasks."""
+    """The coordination row of CoordinatedBolt: `rows` tuples were sent from `source` to `target` over `edge`, 0
+    included. One for each edge and pair of tasks.
+    """
     ACK = 2
-    """To an acker task: `rows` roots, with what is to be XORed into the record of each, and which of them failed (see acking.told)."""
+    """To an acker task: `rows` roots, with what is to be XORed into the record of each, and which of them failed (see
+    acking.told).
+    """
     RESULT = 3
-    """To the driver: result rows of one committer task (`edge` is the committer's number), or of an acker task (`edge` -1). One or more a task; the last one has kind END."""
+    """To the driver: result rows of one committer task (`edge` is the committer's number), or of an acker task (`edge`
+    -1). One or more a task; the last one has kind END.
+    """
     END = 4
     """To the driver: the committer or acker task `source` is done; `rows` tuples arrived at it."""
 
 
 class Message(NamedTuple):
-    """One message. Sorted by (run, target, source, kind, edge, seq) they are what a task gets: always in the same order, wherever it runs."""
+    """One message. Sorted by (run, target, source, kind, edge, seq) they are what a task gets: always in the same
+    order, wherever it runs.
+    """
 
     run: int
     """Index of the attempt in its wave."""
@@ -56,9 +66,12 @@ class RunSpec:
     """Name that reports carry; differs for every call of `process`."""
     attempt: TransactionAttempt
     sources: Mapping[str, int]
-    """Number of source tasks of each spout (its parts, at least 1) and of each DataFrame that feeds the tuple runtime."""
+    """Number of source tasks of each spout (its parts, at least 1) and of each DataFrame that feeds the tuple runtime.
+    """
     traced: bool = False
-    """Track every tuple although the topology does not: a failed attempt runs again so, that the source tuple can be named."""
+    """Track every tuple although the topology does not: a failed attempt runs again so, that the source tuple can be
+    named.
+    """
     excluded: Mapping[str, Mapping[int, frozenset[int]]] = field(default_factory=dict)
     """By spout and part: numbers of tuples that are left out, since a bolt fails on them (dead letters)."""
 
@@ -69,7 +82,9 @@ class TupleFailure:
 
     failure: Failure
     roots: tuple[int, ...] = ()
-    """Ids of the spout tuples behind it (graph.root_id), where they are known: always for tuples straight from a spout, else with tracing."""
+    """Ids of the spout tuples behind it (graph.root_id), where they are known: always for tuples straight from a spout,
+    else with tracing.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +108,7 @@ class TaskReport:
     """Why the attempt must not commit; with dead letters wanted, as many as there are, at most their limit + 1."""
 
 
-class Reporter(Protocol):
+class TakeReport(Protocol):
     """Where tasks put their reports."""
 
     def __call__(self, report: TaskReport, /) -> None: ...

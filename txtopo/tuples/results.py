@@ -14,20 +14,23 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 from txtopo.tuples import acking
-from txtopo.tuples.aggregating import Aggregator, Overflow
+from txtopo.tuples.aggregate_batches import Aggregator, Overflow
 from txtopo.tuples.graph import Node, TaskGraph
 from txtopo.tuples.message import Kind, Message, RunSpec
-from txtopo.tuples.readable import check_readable
+from txtopo.tuples.readable_results import check_readable
 from txtopo.tuples.wire import unpack
 
 
 def merge(
     graph: TaskGraph, run: RunSpec, messages: Sequence[Message]
 ) -> tuple[list[CommitterResult], acking.AckOutcome | None]:
-    """Results of the committers in the graph, in the order of the topology, then what receivers took in for bolts of later phases; None without ackers.
+    """Results of the committers in the graph, in the order of the topology, then what receivers took in for bolts of
+    later phases; None without ackers.
 
-    `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of their emission, counts in that of
-    their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice, and where Python cannot read a result.
+    `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of
+    their emission, counts in that of
+    their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice, and
+    where Python cannot read a result.
     """
     gathered = _Gathered(graph, messages)
     results = [_result(graph, gathered, item) for item in graph.topology.committers if item.name in graph.nodes]

@@ -1,4 +1,6 @@
-"""Which spout tuples each tuple of a batch belongs to: by runs of neighbours that belong to the same ones, such as the words of a line."""
+"""Which spout tuples each tuple of a batch belongs to: by runs of neighbours that belong to the same ones, such as the
+words of a line.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ PACKED_ROWS_MIN = 1000
 
 @dataclass(frozen=True)
 class Roots:
-    """The ids of the spout tuples (graph.root_id) behind each row: one list for each run of rows that belong to the same ones."""
+    """The ids of the spout tuples (graph.root_id) behind each row: one list for each run of rows that belong to the
+    same ones.
+    """
 
     ends: Ints
     """How many rows there are up to the end of each run: ascending, the last one is the number of rows."""
@@ -53,7 +57,9 @@ class Roots:
 
     @classmethod
     def of_column(cls, column: pa.Array) -> Roots:
-        """Those of a message. One that lost rows at its end on its way has more roots than rows; its count tells that."""
+        """Those of a message. One that lost rows at its end on its way has more roots than rows; its count tells
+        that.
+        """
         if pa.types.is_int64(column.type):
             return cls.single(column.to_numpy())
         if not len(column):
@@ -65,7 +71,9 @@ class Roots:
 
     @cached_property
     def column(self) -> pa.Array:
-        """As a column of a message: plain numbers, or one value for all rows, small where they belong to neighbours in the source."""
+        """As a column of a message: plain numbers, or one value for all rows, small where they belong to neighbours in
+        the source.
+        """
         if self.lengths is None and len(self.ends) == len(self) < PACKED_ROWS_MIN:
             return pa.array(self.flat)
         ends = self.ends if len(self.ends) < len(self) else None
@@ -151,7 +159,9 @@ def unpacked(first: Ints, count: Ints) -> Ints:
 
 
 def _packed(flat: Ints, lengths: Ints | None, ends: Ints | None) -> bytes:
-    """Everything as bytes: sizes, then the stretches of `flat` (8 bytes, 4 bytes), `lengths` and `ends` (4 bytes). Left out is what says "one each"."""
+    """Everything as bytes: sizes, then the stretches of `flat` (8 bytes, 4 bytes), `lengths` and `ends` (4 bytes). Left
+    out is what says "one each".
+    """
     first, count = packed(flat)
     small = [count, lengths, ends]
     sizes = np.array([len(first), *(-1 if part is None else len(part) for part in small)], dtype="<i8")

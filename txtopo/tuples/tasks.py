@@ -1,4 +1,6 @@
-"""Run one task of one attempt: take its messages in, check that they are complete, and give out what it emits, its counts and its report."""
+"""Run one task of one attempt: take its messages in, check that they are complete, and give out what it emits, its
+counts and its report.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from txtopo.core.fields import Fields
-from txtopo.errors import broken, invariant
+from txtopo.errors import invariant, unreachable
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, TupleBoltComponent
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.tuples import acking
-from txtopo.tuples.aggregating import Aggregator, Overflow
-from txtopo.tuples.coordinating import Coordination
+from txtopo.tuples.aggregate_batches import Aggregator, Overflow
+from txtopo.tuples.bolt_runner import TaskRunner
+from txtopo.tuples.coordinated import Coordination
 from txtopo.tuples.graph import Edge
-from txtopo.tuples.message import DRIVER, Kind, Message, Reporter, TaskReport
-from txtopo.tuples.other_work import work_of
+from txtopo.tuples.message import DRIVER, Kind, Message, TakeReport, TaskReport
+from txtopo.tuples.rich_and_arrow_runners import work_of
 from txtopo.tuples.roots import Roots
-from txtopo.tuples.routing import REPORT_FAILED, Results, Router
-from txtopo.tuples.setting import Arrived, Setting
+from txtopo.tuples.router import REPORT_FAILED, Results, Router
+from txtopo.tuples.task_context import Arrived, TaskContext
 from txtopo.tuples.wire import unpack
-from txtopo.tuples.work import Work
 
 
-class CountWork(Work):
+class CountRunner(TaskRunner):
     """The executor half of a CountCommitter: partial counts and sums, exact."""
 
-    def __init__(self, setting: Setting, committer: CommitterComponent, results: Results, number: int) -> None:
+    def __init__(self, setting: TaskContext, committer: CommitterComponent, results: Results, number: int) -> None:
         self._setting = setting
         self._aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
         self._results = results
@@ -46,10 +48,10 @@ class CountWork(Work):
             self._results.put(batch, self._number)
 
 
-class PassWork(Work):
+class PassRunner(TaskRunner):
     """Receiver: tuples that go to the driver as they are."""
 
-    def __init__(self, setting: Setting, results: Results) -> None:
+    def __init__(self, setting: TaskContext, results: Results) -> None:
         self._setting = setting
         self._results = results
 
@@ -61,7 +63,7 @@ class PassWork(Work):
 class Task:
     """A bolt's, committer's or receiver's task in one attempt."""
 
-    def __init__(self, setting: Setting, reporter: Reporter) -> None:
+    def __init__(self, setting: TaskContext, reporter: TakeReport) -> None:
         self._setting = setting
         self._reporter = reporter
         graph, node = setting.graph, setting.node
@@ -76,7 +78,9 @@ class Task:
         self._work = self._made()
 
     def run(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """All messages to this task, in order; yields what it sends. Reads `messages` to their end, whatever happens."""
+        """All messages to this task, in order; yields what it sends. Reads `messages` to their end, whatever
+        happens.
+        """
         work, drain = self._work, (self._router or self._results).drain
         try:
             work.stopped = self._router is not None and not self._setting.prepared(self._router)
@@ -107,7 +111,7 @@ class Task:
         setting, coordination, work = self._setting, self._coordination, self._work
         if not coordination.upstream_failed:
             if setting.counting and not coordination.finish():
-                setting.problem(coordination.shortfall() or broken("a task finished its batch twice"))
+                setting.problem(coordination.shortfall() or unreachable("a task finished its batch twice"))
             elif not setting.failures and not work.stopped:
                 work.finish()
         if not work.stopped:
@@ -122,10 +126,10 @@ class Task:
         if self._router is None:
             yield self._results.end(self._number, sum(received.values()))
 
-    def _made(self) -> Work:
+    def _made(self) -> TaskRunner:
         setting, topology = self._setting, self._setting.graph.topology
         if setting.node.kind == "receiver":
-            return PassWork(setting, self._results)
+            return PassRunner(setting, self._results)
         for committer in topology.committers:
             if committer.name == setting.node.name:
                 return self._committer(committer)
@@ -141,14 +145,14 @@ class Task:
                     self._router.direct_tasks,
                 )
                 return work_of(bolt.bolt)(*arguments)
-        return broken(f"there is no component {setting.node.name}")
+        return unreachable(f"there is no component {setting.node.name}")
 
-    def _committer(self, committer: CommitterComponent) -> Work:
+    def _committer(self, committer: CommitterComponent) -> TaskRunner:
         setting, topology, results = self._setting, self._setting.graph.topology, self._results
         self._number = number = topology.committers.index(committer)
         bolt = committer.bolt
         if not isinstance(bolt, BatchCommitter):
-            return CountWork(setting, committer, results, number)
+            return CountRunner(setting, committer, results, number)
         fields: Fields = committer.result_fields
 
         def send(stream: str, batch: pa.RecordBatch, roots: Roots | None, named: Sequence[int] | None) -> None:
@@ -159,14 +163,14 @@ class Task:
         return work_of(bolt)(setting, bolt, bolt.config, streams, send, lambda stream: frozenset())
 
 
-def router_of(setting: Setting) -> Router:
+def router_of(setting: TaskContext) -> Router:
     """The outlet of a bolt's or source's task."""
     return Router(
         setting.graph, setting.node, setting.task, run_index=setting.run_index, run=setting.run, fold=setting.fold
     )
 
 
-def last_messages(setting: Setting, router: Router | None, *, failed: bool) -> Iterator[Message]:
+def last_messages(setting: TaskContext, router: Router | None, *, failed: bool) -> Iterator[Message]:
     """The end of any task but an acker's: its acks and its counts."""
     graph = setting.graph
     if setting.fold is not None and graph.ackers is not None:
@@ -176,7 +180,7 @@ def last_messages(setting: Setting, router: Router | None, *, failed: bool) -> I
 
 
 def ack_task(
-    setting: Setting, messages: Iterator[Message], expected: frozenset[int], reporter: Reporter
+    setting: TaskContext, messages: Iterator[Message], expected: frozenset[int], reporter: TakeReport
 ) -> Iterator[Message]:
     """Run an acker's task: fold what all other tasks tell about their tuples."""
     fold = acking.Fold()
@@ -201,7 +205,7 @@ def ack_task(
 
 
 def report_of(
-    setting: Setting, *, router: Router | None = None, received: tuple[tuple[int, int], ...] = ()
+    setting: TaskContext, *, router: Router | None = None, received: tuple[tuple[int, int], ...] = ()
 ) -> TaskReport:
     """What a task that is no source says of itself."""
     return TaskReport(

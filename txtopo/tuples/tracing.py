@@ -1,4 +1,6 @@
-"""What to do about a failed run of tuple tasks: name the source tuple that it failed on, or take it out of the batch as a dead letter."""
+"""What to do about a failed run of tuple tasks: name the source tuple that it failed on, or take it out of the batch as
+a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from txtopo.core.values import DeadLetter, Failed, Failure, Outcome, Processed
 from txtopo.ports import Assignment
 from txtopo.topology.components import Tally, Topology
-from txtopo.tuples.frames import one_line
 from txtopo.tuples.message import TupleFailure
+from txtopo.tuples.user_errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +59,8 @@ class Tracing:
         rerun: Rerun,
         said: Callable[[Place], str] = _said_of_part,
     ) -> None:
-        """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order. `said`: a place in words, where
+        """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order.
+        `said`: a place in words, where
         its source knows none."""
         self._said = said
         self._place_of = place_of
@@ -67,7 +70,8 @@ class Tracing:
         self._spouts = {item.name: item.spout for item in topology.spouts}
 
     def explained(self, failure: Failure, causes: Sequence[TupleFailure]) -> Outcome:
-        """The failure with the tuple behind it, or the batch without its dead letters. `causes` are the failures that the run told of.
+        """The failure with the tuple behind it, or the batch without its dead letters. `causes` are the failures that
+        the run told of.
 
         Raises whatever a rerun raises.
         """
@@ -83,7 +87,8 @@ class Tracing:
 
     def _named(self, told: TupleFailure) -> Failure:
         """The failure with its place in the source, having traced every tuple where the first run does not tell."""
-        # A failure without a traceback is none of user code: tuples that got lost, say. Another run would only tell of itself.
+        # A failure without a traceback is none of user code: tuples that got lost, say. Another run would only tell of
+        # itself.
         if not told.roots and told.failure.detail is not None:
             _, causes = self._rerun(Again(traced=True))
             told = next((cause for cause in causes if cause.roots), told)
@@ -108,7 +113,8 @@ class Tracing:
             known = not causes or all(cause.roots for cause in causes)
             fresh = {place: why for place, why in found.items() if place not in out}
             if found and not fresh:
-                # They were left out, and bolts fail on them all the same: the source does not give the same tuples again.
+                # They were left out, and bolts fail on them all the same: the source does not give the same tuples
+                # again.
                 return self._failed(failure)
             out |= fresh
             if len(out) > most:
@@ -120,7 +126,8 @@ class Tracing:
             again = Again(traced=traced, excluded=_excluded(out), failures_max=most + 1)
             outcome, causes = self._rerun(again)
             if traced and out and isinstance(outcome, Processed):
-                # A traced run calls bolts in another way, which their code may notice: what is committed comes of an ordinary one.
+                # A traced run calls bolts in another way, which their code may notice: what is committed comes of an
+                # ordinary one.
                 outcome, _ = self._rerun(replace(again, traced=False))
                 if not isinstance(outcome, Processed):
                     return outcome

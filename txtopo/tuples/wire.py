@@ -11,10 +11,18 @@ from txtopo.tuples.message import Message
 
 SCHEMA = pa.schema(
     [
-        ("part", pa.int32()), ("run", pa.int32()), ("target", pa.int32()), ("source", pa.int64()), ("kind", pa.int32()),
-        ("edge", pa.int32()), ("seq", pa.int64()), ("rows", pa.int64()), ("body", pa.binary()), ("order", pa.int64()),
+        ("part", pa.int32()),
+        ("run", pa.int32()),
+        ("target", pa.int32()),
+        ("source", pa.int64()),
+        ("kind", pa.int32()),
+        ("edge", pa.int32()),
+        ("seq", pa.int64()),
+        ("rows", pa.int64()),
+        ("body", pa.binary()),
+        ("order", pa.int64()),
     ]
-)  # fmt: skip
+)
 _SPARK = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
 DDL = ", ".join(f"`{field.name}` {_SPARK[field.type]}" for field in SCHEMA)
 """The same for Spark; in backticks, since a session may take `order` for a keyword."""
@@ -26,9 +34,11 @@ BYTES_MAX = 4 * 2**20
 
 
 def encode(messages: Iterable[Message], order: int = 0) -> Iterator[pa.RecordBatch]:
-    """Rows of messages, many to a record batch. `part` is the same for all messages to one task of one run, and never below 0.
+    """Rows of messages, many to a record batch. `part` is the same for all messages to one task of one run, and never
+    below 0.
 
-    `order` is the number of the order that the task which sends them works for: it stays with what goes to the driver, which knows its own.
+    `order` is the number of the order that the task which sends them works for: it stays with what goes to the driver,
+    which knows its own.
     """
     rows: list[tuple[object, ...]] = []
     size = 0
@@ -44,7 +54,9 @@ def encode(messages: Iterable[Message], order: int = 0) -> Iterator[pa.RecordBat
 
 
 def decode(batches: Iterable[pa.RecordBatch], *, packed: bool = False) -> Iterator[Message]:
-    """The messages of such rows. `packed`: with bodies as the bytes they are, for `Engine.level`, which passes some of them on unread."""
+    """The messages of such rows. `packed`: with bodies as the bytes they are, for `Engine.level`, which passes some of
+    them on unread.
+    """
     for batch in batches:
         columns = [
             batch.column(name).to_pylist()

@@ -1,0 +1,133 @@
+"""What one commit does to the committers' tables in memory: a draft beside the stored rows, put in place as a whole or
+thrown away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import Decimal
+from typing import Any
+
+from txtopo.committers.memory.memory_store import Key, MemoryPostgres, Numbers
+from txtopo.committers.protocol.count_tables import Shape, result_of_rows, shape_of
+from txtopo.committers.protocol.redo_checks import check_taken, keeps_none
+from txtopo.committers.protocol.rules import describe_counts
+from txtopo.core.values import CommitterCount, CommitterResult
+from txtopo.errors import BatchDataError
+from txtopo.topology.components import CommitterComponent
+
+BIGINT_MAX = 2**63 - 1
+
+
+class MemoryDraft:
+    """Tables and contributions as one database transaction sees them."""
+
+    def __init__(self, store: MemoryPostgres) -> None:
+        self._store = store
+        self._tables: dict[str, dict[Key, Numbers | None]] = {}
+        """Changed rows; None: removed."""
+        self._contributions: dict[str, list[tuple[Any, ...]]] = {}
+
+    def take_back(self, committer: CommitterComponent, txid: int, redo_of: int, expected: int | None) -> int:
+        """Reverse the own rows of batch `redo_of`; returns how many. `expected` as the ledger recorded them, None:
+        another committer's batch.
+        """
+        shape = shape_of(committer)
+        name = f"{shape.schema}.{shape.table}"
+        if shape.contribution_table is None:
+            raise keeps_none(committer.name, redo_of)
+        own = [row for row in self._store.contributions.get(name, []) if row[:2] == (redo_of, None)]
+        lacking = 0
+        for row in own:
+            key, numbers = row[2 : 2 + len(shape.keys)], tuple(-number for number in row[2 + len(shape.keys) :])
+            left = self._add(name, key, numbers)
+            lacking += left[0] < 0
+            if left[0] == 0:
+                self._tables[name][key] = None
+            self._contributions.setdefault(name, []).append((txid, redo_of, *key, *numbers))
+        check_taken(committer.name, redo_of, len(own), lacking, expected)
+        return len(own)
+
+    def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        """What the last batch brought."""
+        shape = shape_of(committer)
+        kept = self._store.contributions.get(f"{shape.schema}.{shape.table}", [])
+        own = [row for row in kept if row[0] > 0 and row[1] is None]
+        last = [row[2:] for row in own if row[0] == max(one[0] for one in own)]
+        names = [column.name for column in shape.columns]
+        return result_of_rows(committer.name, names, last, len(shape.keys)) if last else None
+
+    def apply(
+        self, committer: CommitterComponent, txid: int, result: CommitterResult, taken_back: int
+    ) -> CommitterCount:
+        """Apply one committer's rows."""
+        shape = shape_of(committer)
+        name = f"{shape.schema}.{shape.table}"
+        if name not in self._store.tables or list(result.rows.column_names) != [c.name for c in shape.columns]:
+            raise _misfit(committer, f"there is no table {name} with these columns")
+        counted, digest, seen = 0, 0, set[Key]()
+        for row in _rows_of(result):
+            _check_row(committer, shape, row)
+            key, numbers = row[: len(shape.keys)], row[len(shape.keys) :]
+            if key in seen:
+                raise _misfit(committer, f"key {key} comes twice")
+            seen.add(key)
+            _check_row(committer, shape, (*key, *self._add(name, key, numbers)))
+            counted += numbers[0]
+            digest += _hash(row)
+            if shape.contribution_table is not None:
+                self._contributions.setdefault(name, []).append((txid, None, *row))
+        if result.arrived != counted or result.row_count != len(seen):
+            numbers_text = describe_counts(result.arrived, counted, result.row_count, len(seen), 0)
+            raise BatchDataError(f"committer {committer.name}: {numbers_text}", component=committer.name)
+        return CommitterCount(
+            committer=committer.name,
+            arrived=result.arrived,
+            counted=counted,
+            results=result.row_count,
+            written=len(seen),
+            reversed=taken_back,
+            digest=digest,
+        )
+
+    def put_in_place(self) -> None:
+        """Make the draft what everybody sees."""
+        for name, draft in self._tables.items():
+            changed = {**self._store.tables[name], **draft}
+            self._store.tables[name] = {key: numbers for key, numbers in changed.items() if numbers is not None}
+        for name, contributions in self._contributions.items():
+            self._store.contributions[name] = [*self._store.contributions.get(name, []), *contributions]
+
+    def _add(self, name: str, key: Key, numbers: Numbers) -> Numbers:
+        draft = self._tables.setdefault(name, {})
+        old = draft[key] if key in draft else self._store.tables.get(name, {}).get(key)
+        new = tuple(was + more for was, more in zip(old or (0,) * len(numbers), numbers, strict=True))
+        draft[key] = new
+        return new
+
+
+def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
+
+
+def _check_row(committer: CommitterComponent, shape: Shape, row: tuple[Any, ...]) -> None:
+    """What Postgres would refuse (P14)."""
+    for value in row[: len(shape.keys)]:
+        if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
+            raise _misfit(committer, "a text holds NUL or a lone surrogate")
+    count, *sums = row[len(shape.keys) :]
+    if count is None or None in sums:
+        raise _misfit(committer, "a count or sum is NULL")
+    if not -BIGINT_MAX - 1 <= count <= BIGINT_MAX:
+        raise _misfit(committer, "bigint out of range")
+
+
+def _misfit(committer: CommitterComponent, reason: str) -> BatchDataError:
+    return BatchDataError(
+        f"committer {committer.name}: its rows do not fit the table: {reason}", component=committer.name
+    )
+
+
+def _hash(row: tuple[Any, ...]) -> int:
+    text = repr([str(value) if isinstance(value, Decimal) else value for value in row])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)

@@ -1,0 +1,426 @@
+"""`Ledger` in memory, with the same rules as the one on Postgres: for simulation, and for testing a topology with no
+service at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.memory.memory_session import MemoryLedgerSession
+from txtopo.committers.memory.memory_store import (
+    MemoryPostgres,
+    StoredAction,
+    StoredAttempt,
+    StoredBatch,
+    StoredRequest,
+    TopologyRows,
+)
+from txtopo.committers.protocol.count_tables import shape_of
+from txtopo.committers.protocol.rules import (
+    ANSWERS,
+    ATTEMPT_STATES,
+    END_STATES,
+    LIFE_STATES,
+    check_incarnation,
+    check_mirrored,
+    check_order,
+    check_same,
+    checked_part,
+    compare_lead,
+    consumed_twice,
+    expired_plan,
+    last_metadata,
+    outcome_of,
+)
+from txtopo.core.crash_points import CrashPoint, reach
+from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX, RECENT_TXIDS
+from txtopo.core.plan import genesis_digest
+from txtopo.core.values import (
+    ActionRecord,
+    AttemptRecord,
+    CommitOutcome,
+    Failure,
+    Fence,
+    Lead,
+    LedgerBatch,
+    Left,
+    Request,
+    TransactionAttempt,
+)
+from txtopo.errors import Halted, PostgresUnavailable, invariant
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent
+
+__all__ = ["MemoryLedger", "MemoryPostgres"]
+
+
+class MemoryLedger:
+    """One driver's view of one topology in a shared store.
+
+    >>> store = MemoryPostgres()
+    >>> MemoryLedger(store, "flights").read_fence() is None
+    True
+    """
+
+    def __init__(self, store: MemoryPostgres, topology: str) -> None:
+        self._store = store
+        self._topology = topology
+        self._sessions: list[MemoryLedgerSession] = []
+        self._is_closed = False
+
+    def claim_fence(self, claim: Claim) -> Claimed:
+        invariant(claim.topology == self._topology, f"this ledger is of {self._topology}, not of {claim.topology}")
+        with self._transaction():
+            rows = self._store.topologies.get(claim.topology)
+            check_incarnation(claim.topology, None if rows is None else rows.fence.incarnation, claim.incarnation)
+            before = 0 if rows is None else rows.fence.epoch
+            fence = Fence(
+                incarnation=claim.new_incarnation if rows is None else rows.fence.incarnation,
+                owner_nonce=claim.owner_nonce,
+                epoch=max(before, claim.epoch_above) + 1,  # R1
+                code_hash=claim.code_hash,
+                last_txid=0 if rows is None else rows.fence.last_txid,
+            )
+            if rows is None:
+                genesis = StoredBatch(digest=genesis_digest(claim.topology, fence.incarnation), epoch=fence.epoch)
+                rows = TopologyRows(fence=fence, ledger={0: genesis})
+            claimed = _claimed(claim.topology, rows, fence, self._store.actions)
+            for topology, request in self._store.requests.values():
+                if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
+                    request.state, request.answer = "refused", "the leader that it was meant for is gone"
+            if rows.holder is not None:
+                # P6: an older leader's database transaction is ended; here at once, on Postgres after the lock timeout.
+                self._store.release(rows, rows.holder)
+            rows.fence, rows.opaque, rows.spoke_at = fence, claim.opaque, time.monotonic()
+            rows.life = {
+                "application": claim.application,
+                "description": claimed.description or dict(claim.description),
+                "state": "running",
+                "host": claim.host,
+                "pid": claim.pid,
+                "epoch": fence.epoch,
+                "planned_txid": claimed.last_txid + len(claimed.plans),
+            }
+            self._store.topologies[claim.topology] = rows
+            return replace(claimed, requests=self._store.open_requests(claim.topology))
+
+    def read_fence(self) -> Fence | None:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            return None if rows is None else rows.fence
+
+    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+        with self._fenced(lead):
+            kept = [
+                dict(self._store.tables),
+                dict(self._store.columns),
+                dict(self._store.targets),
+                dict(self._store.contributions),
+            ]
+            try:
+                for committer in committers:
+                    if not isinstance(committer.bolt, BatchCommitter):  # its tables are its own
+                        self._prepare(lead, committer)
+            except BaseException:
+                self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
+                raise
+
+    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
+        with self._fenced(lead) as rows:
+            rows.life.update(description=dict(description), settings=dict(settings or {}))
+
+    def consumed(self, spout: str) -> Mapping[str, bytes]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            sources = rows.sources if rows else {}
+            return {path: fingerprint for (name, path), (fingerprint, _) in sources.items() if name == spout}
+
+    def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            below = sorted((number for number in (rows.plans if rows else {}) if number < txid), reverse=True)
+            return [(number, rows.plans[number][1]) for number in below[:count]] if rows else []
+
+    def store_part(self, data: bytes) -> str:
+        invariant(
+            len(data) <= PLAN_PART_BYTES_MAX,
+            f"a piece of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
+        )
+        with self._transaction():
+            digest = hashlib.sha256(data).hexdigest()
+            self._store.parts.setdefault(digest, data)
+            return digest
+
+    def read_part(self, digest: str) -> bytes:
+        with self._transaction():
+            return checked_part(digest, self._store.parts.get(digest))
+
+    def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
+        if not entries:
+            return
+        with self._fenced(lead) as rows:
+            check_order(lead, entries)
+            plans, sources = dict(rows.plans), dict(rows.sources)
+            for entry in entries:
+                plan = entry.plan
+                if plan.txid in plans:
+                    check_same(entry, plans[plan.txid][0])
+                    continue
+                beyond = plan.txid > rows.fence.last_txid + 1
+                if plan.txid <= rows.fence.last_txid or (beyond and (rows.opaque or plan.txid - 1 not in plans)):
+                    raise Halted(f"the ledger refuses: plan {plan.txid} is out of order", txid=plan.txid)
+                invariant(rows.opaque or not plan.cut, f"plan {plan.txid} may not be cut again")
+                plans[plan.txid] = (plan.digest, plan.bytes)
+                for spout, inputs in entry.inputs.items():
+                    for source in inputs:
+                        found = sources.get((spout, source.path))
+                        if found is not None and plan.redo_of is None:
+                            raise consumed_twice(lead.topology, source.path, found[1], plan.txid)
+                        sources[(spout, source.path)] = (source.fingerprint, plan.txid)
+            reach(CrashPoint.MIRROR_OPEN, entries[0].plan.txid)
+            rows.plans, rows.sources = plans, sources
+
+    def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
+        with self._fenced(lead) as rows:
+            attempts = dict(rows.attempts)
+            for start in sorted(starts, key=lambda start: start.attempt):
+                txid, number = start.attempt.txid, start.attempt.attempt
+                found = attempts.get((txid, number))
+                if found is not None and (found.epoch, found.state) == (lead.epoch, "begun"):
+                    continue  # the reply was lost and I ask again
+                newest = max((other for one, other in attempts if one == txid), default=-1)
+                invariant(number > newest, f"attempt {start.attempt} would go back: {txid}:{newest} is known")
+                attempts[(txid, number)] = StoredAttempt(lead.epoch, start.alone, lead.code_hash, inputs=start.inputs)
+            rows.attempts = attempts
+
+    def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
+        invariant(
+            state in ATTEMPT_STATES and (state == "cancelled" or failure),
+            f"attempt {attempt} cannot end as {state} without a failure",
+        )
+        with self._fenced(lead) as rows:
+            row = rows.attempts.get((attempt.txid, attempt.attempt))
+            if row is not None and row.state == "begun":
+                row.state, row.failure = state, failure
+
+    @contextmanager
+    def session(self, lead: Lead) -> Iterator[MemoryLedgerSession]:
+        with self._transaction():
+            session = MemoryLedgerSession(self._store, lead)
+            self._sessions.append(session)
+        try:
+            yield session
+        finally:
+            session.end()
+            if session in self._sessions:
+                self._sessions.remove(session)
+
+    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+        with self._fenced(lead) as rows:
+            if rows.holder is not None:
+                self._store.release(rows, rows.holder)  # the session of the unanswered COMMIT
+            row = rows.ledger.get(txid)
+            return outcome_of(txid, digest, None if row is None else row.digest)
+
+    def heartbeat(
+        self,
+        lead: Lead,
+        state: str,
+        problem: str | None,
+        planned_txid: int,
+        waiting: Mapping[str, Any] | None = None,
+    ) -> Sequence[Request]:
+        invariant(state in LIFE_STATES, f"a leader cannot be {state}")
+        with self._fenced(lead) as rows:
+            rows.life.update(state=state, problem=problem, planned_txid=planned_txid, waiting=dict(waiting or {}))
+            rows.life.update(reason=None, advice=None, halted_txid=None)
+            rows.spoke_at = time.monotonic()
+            return self._store.open_requests(lead.topology)
+
+    def waits_for(self) -> str | None:
+        return None  # nobody else locks anything in memory
+
+    def answer_request(
+        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    ) -> None:
+        invariant(state in ANSWERS, f"a request cannot end as {state}")
+        with self._fenced(lead):
+            row = self._open_request(lead, request_id)
+            if row is not None:
+                logged = [] if action is None else [self._store.action_row(lead.topology, action)]
+                row.state, row.answer = state, answer
+                self._store.actions.extend(logged)
+
+    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
+        with self._fenced(lead):
+            row = self._open_request(lead, request_id)
+            if row is not None:
+                row.progress = dict(progress)
+
+    def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            return [] if rows is None else _redo_chain(rows, txid)
+
+    def note_halt(self, halt: Halted) -> None:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            is_led = rows is not None and time.monotonic() - rows.spoke_at < LEADER_SILENT_S
+            if rows is not None and not (is_led and rows.life.get("state") in LIFE_STATES):
+                rows.life.update(
+                    state="halted",
+                    reason=halt.reason,
+                    advice=halt.next_command,
+                    halted_txid=halt.txid,
+                    problem=None,
+                )
+
+    def note_end(
+        self,
+        lead: Lead,
+        state: str,
+        reason: str | None,
+        txid: int | None,
+        planned_txid: int,
+        next_command: str | None = None,
+    ) -> None:
+        invariant(state in END_STATES, f"a leader cannot end as {state}")
+        with self._fenced(lead) as rows:
+            rows.life.update(
+                state=state,
+                reason=reason,
+                advice=next_command,
+                halted_txid=txid,
+                problem=None,
+                planned_txid=planned_txid,
+            )
+
+    def close(self) -> None:
+        self._is_closed = True
+        for session in self._sessions:
+            session.end()
+        self._sessions.clear()
+
+    def _open_request(self, lead: Lead, request_id: int) -> StoredRequest | None:
+        topology, row = self._store.requests.get(request_id, (None, None))
+        return row if row is not None and topology == lead.topology and row.state == "open" else None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._is_closed:
+            raise PostgresUnavailable("this driver has closed its connections")
+        with self._store.transaction():
+            yield
+
+    @contextmanager
+    def _fenced(self, lead: Lead) -> Iterator[TopologyRows]:
+        with self._transaction():
+            rows = self._store.topologies.get(lead.topology)
+            compare_lead(rows.fence if rows else None, lead)
+            yield self._store.topologies[lead.topology]
+
+    def _prepare(self, lead: Lead, committer: CommitterComponent) -> None:
+        store, shape, name = self._store, shape_of(committer), committer.name
+        table = f"{shape.schema}.{shape.table}"
+        owner = store.targets.get(table)
+        if owner not in (None, (lead.topology, name)):
+            raise Halted(
+                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs a table "
+                f"of its own"
+            )
+        other = next(
+            (key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None
+        )
+        if owner is None and other is not None:
+            raise Halted(f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {table}")
+        if [(c.name, c.type) for c in store.columns.get(table, shape.columns)] != [
+            (c.name, c.type) for c in shape.columns
+        ]:
+            raise Halted(f"table {table} has other columns")
+        if owner is not None:
+            if table not in store.tables:
+                raise Halted(f"table {table} is gone although batches were counted in it; restore it")
+            return
+        rows = store.tables.get(table, {})
+        if rows and not (isinstance(committer.bolt, CountCommitter) and committer.bolt.baseline):
+            raise Halted(
+                f"table {table} holds rows that no topology has counted; baseline=True adopts them as they are, or "
+                f"name another table"
+            )
+        store.tables[table] = dict(rows)
+        store.columns[table] = shape.columns
+        store.targets[table] = (lead.topology, name)
+        if shape.contribution_table is not None:
+            store.contributions[table] = [(0, None, *key, *numbers) for key, numbers in rows.items()]
+
+
+def _redo_chain(rows: TopologyRows, txid: int) -> list[LedgerBatch]:
+    chain: list[LedgerBatch] = []
+    members = {txid}
+    for number, row in sorted(rows.ledger.items()):
+        if row.state == "genesis" or not (number == txid or row.redo_of in members):
+            continue
+        members.add(number)
+        if number not in rows.plans:
+            raise expired_plan(number)
+        chain.append(LedgerBatch(txid=number, state=row.state, redo_of=row.redo_of, plan=rows.plans[number][1]))
+    return chain
+
+
+def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[StoredAction]) -> Claimed:
+    last = fence.last_txid
+    if last not in rows.ledger:
+        raise Halted(f"the fence of {topology} stands at {last}, but the ledger has no row {last}", txid=last)
+    above = sorted(txid for txid in rows.plans if txid > last)
+    for expected, txid in enumerate(above, last + 1):
+        check_mirrored(txid, expected, *rows.plans[txid])
+    newest = max((txid for txid, row in rows.ledger.items() if txid > 0 and row.redo_of is None), default=None)
+    plan = None if newest is None else rows.plans.get(newest)
+    return Claimed(
+        lead=Lead(
+            topology=topology,
+            incarnation=fence.incarnation,
+            epoch=fence.epoch,
+            owner_nonce=fence.owner_nonce,
+            code_hash=fence.code_hash,
+        ),
+        last_txid=last,
+        last_digest=rows.ledger[last].digest,
+        description=rows.life.get("description", {}),
+        last_metadata=None if newest is None else last_metadata(newest, plan and plan[1]),
+        plans=[rows.plans[txid][1] for txid in above],
+        attempts=[
+            AttemptRecord(
+                attempt=TransactionAttempt(*key),
+                epoch=row.epoch,
+                state=row.state,
+                kind=row.failure.kind if row.failure else None,
+                alone=row.alone,
+                code_hash=row.code_hash,
+            )
+            for key, row in sorted(rows.attempts.items())
+            if key[0] > last
+        ],
+        system_identifier="memory",
+        recent=_recent(topology, rows, actions),
+        last_epoch=rows.ledger[last].epoch,
+    )
+
+
+def _recent(topology: str, rows: TopologyRows, actions: Sequence[StoredAction]) -> list[Left]:
+    """W7, W8: what an operator skipped, and what read nothing, says nothing."""
+    mine = [one.action for one in actions if one.topology == topology and one.action.command == "on_poison"]
+    causes = {one.txid: str(one.after.get("cause", "unknown")) for one in mine}
+    found = [
+        Left(txid, causes[txid] if row.state == "quarantined" else None)
+        for txid, row in sorted(rows.ledger.items())
+        if (row.state == "applied" and row.read) or (row.state == "quarantined" and txid in causes)
+    ]
+    return found[-RECENT_TXIDS:]

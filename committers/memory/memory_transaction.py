@@ -1,0 +1,82 @@
+"""The CommitTransaction of memory: keeps the statements of a custom committer and answers them as the test says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from txtopo.committers.memory.memory_store import Answers, Executed
+from txtopo.committers.protocol.rules import describe_counts
+from txtopo.committers.protocol.user_code import run_commit
+from txtopo.committers.protocol.user_transaction import UserTransaction
+from txtopo.core.values import CommitterCount, CommitterResult, TransactionAttempt
+from txtopo.errors import BatchDataError, TxtopoError
+from txtopo.topology.batch_committer import CommitCollector
+from txtopo.topology.components import CommitterComponent
+
+
+class MemoryTransaction(UserTransaction):
+    """Remembers what was executed; nothing is carried out. For testing the driver half of a committer without a
+    database.
+
+    >>> transaction = MemoryTransaction("words", TransactionAttempt(1, 0), lambda statement, parameters: [(7,)])
+    >>> transaction.execute("select count(*) from words where n > %s", [3])
+    [(7,)]
+    >>> transaction.statements
+    [('select count(*) from words where n > %s', [3])]
+    """
+
+    def __init__(self, committer: str, attempt: TransactionAttempt, answers: Answers | None = None) -> None:
+        super().__init__(committer, attempt)
+        self._answers = answers
+        self.statements: list[tuple[str, Sequence[Any] | Mapping[str, Any]]] = []
+        """Statement and parameters, in the order of their execution."""
+
+    def executed(self, topology: str) -> Iterator[Executed]:
+        """What was executed, as rows of the store."""
+        for statement, parameters in self.statements:
+            yield Executed(
+                topology=topology,
+                txid=self._attempt.txid,
+                committer=self._committer,
+                statement=statement,
+                parameters=parameters,
+            )
+
+    def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        self.statements.append((statement, parameters))
+        try:
+            return [tuple(row) for row in self._answers(statement, parameters)] if self._answers is not None else []
+        except TxtopoError:
+            raise
+        except Exception as error:  # whatever the test lets the database say
+            raise BatchDataError(f"committer {self._committer}: {error}", component=self._committer) from error
+
+
+def apply_own(
+    committer: CommitterComponent,
+    result: CommitterResult,
+    transaction: MemoryTransaction,
+    collector: CommitCollector | None,
+) -> CommitterCount:
+    """Run the driver half and count, as the ledger on Postgres does."""
+    written = run_commit(committer, result, transaction, collector)
+    rows = list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
+    if result.row_count != len(rows):
+        numbers = describe_counts(result.arrived, result.arrived, result.row_count, written, len(rows) - written)
+        raise BatchDataError(f"committer {committer.name}: {numbers}", component=committer.name)
+    return CommitterCount(
+        committer=committer.name,
+        arrived=result.arrived,
+        counted=result.arrived,
+        results=result.row_count,
+        written=written,
+        ignored=len(rows) - written,
+        digest=sum(_hash(row) for row in rows),
+    )
+
+
+def _hash(row: tuple[Any, ...]) -> int:
+    text = repr([value if value is None else (type(value).__name__, str(value)) for value in row])
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)

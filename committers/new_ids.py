@@ -1,0 +1,93 @@
+"""`NewIds`: asks the user's own table "has this id been seen?" in the commit phase, and passes on only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo.committers.sql_names import postgres_type, quoted
+from txtopo.core.fields import FLOAT_KINDS, Fields, parse_fields
+from txtopo.errors import TopologyError
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
+from txtopo.topology.streams import Stream, Tuple
+
+ROWS_PER_STATEMENT = 10_000
+
+
+class NewIds(BatchCommitter):
+    """Drops messages whose id was seen before, for sources that may give one twice (at-least-once).
+
+    Guarantee: with a source that is at-least-once, each message id reaches the bolts and committers that read this one
+    **exactly once**, with no error
+    rate: ids are inserted into `table` with ON CONFLICT DO NOTHING inside the database transaction of the batch, in the
+    order of the batches, so
+    that an id is new in the first batch that has it, whoever dies meanwhile. Of several tuples with one id in a batch
+    the first in canonical
+    order is passed on; an id that is NULL is passed on always, since it is no id. The price: one row an id in `table`
+    for as long as the source
+    may repeat it, and that everything downstream runs in the driver. Two messages with one id are one message here,
+    even if they differ.
+
+    `table` is the user's own, `name` or `schema.name`, with a unique column named like the id field; `fields` declares
+    what comes in and goes out:
+    all fields of the input, with their types, in any order. Values go by name.
+
+    >>> NewIds("seen_orders", "order_id", "order_id string, amount bigint").outputs
+    [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
+    """
+
+    def __init__(self, table: str, id_field: str, fields: str) -> None:
+        found = parse_fields(fields).get(id_field)
+        if found is None or found.type.kind in FLOAT_KINDS:
+            raise TopologyError(f"NewIds: {fields!r} has no field {id_field} that can be an id")
+        self.id_field = id_field
+        self.outputs = [Stream(fields)]  # type: ignore[misc]
+        self._fields = parse_fields(fields)
+        self._kind = postgres_type(found.type)
+        schema, _, name = table.rpartition(".")
+        if not name:
+            raise TopologyError(f"NewIds: {table!r} is no table name; write name or schema.name")
+        self.table = f"{quoted(schema or 'public')}.{quoted(name)}"
+
+    def check_fields(self, fields: Fields) -> None:
+        """Its input must have exactly the declared fields. Raises TopologyError saying which are not the same."""
+        extra = [name for name in fields.names if self._fields.get(name) is None]
+        words = [self._fields.missing_in(fields), f"{', '.join(extra)} would be lost" if extra else None]
+        if any(words):
+            raise TopologyError(
+                f"NewIds declares {self._fields.ddl}, and its input has {fields.ddl}: "
+                f"{'; '.join(filter(None, words))}; "
+                "declare the input's fields, in any order"
+            )
+
+    def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:
+        """Insert the ids, pass on the rows of the new ones; returns how many these are."""
+        first: dict[Any, Tuple] = {}
+        passed = 0
+        for row in rows:
+            if row[self.id_field] is None:
+                collector.emit(self._by_name(row))
+                passed += 1
+            else:
+                first.setdefault(row[self.id_field], row)
+        ids = list(first)
+        for start in range(0, len(ids), ROWS_PER_STATEMENT):
+            for (found,) in self._insert(transaction, ids[start : start + ROWS_PER_STATEMENT]):
+                collector.emit(self._by_name(first[found]))
+                passed += 1
+        return passed
+
+    def _by_name(self, row: Tuple) -> list[Any]:
+        # By name: its input may have the fields in another order.
+        return [row[name] for name in self._fields.names]
+
+    def _insert(self, transaction: CommitTransaction, ids: list[Any]) -> Sequence[Sequence[Any]]:
+        """The ids that were not there. A table whose ids are not unique is refused by the server: nothing would ever be
+        found in it.
+        """
+        column = quoted(self.id_field)
+        return transaction.execute(
+            f"insert into {self.table} ({column}) select * from unnest(%s::{self._kind}[]) on conflict ({column}) do "
+            f"nothing returning {column}",
+            [ids],
+        )

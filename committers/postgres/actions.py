@@ -1,0 +1,45 @@
+"""Rows of the action log and of the orders behind them, inside a database transaction that somebody else has begun."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.storable_text import storable_json, storable_or_none
+from txtopo.committers.postgres.transactions import run
+from txtopo.core.values import ActionRecord, Request
+from txtopo.errors import invariant
+
+
+def append_action(connection: Connection, topology: str, action: ActionRecord) -> None:
+    """Write one row; actor, host and reason are those of the order where it names one."""
+    written = run(
+        connection,
+        "append_action",
+        topology=topology,
+        actor="leader",
+        host=platform.node() or "unknown",
+        command=action.command,
+        reason=storable_or_none(action.reason),
+        request_id=action.request_id,
+        txid=action.txid,
+        before=storable_json(action.before),
+        after=storable_json(action.after),
+    ).rowcount
+    invariant(written == 1, f"{action.command} names order {action.request_id}, which topology {topology} never got")
+
+
+def request_of(row: Any) -> Request:
+    """An order as read: id, kind, arguments, reason, progress, acted. The schema sees to it that txids are numbers."""
+    request_id, kind, arguments, reason, progress, acted = row
+    return Request(
+        request_id=request_id,
+        kind=kind,
+        txids=tuple(int(txid) for txid in json.loads(arguments).get("txids", ())),
+        reason=reason,
+        progress=json.loads(progress),
+        acted=acted,
+    )

@@ -1,0 +1,179 @@
+"""The driver half of `CountCommitter`: SQL built once from its table, rows sent as arrays, numbers returned by the
+apply statement itself (P4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.transactions import Held, joined
+from txtopo.committers.protocol.count_tables import Column, Shape, result_of_rows, shape_of
+from txtopo.committers.sql_names import quoted
+from txtopo.core.values import CommitterCount, CommitterResult
+from txtopo.errors import BatchDataError
+from txtopo.topology.components import CommitterComponent
+
+ROWS_PER_STATEMENT = 10_000
+"""Rows of one apply statement; more come in several."""
+
+
+def hash_of(columns: Sequence[Column], alias: str) -> str:
+    """SQL of a row's 64-bit hash: the first 8 bytes of the sha-256 of its text, as a signed number."""
+    row = ", ".join(f"{alias}.{quoted(column.name)}" for column in columns)
+    return f"('x' || encode(substring(sha256(convert_to(row({row})::text, 'UTF8')) for 8), 'hex'))::bit(64)::bigint"
+
+
+class Applier:
+    """Applies result rows of one committer. Built once, used for every batch; keeps nothing between batches."""
+
+    def __init__(self, component: CommitterComponent) -> None:
+        self.component = component
+        self.shape = shape_of(component)
+        work = _work(self.shape)
+        self._part = f"{work}\nselect counted, written, digest from n"
+        self._last = f"""{work}
+insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, ignored, reversed,
+  digest)
+select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.counted + %(counted_before)s, %(results)s, n.written +
+  %(written_before)s, 0, %(reversed)s, n.digest + %(digest_before)s::numeric from n
+returning counted, written, digest"""
+
+    def apply(
+        self,
+        connection: Connection,
+        topology: str,
+        txid: int,
+        result: CommitterResult,
+        held: Held | None,
+        taken_back: int = 0,
+    ) -> CommitterCount:
+        """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip.
+
+        `taken_back` are the contribution rows of the batch redone that were reversed before.
+        """
+        counted, written, digest = 0, 0, 0
+        chunks = list(self._chunks(result))
+        for index, chunk in enumerate(chunks):
+            is_last = index == len(chunks) - 1
+            # P4: what is recorded comes from the statements that applied; only `arrived` and `results` are the tasks'
+            # own words.
+            known = {
+                "arrived": result.arrived,
+                "results": result.row_count,
+                "counted_before": counted,
+                "written_before": written,
+                "digest_before": digest,
+                "reversed": taken_back,
+            }
+            values = {
+                "topology": topology,
+                "txid": txid,
+                **self._arrays(chunk),
+                **(known if is_last else {}),
+                "committer": self.component.name,
+            }
+            sql = self._last if is_last else self._part
+            row = connection.exec_driver_sql(*joined(held, sql, values)).one()
+            held = None
+            add = (0, 0, 0) if is_last else (counted, written, digest)
+            counted, written, digest = (int(new) + before for new, before in zip(row, add, strict=True))
+        return CommitterCount(
+            committer=self.component.name,
+            arrived=result.arrived,
+            counted=counted,
+            results=result.row_count,
+            written=written,
+            reversed=taken_back,
+            digest=digest,
+        )
+
+    def last_contributed(self, connection: Connection) -> CommitterResult | None:
+        """What the last batch that is in the contribution table brought; None where nothing is kept, or no batch has
+        brought anything.
+        """
+        table, names = self.shape.contributions, [column.name for column in self.shape.columns]
+        if table is None:
+            return None
+        listed = ", ".join(map(quoted, names))
+        last = f"select max(txid) from {table} where txid > 0 and reverses is null"
+        rows = connection.exec_driver_sql(
+            f"select {listed} from {table} where reverses is null and txid = ({last})", {}
+        ).all()
+        return None if not rows else result_of_rows(self.component.name, names, rows, len(self.shape.keys))
+
+    def longest_key(self, result: CommitterResult) -> str:
+        """The longest value of a key, in words: what a limit of the server is most likely about."""
+        sizes = (
+            (len(_element(value).encode()), column.name, value)
+            for column in self.shape.keys
+            for value in result.rows.column(column.name).to_pylist()
+        )
+        size, name, value = max(sizes, key=lambda item: item[0], default=(0, "", None))
+        text = value if isinstance(value, str) else _element(value)
+        return f"the longest key has {size} bytes, {name} = {text[:40]!r}{'…' if len(text) > 40 else ''}"
+
+    def _chunks(self, result: CommitterResult) -> Iterator[Any]:
+        names = [column.name for column in self.shape.columns]
+        if list(result.rows.column_names) != names:
+            raise BatchDataError(
+                f"committer {self.component.name}: got columns {', '.join(result.rows.column_names)}, expected "
+                f"{', '.join(names)}",
+                component=self.component.name,
+            )
+        if result.rows.num_rows <= ROWS_PER_STATEMENT:
+            yield result.rows
+            return
+        # In key order over all pieces, so that whoever else locks these rows meets them in one order.
+        rows = result.rows.sort_by([(column.name, "ascending") for column in self.shape.keys])
+        for start in range(0, rows.num_rows, ROWS_PER_STATEMENT):
+            yield rows.slice(start, ROWS_PER_STATEMENT)
+
+    def _arrays(self, chunk: Any) -> dict[str, str]:
+        return {f"c{index}": array_literal(chunk.column(index).to_pylist()) for index in range(len(self.shape.columns))}
+
+
+def array_literal(values: Iterable[Any]) -> str:
+    """Values as the text of a Postgres array; much faster to parse than an ARRAY[…] expression."""
+    return "{" + ",".join(_element(value) for value in values) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    if isinstance(value, (bytes, memoryview)):
+        return f'"\\\\x{bytes(value).hex()}"'
+    text = value.isoformat() if isinstance(value, date) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _work(shape: Shape) -> str:
+    """The part that all statements share: rows r, target t, contributions x, numbers n."""
+    names = ", ".join(quoted(column.name) for column in shape.columns)
+    arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))
+    keys = ", ".join(quoted(column.name) for column in shape.keys)
+    adds = ", ".join(
+        f"{quoted(column.name)} = t.{quoted(column.name)} + excluded.{quoted(column.name)}" for column in shape.numbers
+    )
+    weight = quoted(shape.numbers[0].name)
+    if shape.contributions is None:
+        taken = f"select r.{weight}, {hash_of(shape.columns, 'r')} from r"
+    else:
+        taken = (
+            f"insert into {shape.contributions} as c (txid, reverses, {names}) select %(txid)s, null, {names} from r"
+            f" returning c.{weight}, {hash_of(shape.columns, 'c')}"
+        )
+    return f"""with r ({names}) as materialized (select * from unnest({arrays}) as u ({names}) order by {keys}),
+t as (insert into {shape.target} as t ({names}) select {names} from r on conflict ({keys}) do update set {adds}
+  returning 1),
+x (weight, hash) as ({taken}),
+n (counted, written, digest) as (select coalesce(sum(weight), 0), (select count(*) from t), coalesce(sum(hash), 0) from
+  x)"""

@@ -1,0 +1,89 @@
+"""What a committer of one's own sees of the one database transaction of its batch on Postgres: single statements with
+bound parameters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg2
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.sql_errors import Answers, translate_own
+from txtopo.committers.postgres.transactions import Held
+from txtopo.committers.protocol.user_transaction import UserTransaction
+from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import BatchDataError, PostgresUnavailable, TxtopoError
+
+_OPENING = "set local search_path = public, pg_temp;\nset local standard_conforming_strings = on"
+"""Names without a schema are the user's in `public`. The reader of statements counts on how quotes are read."""
+
+
+class PostgresTransaction(UserTransaction):
+    """CommitTransaction of one committer in one batch."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        committer: str,
+        attempt: TransactionAttempt,
+        held: Held | None,
+        answers: Answers | None = None,
+    ) -> None:
+        super().__init__(committer, attempt)
+        self._raw: Any = connection.connection.dbapi_connection
+        self._held = held
+        self._answers = answers
+        self._answered_s = time.monotonic()
+        self.statements = 0
+        """How many were sent."""
+
+    def end(self) -> Held | None:
+        """The driver half has returned: nothing more is sent. Returns what is still held back."""
+        self._is_open = False
+        return self._take_held()
+
+    def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        held = self._take_held()
+        try:
+            with self._raw.cursor() as cursor:
+                # Bound by the client, so that what was held back travels along.
+                sent = [cursor.mogrify(statement, parameters or None)]
+                if self.statements == 0:
+                    sent = [*([] if held is None else [cursor.mogrify(held[0], held[1])]), _OPENING.encode(), *sent]
+                cursor.execute(b";\n".join(sent))
+                self.statements += 1
+                return [tuple(map(_plain, row)) for row in cursor.fetchall()] if cursor.description else []
+        except (psycopg2.Error, ValueError, TypeError, LookupError, OverflowError) as error:
+            raise self._told(error, ledger_held=held is not None) from error
+        finally:
+            self._answered_s = time.monotonic()
+
+    def _told(self, error: Exception, *, ledger_held: bool) -> TxtopoError:
+        told = translate_own(error, self._committer, self._attempt.txid, ledger_held=ledger_held, answers=self._answers)
+        waited_s = time.monotonic() - self._answered_s
+        if (
+            isinstance(told, PostgresUnavailable)
+            and self._raw.closed
+            and waited_s * 1000 >= IDLE_IN_TRANSACTION_TIMEOUT_MS
+        ):
+            # The server ends a database transaction that waits (P6). It is the code that let it wait, and it will
+            # again.
+            return BatchDataError(
+                f"committer {self._committer} let the database transaction wait for {waited_s:.1f} s between two "
+                f"statements; "
+                f"the server allows {IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: compute in the executor half",
+                component=self._committer,
+            )
+        return told
+
+    def _take_held(self) -> Held | None:
+        held, self._held = self._held, None
+        return held
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value

@@ -1,0 +1,393 @@
+"""The database transaction that commits one batch, in four round trips: lock, ledger row with the first committer,
+finish, COMMIT.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from txtopo.committers.postgres.actions import append_action
+from txtopo.committers.postgres.apply_counts import Applier
+from txtopo.committers.postgres.batch_transaction import PostgresTransaction
+from txtopo.committers.postgres.reverse import take_back
+from txtopo.committers.postgres.sql_errors import (
+    EDGES,
+    PROGRAM_LIMIT_EXCEEDED,
+    sqlstate,
+    table_of,
+    translate,
+    translate_apply,
+    translate_commit,
+    translate_kept,
+    translating,
+)
+from txtopo.committers.postgres.statements import statement
+from txtopo.committers.postgres.storable_text import storable
+from txtopo.committers.postgres.targets import wrong_with
+from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
+from txtopo.committers.postgres.user_committers import record_own
+from txtopo.committers.protocol.redo_checks import keeps_none, writes_own
+from txtopo.committers.protocol.user_code import run_commit
+from txtopo.committers.sql_names import quoted
+from txtopo.core.remedies import RESTORE
+from txtopo.core.values import (
+    ActionRecord,
+    CommitterCount,
+    CommitterResult,
+    DeadLetter,
+    EdgeCount,
+    Fence,
+    Lead,
+    Redone,
+    RejectedRow,
+)
+from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, TxtopoError, invariant, unreachable
+from txtopo.ports import LedgerEntry, LedgerTotals
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
+from txtopo.topology.components import CommitterComponent
+
+REJECTED_PER_STATEMENT = 10_000
+"""Rejected records of one statement; more come in several."""
+REJECTED_BYTES_PER_STATEMENT = 16 * 1024 * 1024
+"""Bytes of them."""
+Kept = TypeVar("Kept", RejectedRow, DeadLetter)
+
+
+class PostgresLedgerSession:
+    """LedgerSession on Postgres. The ledger row is held back and travels with the first committer's rows, the edges
+    travel with the finish.
+    """
+
+    def __init__(
+        self, database: Database, lead: Lead, connection: Connection, applier: Callable[[CommitterComponent], Applier]
+    ) -> None:
+        self._database = database
+        self._lead = lead
+        self._connection = connection
+        self._applier = applier
+        self._entry: LedgerEntry | None = None
+        self._held: Held | None = None
+        self._redone: Redone | None = None
+        self._xid: str | None = None
+        self._applied: list[str] = []
+        """Committers whose rows are in this database transaction."""
+
+    def lock_fence(self) -> Fence:
+        with translating("locking the fence"):
+            fence, self._xid = begin(self._connection, self._lead.topology, tag(self._lead), "lock_fence_to_commit")
+        if fence is None:
+            raise Fenced(f"topology {self._lead.topology} has no fence row any more")
+        return fence
+
+    def ledger_digest(self, txid: int) -> bytes | None:
+        with translating(f"reading ledger row {txid}"):
+            found = run(
+                self._connection, "read_ledger_digest", topology=self._lead.topology, txid=txid
+            ).scalar_one_or_none()
+        return None if found is None else bytes(found)
+
+    def append_ledger(self, entry: LedgerEntry) -> None:
+        plan = entry.plan
+        self._entry = entry
+        values = {
+            "topology": plan.topology,
+            "txid": plan.txid,
+            "prev_digest": plan.previous_digest,
+            "digest": plan.digest,
+            "incarnation": plan.incarnation,
+            "epoch": self._lead.epoch,
+            "attempt": entry.attempt.attempt,
+            "cut": plan.cut,
+            "code_hash": self._lead.code_hash,
+            "redo_of": plan.redo_of,
+        }
+        self._held = (statement("append_ledger"), values)
+
+    def apply(
+        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
+    ) -> CommitterCount:
+        if isinstance(committer.bolt, BatchCommitter):
+            return self._apply_own(committer, result, collector)
+        plan = self._appended().plan
+        self._applied.append(committer.name)
+        keeps = self._applier(committer).shape.contributions is not None
+        redoes_applied = plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied"
+        if redoes_applied and not keeps:
+            raise keeps_none(committer.name, plan.redo_of or 0)
+        held = self._take_held()
+        ledger_held = held is not None
+        try:
+            taken_back = 0
+            if redoes_applied:
+                values = {"topology": plan.topology, "txid": plan.txid, "redo_of": plan.redo_of}
+                shape = self._applier(committer).shape
+                taken_back, held = take_back(self._connection, committer, shape, values, held), None
+            return self._applier(committer).apply(
+                self._connection, plan.topology, plan.txid, result, held, taken_back=taken_back
+            )
+        except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
+            raise self._translate_apply(error, committer, result, ledger_held=ledger_held) from error
+
+    def _translate_apply(
+        self, error: Exception, committer: CommitterComponent, result: CommitterResult | None, *, ledger_held: bool
+    ) -> TxtopoError:
+        """W1 to W3, with what only a look at the tables and the rows can add."""
+        told = translate_apply(
+            error,
+            committer.name,
+            self._appended().plan.txid,
+            ledger_held=ledger_held,
+            answers=self._answers,
+            compare=lambda: self._compared(committer),
+        )
+        too_long = (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED)
+        keyed = None if isinstance(committer.bolt, BatchCommitter) else result
+        if too_long and isinstance(told, BatchDataError) and keyed is not None:
+            longest = self._applier(committer).longest_key(keyed)
+            told = BatchDataError(f"{told}; {longest}", component=told.component, detail=told.detail, cause=told.cause)
+        return told
+
+    def _answers(self) -> bool:
+        return self._database.answers(self._connection)
+
+    def _compared(self, committer: CommitterComponent) -> str | None:
+        """What is wrong with a counting committer's tables, looked at beside this database transaction, which has
+        failed.
+        """
+        if isinstance(committer.bolt, BatchCommitter):
+            return None
+        try:
+            with self._database.transaction("comparing tables", self._database.fresh) as connection:
+                return wrong_with(connection, self._applier(committer).shape)
+        except TxtopoError:
+            return None
+
+    def _apply_own(
+        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None
+    ) -> CommitterCount:
+        entry = self._appended()
+        plan = entry.plan
+        self._applied.append(committer.name)
+        if plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied":
+            raise writes_own(committer.name, plan.redo_of)
+        held = self._take_held()
+        transaction = PostgresTransaction(self._connection, committer.name, entry.attempt, held, self._answers)
+        written = run_commit(committer, result, transaction, collector)
+        held = transaction.end()
+        try:
+            return record_own(
+                self._connection,
+                plan.topology,
+                plan.txid,
+                result,
+                committer.result_fields,
+                written=written,
+                held=held,
+                tag=tag(self._lead),
+            )
+        except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
+            raise self._translate_apply(error, committer, result, ledger_held=held is not None) from error
+
+    def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        try:
+            return self._applier(committer).last_contributed(self._connection)
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_apply(error, committer, None, ledger_held=False) from error
+
+    def check_deferred(self, committer: CommitterComponent) -> None:
+        if isinstance(committer.bolt, BatchCommitter):
+            return
+        shape = self._applier(committer).shape
+        try:
+            rows = run(self._connection, "list_deferred", schema=shape.schema, table=shape.table).all()
+            if rows:
+                names = ", ".join(f"{quoted(schema)}.{quoted(name)}" for schema, name in rows)
+                self._connection.exec_driver_sql(f"set constraints {names} immediate", {})
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_apply(error, committer, None, ledger_held=False) from error
+
+    def keep_alive(self) -> None:
+        with translating("keeping the database transaction alive"):
+            self._connection.exec_driver_sql("select 1")
+
+    def append_edges(self, edges: Sequence[EdgeCount]) -> None:
+        if not edges:
+            return
+        plan = self._appended().plan
+        values = {
+            "topology": plan.topology,
+            "txid": plan.txid,
+            "edges": [edge.edge for edge in edges],
+            "sent": [edge.sent for edge in edges],
+            "received": [edge.received for edge in edges],
+        }
+        self._held = joined(self._held, statement("append_edges"), values)
+
+    def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
+        def columns(chunk: Sequence[RejectedRow]) -> Mapping[str, Any]:
+            return {
+                # P14: where a record stands and why it was rejected must not be lost to a byte that Postgres cannot
+                # hold.
+                "paths": [storable(row.path) for row in chunk],
+                "lines": [row.line for row in chunk],
+                "sizes": [row.raw_bytes for row in chunk],
+            }
+
+        self._append_records("append_rejected", rows, columns, "rejected records")
+
+    def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        def columns(chunk: Sequence[DeadLetter]) -> Mapping[str, Any]:
+            return {
+                "positions": [storable(row.position) for row in chunk],  # P14, as with rejected records
+                "components": [row.component for row in chunk],
+            }
+
+        self._append_records("append_dead_letters", rows, columns, "dead letters")
+
+    def _append_records(
+        self,
+        name: str,
+        rows: Sequence[Kept],
+        columns: Callable[[Sequence[Kept]], Mapping[str, Any]],
+        kept: str,
+    ) -> None:
+        """Keep source records that no committer counts, in bounded pieces, by the statement of that name; `columns` are
+        those that only this kind of record has.
+        """
+        txid = self._appended().plan.txid
+        if rows:
+            self._send_held()
+        for chunk in rejected_chunks(rows):
+            try:
+                run(
+                    self._connection,
+                    name,
+                    topology=self._lead.topology,
+                    txid=txid,
+                    spouts=[row.spout for row in chunk],
+                    reasons=[storable(row.reason) for row in chunk],
+                    raws=[row.raw for row in chunk],
+                    **columns(chunk),
+                )
+            except (SQLAlchemyError, psycopg2.Error) as error:
+                raise translate_kept(error, kept, chunk[0].spout, txid, answers=self._answers) from error
+
+    def append_action(self, action: ActionRecord) -> None:
+        with translating(f"writing the action log: {action.command}"):
+            append_action(self._connection, self._lead.topology, action)
+
+    def read_redone(self, txid: int) -> Redone | None:
+        with translating(f"reading what redoes batch {txid}"):
+            row = run(self._connection, "read_redone", topology=self._lead.topology, redone_txid=txid).one_or_none()
+        self._redone = None if row is None else Redone(state=row[0], by=row[1])
+        return self._redone
+
+    def finish(self, totals: LedgerTotals) -> None:
+        entry = self._appended()
+        txid = entry.plan.txid
+        values = {
+            "topology": entry.plan.topology,
+            "txid": txid,
+            "attempt": entry.attempt.attempt,
+            "read": totals.read,
+            "rejected": totals.rejected,
+            "dead_lettered": totals.dead_lettered,
+            "committers": totals.committers,
+            "spans": json.dumps(dict(totals.spans)),
+        }
+        try:
+            row = self._connection.exec_driver_sql(*joined(self._take_held(), statement("finish_batch"), values)).one()
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_finish(error, txid) from error
+        rows, fences, attempts, xid = row
+        self._check_finished(txid, rows, fences, xid)
+        invariant(attempts == 1, f"attempt {entry.attempt} was never begun or has ended")
+
+    def finish_quarantined(self, reason: str) -> None:
+        txid = self._appended().plan.txid
+        # Whatever was counted would stay: a quarantined batch has no effect (R14).
+        _, values = self._take_held() or unreachable(
+            f"something of batch {txid} was applied, so it cannot be quarantined"
+        )
+        try:
+            row = run(self._connection, "quarantine_batch", **values, reason=storable(reason)).one()
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_finish(error, txid) from error
+        rows, fences, xid = row
+        self._check_finished(txid, rows, fences, xid)
+
+    def commit(self) -> None:
+        txid, applied = self._appended().plan.txid, ", ".join(self._applied) or "commit"
+        pid = backend_pid(self._connection)
+        try:
+            commit(
+                self._connection,
+                f"COMMIT of batch {txid}",
+                lambda error: translate_commit(error, applied, txid, answers=self._answers),
+            )
+        except PostgresUnavailable as error:
+            if not error.definite:
+                self._database.unresolved_pids.add(pid)
+                self._connection.invalidate()
+            raise
+
+    def _appended(self) -> LedgerEntry:
+        return self._entry or unreachable("the ledger row comes before what it counts")
+
+    def _state_redone(self, txid: int) -> str:
+        redone = self._redone or self.read_redone(txid)
+        if redone is None:
+            raise Halted(f"batch {txid} is to be redone, but it is not in the ledger", txid=txid, next_command=RESTORE)
+        return redone.state
+
+    def _check_finished(self, txid: int, rows: int, fences: int, xid: str) -> None:
+        if xid != self._xid or status(self._connection) != TRANSACTION_STATUS_INTRANS:
+            # P1, P9: a failed database transaction commits nothing, another one holds no lock.
+            raise PostgresUnavailable(
+                f"finishing batch {txid}: this is not the database transaction that locked the fence"
+            )
+        invariant(rows == 1, f"ledger row {txid} was not being applied")
+        invariant(fences == 1, f"the fence did not stand at {txid - 1} although it was locked there")  # R6
+
+    def _translate_finish(self, error: Exception, txid: int) -> TxtopoError:
+        if table_of(error) == ("txtopo", "ledger"):
+            return Halted(
+                f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid, next_command=RESTORE
+            )
+        if table_of(error) == ("txtopo", "edge_count"):
+            return translate_kept(error, "counts of edges", EDGES, txid, answers=self._answers)
+        return translate(error, f"finishing batch {txid}")
+
+    def _take_held(self) -> Held | None:
+        held, self._held = self._held, None
+        return held
+
+    def _send_held(self) -> None:
+        held = self._take_held()
+        if held is None:
+            return
+        try:
+            self._connection.exec_driver_sql(*held)
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise self._translate_finish(error, self._appended().plan.txid) from error
+
+
+def rejected_chunks(rows: Sequence[Kept]) -> Iterator[Sequence[Kept]]:
+    """Pieces that a statement can carry: bounded in rows and in bytes, never empty."""
+    start, size = 0, 0
+    for index, row in enumerate(rows):
+        if index > start and (
+            index - start >= REJECTED_PER_STATEMENT or size + len(row.raw) > REJECTED_BYTES_PER_STATEMENT
+        ):
+            yield rows[start:index]
+            start, size = index, 0
+        size += len(row.raw)
+    if start < len(rows):
+        yield rows[start:]

@@ -1,0 +1,272 @@
+"""The Postgres side of one topology: `Ledger` on schema txtopo, each method one database transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from txtopo.committers.postgres.actions import append_action, request_of
+from txtopo.committers.postgres.apply_counts import Applier
+from txtopo.committers.postgres.commit_session import PostgresLedgerSession
+from txtopo.committers.postgres.fence import claim_fence
+from txtopo.committers.postgres.lock_holders import waits_for
+from txtopo.committers.postgres.mirror import mirror_plans
+from txtopo.committers.postgres.resolve import resolve_commit
+from txtopo.committers.postgres.sql_errors import translating
+from txtopo.committers.postgres.statements import statement
+from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
+from txtopo.committers.postgres.targets import prepare_target
+from txtopo.committers.postgres.transactions import Database, fence_of, joined, opening, run
+from txtopo.committers.protocol.rules import (
+    ANSWERS,
+    ATTEMPT_STATES,
+    END_STATES,
+    LIFE_STATES,
+    check_mirrored,
+    checked_part,
+    expired_plan,
+)
+from txtopo.core.crash_points import CrashPoint, reach
+from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX
+from txtopo.core.values import (
+    ActionRecord,
+    CommitOutcome,
+    Failure,
+    Fence,
+    Lead,
+    LedgerBatch,
+    Request,
+    TransactionAttempt,
+)
+from txtopo.errors import Halted, invariant
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent
+
+
+class PostgresLedger:
+    """`txtopo.ports.Ledger` on Postgres, whose schema `migrate` has brought up to date. Connects when first used."""
+
+    def __init__(self, dsn: str, topology: str) -> None:
+        self._database = Database(dsn, topology)
+        self._topology = topology
+        self._appliers: dict[str, Applier] = {}
+
+    def claim_fence(self, claim: Claim) -> Claimed:
+        invariant(claim.topology == self._topology, f"this ledger is of {self._topology}, not of {claim.topology}")
+        return claim_fence(self._database, claim)
+
+    def read_fence(self) -> Fence | None:
+        with self._database.transaction("reading the fence") as connection:
+            row = run(connection, "read_fence", topology=self._topology).one_or_none()
+        return None if row is None else fence_of(row)
+
+    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+        with self._database.fenced(lead, "preparing the committers' tables") as connection:
+            for committer in committers:
+                if isinstance(committer.bolt, BatchCommitter):
+                    continue  # its tables are its own: there is nothing to make, to check or to register
+                prepare_target(connection, lead, self._applier(committer))
+
+    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
+        with self._database.fenced(lead, "describing the topology") as connection:
+            run(
+                connection,
+                "describe_topology",
+                topology=lead.topology,
+                description=json.dumps(dict(description)),
+                settings=json.dumps(dict(settings or {})),
+                code_hash=lead.code_hash,
+            )
+
+    def consumed(self, spout: str) -> Mapping[str, bytes]:
+        with self._database.transaction("reading what was consumed") as connection:
+            rows = run(connection, "list_consumed", topology=self._topology, spout=spout).all()
+        return {path: bytes(fingerprint) for path, fingerprint in rows}
+
+    def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
+        with self._database.transaction("reading the last plans") as connection:
+            rows = run(connection, "list_plans_below", topology=self._topology, txid=txid, count=count).all()
+        return [(number, bytes(data)) for number, data in rows]
+
+    def store_part(self, data: bytes) -> str:
+        invariant(
+            len(data) <= PLAN_PART_BYTES_MAX,
+            f"a piece of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
+        )
+        digest = hashlib.sha256(data)
+        with self._database.transaction("storing metadata") as connection:
+            values = {"digest": digest.digest(), "bytes": data}
+            connection.exec_driver_sql(
+                *joined(opening(f"txtopo/{self._topology}"), statement("insert_plan_part"), values)
+            )
+        return digest.hexdigest()
+
+    def read_part(self, digest: str) -> bytes:
+        with self._database.transaction("reading metadata") as connection:
+            found = run(connection, "read_plan_part", digest=bytes.fromhex(digest)).scalar_one_or_none()
+        return checked_part(digest, None if found is None else bytes(found))
+
+    def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
+        if not entries:
+            return
+        with self._database.fenced(lead, "mirroring plans") as connection:
+            mirror_plans(connection, lead, entries)
+            reach(CrashPoint.MIRROR_OPEN, entries[0].plan.txid)
+
+    def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
+        if not starts:
+            return
+        with self._database.fenced(lead, "recording attempts") as connection:
+            run(
+                connection,
+                "begin_attempts",
+                topology=lead.topology,
+                epoch=lead.epoch,
+                code_hash=lead.code_hash,
+                host=platform.node(),
+                txids=[start.attempt.txid for start in starts],
+                attempts=[start.attempt.attempt for start in starts],
+                alones=[start.alone for start in starts],
+                inputs=[storable_json(start.inputs) for start in starts],
+            )
+
+    def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
+        invariant(
+            state in ATTEMPT_STATES and (state == "cancelled" or failure),
+            f"attempt {attempt} cannot end as {state} without a failure",
+        )
+        with self._database.fenced(lead, "recording the end of an attempt") as connection:
+            run(
+                connection,
+                "end_attempt",
+                topology=lead.topology,
+                txid=attempt.txid,
+                attempt=attempt.attempt,
+                state=state,
+                kind=failure.kind if failure else None,
+                component=storable_or_none(failure.component if failure else None),
+                position=storable_or_none(failure.position if failure else None),
+                message=storable_or_none(failure.message if failure else None),
+                detail=storable_or_none(failure.detail if failure else None),
+                cause=storable_or_none(failure.cause if failure else None),
+            )
+
+    @contextmanager
+    def session(self, lead: Lead) -> Iterator[PostgresLedgerSession]:
+        with self._database.connected() as connection:
+            yield PostgresLedgerSession(self._database, lead, connection, self._applier)
+
+    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+        with translating(f"resolving batch {txid}"):
+            return resolve_commit(self._database, lead, txid, digest)
+
+    def heartbeat(
+        self,
+        lead: Lead,
+        state: str,
+        problem: str | None,
+        planned_txid: int,
+        waiting: Mapping[str, Any] | None = None,
+    ) -> Sequence[Request]:
+        invariant(state in LIFE_STATES, f"a leader cannot be {state}")
+        with self._database.fenced(lead, "writing the heartbeat") as connection:
+            rows = run(
+                connection,
+                "write_heartbeat",
+                topology=lead.topology,
+                state=state,
+                problem=storable_or_none(problem),
+                planned_txid=planned_txid,
+                waiting=storable_json(waiting or {}),
+            ).all()
+        return [request_of(row) for row in rows]
+
+    def waits_for(self) -> str | None:
+        with self._database.transaction("looking who holds a lock") as connection:
+            return waits_for(connection, self._topology)
+
+    def answer_request(
+        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    ) -> None:
+        invariant(state in ANSWERS, f"a request cannot end as {state}")
+        with self._database.fenced(lead, "answering a request") as connection:
+            closed = run(
+                connection,
+                "answer_request",
+                topology=lead.topology,
+                request_id=request_id,
+                state=state,
+                answer=storable(answer),
+            ).rowcount
+            if closed and action is not None:
+                append_action(connection, lead.topology, action)
+
+    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
+        with self._database.fenced(lead, "noting the progress of a request") as connection:
+            run(
+                connection,
+                "note_progress",
+                topology=lead.topology,
+                request_id=request_id,
+                progress=storable_json(progress),
+            )
+
+    def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
+        with self._database.transaction("reading what redoes a batch") as connection:
+            rows = run(connection, "list_redo_chain", topology=self._topology, txid=txid).all()
+        chain: list[LedgerBatch] = []
+        for number, state, redo_of, digest, data in rows:
+            if data is None:
+                raise expired_plan(number)
+            check_mirrored(number, number, bytes(digest), bytes(data))
+            chain.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
+        return chain
+
+    def note_halt(self, halt: Halted) -> None:
+        with self._database.transaction("noting a halt") as connection:
+            run(
+                connection,
+                "note_halt",
+                topology=self._topology,
+                reason=storable_or_none(halt.reason),
+                advice=storable_or_none(halt.next_command),
+                txid=halt.txid,
+                silent_s=LEADER_SILENT_S,
+            )
+
+    def note_end(
+        self,
+        lead: Lead,
+        state: str,
+        reason: str | None,
+        txid: int | None,
+        planned_txid: int,
+        next_command: str | None = None,
+    ) -> None:
+        invariant(state in END_STATES, f"a leader cannot end as {state}")
+        with self._database.fenced(lead, "recording the end") as connection:
+            words = storable_or_none(reason)
+            run(
+                connection,
+                "note_end",
+                topology=lead.topology,
+                state=state,
+                reason=words,
+                advice=storable_or_none(next_command),
+                txid=txid,
+                planned_txid=planned_txid,
+            )
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _applier(self, committer: CommitterComponent) -> Applier:
+        found = self._appliers.get(committer.name)
+        if found is None or found.component != committer:
+            found = self._appliers[committer.name] = Applier(committer)
+        return found

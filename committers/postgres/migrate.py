@@ -1,0 +1,66 @@
+"""Bring schema `txtopo` up to date: Alembic, configured by code, safe when two do it at once."""
+
+from __future__ import annotations
+
+import io
+from importlib.resources import files
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.connect import check_version_and_encoding, make_engine
+from txtopo.committers.postgres.sql_errors import translating
+
+_VERSION_TABLE = {"version_table": "schema_version", "version_table_schema": "txtopo"}
+_LOCK = 0x7478746F706F  # "txtopo": whoever migrates holds this advisory lock to the end of the database transaction
+
+
+def migrate(dsn: str) -> list[str]:
+    """Apply what is missing, in one database transaction; returns the revisions applied, none when all was there."""
+    applied: list[str] = []
+    engine = make_engine(dsn, "txtopo/migrate", pooled=False)
+    config = _config(on_version_apply=lambda *, step, **_: applied.append(step.up_revision_id))
+    with translating("migrating"), engine.begin() as connection:
+        check_version_and_encoding(connection)
+        connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    return applied
+
+
+def pending(dsn: str) -> list[str]:
+    """Revisions that `migrate` would apply, oldest first; changes nothing."""
+    engine = make_engine(dsn, "txtopo/migrate", pooled=False)
+    with translating("looking at the schema"), engine.connect() as connection:
+        check_version_and_encoding(connection)
+        found = set(_heads(connection))
+    script = ScriptDirectory.from_config(_config())
+    missing: list[str] = []
+    for revision in script.walk_revisions():  # newest first
+        if revision.revision in found:
+            break
+        missing.append(revision.revision)
+    return missing[::-1]
+
+
+def migration_sql() -> str:
+    """All migrations as SQL for somebody with more rights, as `psql -1 -f` takes it."""
+    text = io.StringIO()
+    command.upgrade(_config(output_buffer=text), "head", sql=True)
+    return text.getvalue()
+
+
+def _heads(connection: Connection) -> tuple[str, ...]:
+    return MigrationContext.configure(connection, opts=dict(_VERSION_TABLE)).get_current_heads()
+
+
+def _config(output_buffer: io.StringIO | None = None, **attributes: Any) -> Config:
+    # Through the package: the same in a checkout, where the folder lies elsewhere, and in an installed wheel.
+    config = Config(output_buffer=output_buffer, attributes=attributes)
+    config.set_main_option("script_location", str(files("txtopo") / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,82 @@
+"""Take back what a batch brought, for the batch that redoes it: negated contributions, subtracted from the target, rows
+that are left empty removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.transactions import Held, joined
+from txtopo.committers.protocol.count_tables import Shape
+from txtopo.committers.protocol.redo_checks import check_taken
+from txtopo.committers.sql_names import quoted
+from txtopo.errors import BatchDataError, unreachable
+from txtopo.topology.components import CommitterComponent
+
+
+def take_back(
+    connection: Connection,
+    committer: CommitterComponent,
+    shape: Shape,
+    values: dict[str, Any],
+    held: Held | None,
+) -> int:
+    """Reverse the own rows of batch `redo_of` on behalf of batch `txid` (both in `values`, with `topology`); returns
+    how many they were.
+
+    `held` is a statement that goes first, in the same round trip. Raises BatchDataError where rows are missing: the
+    numbers would not add up.
+    """
+    sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
+    taken, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
+    check_taken(committer.name, values["redo_of"], taken, lacking, expected)
+    if rows:
+        removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount
+        if removed != len(rows):
+            raise BatchDataError(
+                f"committer {committer.name}: {len(rows)} rows of {shape.schema}.{shape.table} count nothing any "
+                f"more, but {removed} could be removed",
+                component=committer.name,
+            )
+    return int(taken)
+
+
+def _reversal(shape: Shape) -> str:
+    """Both tables in one statement.
+
+    By ON CONFLICT as in every apply, since only that finds NULL keys by the unique index: a row that is not there comes
+    out of it below zero.
+    """
+    if shape.contributions is None:
+        unreachable(f"{shape.target} has no contributions")
+    names = ", ".join(quoted(column.name) for column in shape.columns)
+    keys = ", ".join(quoted(column.name) for column in shape.keys)
+    negated = ", ".join([keys, *(f"-{quoted(column.name)}" for column in shape.numbers)])
+    adds = ", ".join(
+        f"{quoted(column.name)} = t.{quoted(column.name)} + excluded.{quoted(column.name)}" for column in shape.numbers
+    )
+    weight = quoted(shape.numbers[0].name)
+    return f"""with c as (
+  insert into {shape.contributions} (txid, reverses, {names})
+  select %(txid)s, %(redo_of)s, {negated} from {shape.contributions} where txid = %(redo_of)s and reverses is null
+  returning {names}),
+t (row_table, row_id, weight) as (
+  insert into {shape.target} as t ({names}) select {names} from c order by {keys} on conflict ({keys}) do update set
+  {adds}
+  returning t.tableoid, t.ctid, t.{weight})
+select (select count(*) from c), (select count(*) from t where weight < 0),
+       (select results from txtopo.committer_count o where (o.topology, o.txid, o.committer) = (%(topology)s,
+       %(redo_of)s, %(committer)s)),
+       (select array_agg(row_table::bigint order by row_id) from t where weight = 0),
+       (select array_agg(row_id::text order by row_id) from t where weight = 0)"""
+
+
+def _removal(shape: Shape) -> str:
+    # This database transaction has just written these rows, so nobody else can have moved them: their place finds them
+    # without a scan.
+    weight = quoted(shape.numbers[0].name)
+    return f"""delete from {shape.target} t using unnest(%(tables)s::bigint[], %(rows)s::text[]) as u (row_table,
+    row_id)
+where t.ctid = u.row_id::tid and t.tableoid = u.row_table::oid and t.{weight} = 0"""

@@ -1,0 +1,251 @@
+"""What an error of SQLAlchemy or psycopg2 means: surely aborted, unknown, fenced, or the batch's own fault (P1, P2,
+P10, P14).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from txtopo.committers.postgres.sqlstates import BROKEN_CONNECTION, CLIENT, Fault, Owner, of_owner, verdict_on
+from txtopo.committers.protocol.rules import describe_counts
+from txtopo.core.limits import STATEMENT_TIMEOUT_MS
+from txtopo.core.remedies import RESTORE, RUN_AGAIN
+from txtopo.core.values import cause_of
+from txtopo.errors import (
+    BatchDataError,
+    ConfigurationError,
+    Fenced,
+    Halted,
+    InvariantBroken,
+    NoBatchAtFault,
+    Patience,
+    PostgresUnavailable,
+    TxtopoError,
+)
+
+LOCK_NOT_AVAILABLE = "55P03"
+QUERY_CANCELED = "57014"
+PROGRAM_LIMIT_EXCEEDED = "54"
+_UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
+_NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
+_STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
+_LOCK_TIMED_OUT = "ProcessInterrupts"
+"""The server's function that ends a wait for a lock."""
+_PATIENCE: dict[Fault, Patience] = {Fault.LOCK: "lock", Fault.TIME: "time", Fault.ONCE: "once"}
+EDGES = "edges"
+"""Component of what is wrong with the counts of edges."""
+Answers = Callable[[], bool]
+"""Is the connection whole, and does a fresh one work too (W1)?"""
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The server's five-letter verdict; None when the connection broke or the error came from Python."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(origin, "pgcode", None)
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Asked of an error during COMMIT: may the server have committed all the same (P2)?"""
+    state = sqlstate(error)
+    return state is None or _UNKNOWN.match(state) is not None
+
+
+def one_line(error: BaseException) -> str:
+    """The error in one line, without statement, rows or passwords."""
+    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    primary = _told(error, "message_primary")
+    text = " ".join(str(primary or origin or type(origin).__name__).split())
+    text = re.sub(r"(://[^:@/\s]*:)\S*(@)", r"\1***\2", text)
+    state = sqlstate(error)
+    return f"{text} (SQLSTATE {state})" if state else text
+
+
+def table_of(error: BaseException) -> tuple[str | None, str | None]:
+    """Schema and table that the server names in its error."""
+    return _told(error, "schema_name"), _told(error, "table_name")
+
+
+def verdict_of(error: BaseException, owner: Owner, answers: Answers | None = None) -> Fault:
+    """Whose fault it is. `answers` is asked only where that decides (W1); without it a code of connections is
+    believed.
+    """
+    state = sqlstate(error)
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    if state is not None:
+        verdict = verdict_on(state, owner)
+    elif isinstance(origin, psycopg2.ProgrammingError | psycopg2.DataError | psycopg2.NotSupportedError):
+        verdict = of_owner(CLIENT, owner)
+    elif isinstance(error, SQLAlchemyError | psycopg2.Error):
+        verdict = of_owner(BROKEN_CONNECTION, owner)
+    else:
+        verdict = of_owner(CLIENT, owner)
+    if verdict is Fault.LOCK and _told(error, "source_function") not in (None, _LOCK_TIMED_OUT):
+        return (
+            Fault.STORE
+        )  # W1: raised by a trigger, or over a lock that was not waited for: neither proves that somebody holds one
+    if verdict is Fault.BROKEN:
+        return Fault.DATA if answers is not None and answers() else Fault.STORE
+    return verdict
+
+
+def translate(error: Exception, doing: str, *, committing: bool = False) -> TxtopoError:
+    """The typed error for what went wrong with a statement on schema txtopo while `doing`; `committing` when COMMIT had
+    been sent.
+    """
+    state = sqlstate(error)
+    message = f"{doing}: {one_line(error)}"
+    if committing and is_unknown(error):
+        return PostgresUnavailable(message, definite=False)
+    if _is_of_ledger(error):
+        return _refused_by_ledger(message)
+    if state == "23505" and table_of(error) == ("txtopo", "attempt"):
+        return InvariantBroken(f"an attempt id is used again: {message}")
+    if state in _NOT_MIGRATED:
+        return ConfigurationError(f"{message}; schema txtopo is missing or old: run `txtopo migrate`")
+    if state == "42501":
+        return ConfigurationError(f"{message}; grant the role what it needs")
+    verdict = verdict_of(error, Owner.LEDGER)
+    if verdict is Fault.BUG:
+        return InvariantBroken(message)
+    if verdict in (Fault.STORE, Fault.LOCK, Fault.ONCE):
+        return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
+    return Halted(f"Postgres refuses: {message}", next_command=RUN_AGAIN)
+
+
+def translate_apply(
+    error: Exception,
+    committer: str,
+    txid: int,
+    *,
+    ledger_held: bool,
+    answers: Answers | None = None,
+    compare: Callable[[], str | None] | None = None,
+) -> TxtopoError:
+    """The typed error for what went wrong while a committer's rows were applied. `compare` looks for what is wrong with
+    its tables.
+    """
+    if ledger_held and table_of(error) == ("txtopo", "ledger"):
+        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
+    if table_of(error) == ("txtopo", "committer_count") and (sqlstate(error) or "").startswith("23"):
+        return _data(error, committer, f"committer {committer}: {_numbers(error)}")
+    verdict = verdict_of(error, Owner.TARGET, answers)
+    if verdict is Fault.DATA:
+        # P14: NUL and lone surrogates are refused by the client, in Python, without an SQLSTATE.
+        reason = "text with a lone surrogate" if isinstance(error, UnicodeEncodeError) else one_line(error)
+        return _data(error, committer, f"committer {committer}: its rows do not fit the table: {reason}")
+    wrong = compare() if verdict is Fault.HALT and compare is not None else None
+    return _judged(error, verdict, f"committer {committer} of batch {txid}", txid, committer, wrong)
+
+
+def translate_own(
+    error: Exception, committer: str, txid: int, *, ledger_held: bool, answers: Answers | None = None
+) -> TxtopoError:
+    """The typed error for a statement of a custom committer. Its statements fail for its own reasons, except where the
+    store is at fault.
+    """
+    if ledger_held and table_of(error) == ("txtopo", "ledger"):
+        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
+    verdict = verdict_of(error, Owner.CUSTOM, answers)
+    if verdict is Fault.DATA:
+        # The server's time for a statement was up while user code held the database transaction: it would be again.
+        more = f"; a statement may take {STATEMENT_TIMEOUT_MS // 1000} s" if sqlstate(error) == QUERY_CANCELED else ""
+        return _data(error, committer, f"committer {committer}: {one_line(error)}{more}")
+    return _judged(error, verdict, f"committer {committer} of batch {txid}", txid, committer)
+
+
+def translate_kept(
+    error: Exception, kept: str, component: str, txid: int, *, answers: Answers | None = None
+) -> TxtopoError:
+    """The typed error for what went wrong while records of a batch that no committer counts were kept: rejected
+    records, dead letters, counts of edges.
+    """
+    verdict = verdict_of(error, Owner.TARGET, answers)
+    if verdict is Fault.DATA:
+        whose = "" if component == EDGES else "spout "
+        return _data(error, component, f"{whose}{component}: its {kept} cannot be kept: {one_line(error)}")
+    return _judged(error, verdict, f"keeping the {kept} of batch {txid}", txid, component)
+
+
+def translate_commit(error: Exception, committers: str, txid: int, *, answers: Answers | None = None) -> TxtopoError:
+    """The typed error of a COMMIT of batch `txid`: unknown, or refused by a deferred constraint or trigger, of txtopo
+    or of a user's table (R7).
+    """
+    doing = f"COMMIT of batch {txid}"
+    if is_unknown(error) or _is_of_ledger(error) or table_of(error)[0] == "txtopo":
+        return translate(error, doing, committing=True)
+    verdict = verdict_of(error, Owner.TARGET, answers)
+    if verdict is Fault.DATA:
+        return _data(error, committers, f"{doing}: a deferred constraint or trigger refuses it: {one_line(error)}")
+    return _judged(error, verdict, doing, txid, committers)
+
+
+def _judged(
+    error: Exception, verdict: Fault, doing: str, txid: int, component: str, wrong: str | None = None
+) -> TxtopoError:
+    """The error for a verdict that is not about data."""
+    message = f"{doing}: {one_line(error)}"
+    if verdict is Fault.BUG:
+        return InvariantBroken(message)
+    if verdict is Fault.HALT:
+        return NoBatchAtFault(
+            f"{message}{f'; {wrong}' if wrong else ''}",
+            txid=txid,
+            component=component,
+            next_command=f"make the table or grant what is missing; {RUN_AGAIN}",
+        )
+    return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
+
+
+def _data(error: Exception, component: str, message: str) -> TxtopoError:
+    place = _told(error, "constraint_name") or _told(error, "column_name") or _told(error, "table_name")
+    kind = sqlstate(error) or type(error).__name__
+    return BatchDataError(
+        message, component=component, detail=_told(error, "message_detail"), cause=cause_of(component, kind, place)
+    )
+
+
+@contextmanager
+def translating(doing: str) -> Iterator[None]:
+    """Turn errors of statements on schema txtopo into errors of txtopo; nothing was committed when one is raised in
+    here.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, psycopg2.Error) as error:
+        raise translate(error, doing) from error
+
+
+def _told(error: BaseException, name: str) -> str | None:
+    """A part of what the server said."""
+    diagnosis: Any = getattr(getattr(error, "orig", error), "diag", None)
+    return getattr(diagnosis, name, None)
+
+
+def _is_of_ledger(error: BaseException) -> bool:
+    """Was it raised by a trigger of txtopo's own schema?"""
+    return sqlstate(error) == "P0001" and "txtopo:" in one_line(error)
+
+
+def _refused_by_ledger(message: str) -> TxtopoError:
+    stale = _STALE_PLAN.search(message)
+    if stale is not None and stale[2] != stale[3]:
+        return Fenced(message)
+    if "would go back" in message or "may not" in message:
+        return InvariantBroken(message)
+    return Halted(f"the ledger refuses: {message}", next_command=RESTORE)
+
+
+def _numbers(error: Exception) -> str:
+    """The four numbers out of `Failing row contains (topology, txid, committer, arrived, …)`."""
+    detail = getattr(getattr(getattr(error, "orig", error), "diag", None), "message_detail", None) or ""
+    values = re.findall(r"[^,()]+", detail.partition("(")[2])
+    if len(values) < 8:
+        return f"its numbers disagree: {one_line(error)}"
+    arrived, counted, results, written, ignored = (value.strip() for value in values[3:8])
+    return describe_counts(arrived, counted, results, written, ignored)

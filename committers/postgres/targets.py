@@ -1,0 +1,213 @@
+"""Create or check the tables of counting committers, and register each target to one committer of one topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.postgres.apply_counts import Applier, hash_of
+from txtopo.committers.postgres.transactions import run
+from txtopo.committers.protocol.count_tables import Column, Shape
+from txtopo.committers.sql_names import quoted
+from txtopo.core.values import Lead
+from txtopo.errors import ConfigurationError, Halted
+
+AS_IT_SAYS = "change the table as the line says, then start `txtopo run` again"
+
+
+def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None:
+    """Make one committer's tables fit for use, inside a fenced database transaction. Raises Halted with the remedy.
+    Repeatable.
+    """
+    shape, name = applier.shape, applier.component.name
+    target = f"{shape.schema}.{shape.table}"
+    owner, other = run(connection, "read_target", target=target, topology=lead.topology, committer=name).one()
+    if owner not in (None, f"{lead.topology}/{name}"):
+        topology, _, committer = owner.partition("/")
+        raise Halted(
+            f"table {target} belongs to committer {committer} of topology {topology}; each committer needs a table "
+            f"of its own",
+            next_command="name another table, then start `txtopo run` again",
+        )
+    if owner is None and other is not None:
+        raise Halted(
+            f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {target}; give it "
+            f"another name",
+            next_command=f"name table {other} again, or give the committer another name; then start `txtopo run` again",
+        )
+    if (
+        connection.exec_driver_sql("select to_regnamespace(%(name)s)", {"name": quoted(shape.schema)}).scalar_one()
+        is None
+    ):
+        raise ConfigurationError(
+            f"committer {name}: schema {shape.schema} does not exist; create schema {shape.schema}"
+        )
+    registered = owner is not None
+    for table in tables_of(shape):
+        _create_or_check(connection, shape, table, registered=registered)
+    if not registered:
+        _register(connection, lead, applier, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a counting committer."""
+
+    name: str
+    columns: tuple[Column, ...]
+    keys: tuple[Column, ...]
+    append_only: bool = False
+
+
+def tables_of(shape: Shape) -> tuple[Table, ...]:
+    """The target, and the contribution table where there is one."""
+    target = Table(shape.table, shape.columns, shape.keys)
+    if shape.contribution_table is None:
+        return (target,)
+    added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
+    return target, Table(shape.contribution_table, (*added, *shape.columns), (*added, *shape.keys), append_only=True)
+
+
+def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
+    """The statements that make a table as txtopo wants it."""
+    create = create_table(schema, table.name, table.columns, table.keys)
+    if not table.append_only:
+        return (create,)
+    name = f"{_plain(schema)}.{_plain(table.name)}"
+    return (
+        create,
+        f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()",
+        f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()",
+    )
+
+
+def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, registered: bool) -> None:
+    table, columns, keys = wanted.name, wanted.columns, wanted.keys
+    found = run(connection, "list_columns", schema=shape.schema, table=table).all()
+    ddl, *further = ddl_of(shape.schema, wanted)
+    if found:
+        if found[0][3] not in ("r", "p") or found[0][4] != "p":
+            # P5: an unlogged table is empty after a crash.
+            raise Halted(
+                f"{shape.schema}.{table} is no plain, logged table; txtopo would create it as: {ddl}",
+                next_command=AS_IT_SAYS,
+            )
+        _check_columns(f"{shape.schema}.{table}", {row[0]: (row[1], row[2]) for row in found}, columns, ddl)
+        _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
+        return
+    if registered:
+        # Created afresh it would be empty, and every count in it too small.
+        raise Halted(
+            f"table {shape.schema}.{table} is gone although batches were counted in it; restore it",
+            next_command="restore it from a backup (docs/operating.md, A target table), then start `txtopo run` again",
+        )
+    for statement in (ddl, *further):
+        connection.exec_driver_sql(statement.replace("%", "%%"), {})
+
+
+def wrong_with(connection: Connection, shape: Shape) -> str | None:
+    """In words what is wrong with the tables of a committer that counted in them; None: nothing that this finds."""
+    try:
+        for table in tables_of(shape):
+            _create_or_check(connection, shape, table, registered=True)
+    except Halted as halted:
+        return halted.reason
+    return None
+
+
+def create_table(schema: str, table: str, columns: Sequence[Column], keys: Sequence[Column]) -> str:
+    """The statement that makes a table as txtopo wants it."""
+    lines = ", ".join(f"{_plain(column.name)} {column.type}{_not_null(column, keys)}" for column in columns)
+    unique = ", ".join(_plain(key.name) for key in keys)
+    return f"create table {_plain(schema)}.{_plain(table)} ({lines}, unique nulls not distinct ({unique}))"
+
+
+def _not_null(column: Column, keys: Sequence[Column]) -> str:
+    # Keys of the user stay nullable, so that a field may become so later.
+    return "" if column.nullable or (column in keys and column.name != "txid") else " not null"
+
+
+def _plain(name: str) -> str:
+    return quoted(name).replace("%%", "%")
+
+
+def _check_columns(table: str, found: dict[str, tuple[str, bool]], columns: Sequence[Column], ddl: str) -> None:
+    expected = {column.name: column for column in columns}
+    wrong = [f"{name} is not expected" for name in found if name not in expected]
+    for column in columns:
+        if column.name not in found:
+            wrong.append(f"{column.name} {column.type} is missing")
+            continue
+        kind, _ = found[column.name]
+        if kind != column.type and (column.type, kind) != ("text", "character varying"):
+            wrong.append(f"{column.name} is {kind}, not {column.type}")
+    if wrong:
+        raise Halted(
+            f"table {table} has other columns: {'; '.join(wrong)}. txtopo would create it as: {ddl}",
+            next_command=AS_IT_SAYS,
+        )
+
+
+def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequence[Column], not_null: set[str]) -> None:
+    names = {key.name for key in keys}
+    numbers = [column for column in shape.numbers if column.name not in not_null]
+    name = f"{_plain(shape.schema)}.{_plain(table)}"
+    if numbers:
+        # NULL + 1 is NULL: such a row would swallow every count that comes.
+        sets = ", ".join(f"alter column {_plain(column.name)} set not null" for column in numbers)
+        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=AS_IT_SAYS)
+    for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=shape.schema, table=table):
+        if set(columns) == names and (
+            nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)
+        ):
+            return
+    unique = ", ".join(_plain(key.name) for key in keys)
+    raise Halted(
+        f"table {name} needs one row a key, NULL included; alter table {name} add unique nulls not distinct ({unique})",
+        next_command=AS_IT_SAYS,
+    )
+
+
+def _register(connection: Connection, lead: Lead, applier: Applier, target: str) -> None:
+    shape, name = applier.shape, applier.component.name
+    # Nobody adds a row between the look and the registration.
+    connection.exec_driver_sql(f"lock table {shape.target} in share row exclusive mode", {})
+    contributions = shape.contributions
+    if contributions is not None and _has_rows(connection, contributions):
+        raise Halted(
+            f"table {shape.schema}.{shape.contribution_table} holds contributions of another life of {target}; move "
+            f"it away first",
+            next_command="rename or drop that table, then start `txtopo run` again",
+        )
+    digest = None
+    if _has_rows(connection, shape.target):
+        bolt = applier.component.bolt
+        if not (isinstance(bolt, CountCommitter) and bolt.baseline):
+            raise Halted(
+                f"table {target} holds rows that no topology has counted; baseline=True adopts them as they are, or "
+                f"name another table",
+                next_command="set baseline=True of the committer, or name another table; then start `txtopo run` again",
+            )
+        digest = _adopt(connection, shape)
+    run(connection, "insert_target", target=target, topology=lead.topology, committer=name, baseline_digest=digest)
+
+
+def _adopt(connection: Connection, shape: Shape) -> int:
+    """Rows that are there become contributions of txid 0; returns the digest of them."""
+    names = ", ".join(quoted(column.name) for column in shape.columns)
+    if shape.contributions is not None:
+        connection.exec_driver_sql(
+            f"insert into {shape.contributions} (txid, reverses, {names}) select 0, null, {names} from {shape.target}",
+            {},
+        )
+    digest = connection.exec_driver_sql(
+        f"select coalesce(sum({hash_of(shape.columns, 't')}), 0) from {shape.target} t", {}
+    ).scalar_one()
+    return int(digest)
+
+
+def _has_rows(connection: Connection, table: str) -> bool:
+    return bool(connection.exec_driver_sql(f"select exists (select from {table})", {}).scalar_one())

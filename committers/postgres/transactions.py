@@ -1,0 +1,185 @@
+"""One database transaction on behalf of one topology: settings, lock of the fence row, comparison with the lead
+(R4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
+from sqlalchemy import Connection, CursorResult, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from txtopo.committers.postgres.connect import make_engine
+from txtopo.committers.postgres.sql_errors import translate, translating
+from txtopo.committers.postgres.statements import statement
+from txtopo.committers.protocol.rules import compare_lead
+from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
+from txtopo.core.values import Fence, Lead
+from txtopo.errors import PostgresUnavailable, TxtopoError, invariant
+
+Held = tuple[str, Mapping[str, Any]]
+"""A statement with its values that waits for the next one, to go with it in one round trip."""
+
+
+class Database:
+    """The connections of one driver for one topology."""
+
+    def __init__(self, dsn: str, topology: str) -> None:
+        self.topology = topology
+        self.pooled = make_engine(dsn, f"txtopo/{topology}")
+        self.fresh = make_engine(dsn, f"txtopo/{topology}", pooled=False)
+        self.unresolved_pids: set[int] = set()
+        """Server processes whose COMMIT was not answered: their locks may still stand."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Close every connection and refuse new ones (R15)."""
+        self._closed = True
+        self.pooled.dispose()
+
+    @contextmanager
+    def connected(self, engine: Engine | None = None) -> Iterator[Connection]:
+        """A connection inside a database transaction that is rolled back unless it was committed."""
+        if self._closed:
+            raise PostgresUnavailable("this driver has closed its connections")
+        with translating("connecting"):
+            connection = (engine or self.pooled).connect()
+        try:
+            yield connection
+        except PostgresUnavailable as error:
+            if error.patience == "once":
+                with _quietly():
+                    connection.invalidate()  # the next try has a fresh one
+            raise
+        finally:
+            if self._closed:
+                connection.invalidate()  # a connection handed back after close would outlive its driver
+            with _quietly():
+                connection.close()
+
+    def answers(self, connection: Connection) -> bool:
+        """W1: is this connection whole, and does a fresh one work too? Then an error was not about connections,
+        whatever its code says.
+        """
+        try:
+            if connection.invalidated or connection.closed or raw_of(connection).closed:
+                return False
+            with self.fresh.connect() as fresh:
+                return bool(fresh.exec_driver_sql("select true").scalar_one())
+        except (SQLAlchemyError, psycopg2.Error):
+            return False
+
+    @contextmanager
+    def transaction(self, doing: str, engine: Engine | None = None) -> Iterator[Connection]:
+        """Statements that become durable together on leaving; errors come out as errors of txtopo."""
+        with self.connected(engine) as connection:
+            with translating(doing):
+                yield connection
+            commit(connection, doing)
+
+    @contextmanager
+    def fenced(self, lead: Lead, doing: str) -> Iterator[Connection]:
+        """As `transaction`, holding the fence row FOR KEY SHARE; raises Fenced when it is not `lead`'s."""
+        with self.transaction(doing) as connection:
+            fence, _ = begin(connection, lead.topology, tag(lead), "lock_fence_to_write")
+            compare_lead(fence, lead)
+            yield connection
+
+
+def tag(lead: Lead) -> str:
+    """What `pg_stat_activity` shows of a leader's database transaction: tells a successor whose locks may be broken
+    (P6).
+    """
+    return f"txtopo/{lead.topology}/{lead.epoch}"
+
+
+def run(connection: Connection, name: str, **values: Any) -> CursorResult[*tuple[Any, ...]]:
+    """Run the statement in `sql/<name>.sql`."""
+    return connection.exec_driver_sql(statement(name), values)
+
+
+def begin(connection: Connection, topology: str, tag: str, lock: str) -> tuple[Fence | None, str | None]:
+    """Settings, lock and read of the fence row in one round trip. Returns the fence, None where there is no row, and
+    the transaction's xid.
+    """
+    values = {"topology": topology, **settings(tag)}
+    row = connection.exec_driver_sql(f"{statement('begin_transaction')};\n{statement(lock)}", values).one_or_none()
+    return (None, None) if row is None else (fence_of(row), row[5])
+
+
+def opening(tag: str) -> Held:
+    """The settings of every database transaction, for one that takes no lock of the fence row."""
+    return statement("begin_transaction"), settings(tag)
+
+
+def settings(tag: str) -> dict[str, Any]:
+    """Values of the settings of every database transaction."""
+    return {
+        "tag": tag,
+        "statement_timeout_ms": STATEMENT_TIMEOUT_MS,
+        "lock_timeout_ms": LOCK_TIMEOUT_MS,
+        "idle_timeout_ms": IDLE_IN_TRANSACTION_TIMEOUT_MS,
+    }
+
+
+def fence_of(row: Any) -> Fence:
+    """A fence row as read."""
+    return Fence(incarnation=row[0], owner_nonce=row[1], epoch=row[2], code_hash=bytes(row[3]), last_txid=row[4])
+
+
+def commit(connection: Connection, doing: str, translated: Callable[[Exception], TxtopoError] | None = None) -> None:
+    """COMMIT that returns only if the server confirmed it; raises PostgresUnavailable with `definite` False when it
+    stayed silent (P2).
+
+    `translated` makes the error of a refusal, where more is in the database transaction than statements on schema
+    txtopo.
+    """
+    if status(connection) != TRANSACTION_STATUS_INTRANS:
+        # P1: COMMIT of a failed database transaction is a ROLLBACK without an exception.
+        raise PostgresUnavailable(f"{doing}: the database transaction had failed before COMMIT")
+    try:
+        connection.commit()
+    except (SQLAlchemyError, psycopg2.Error) as error:
+        raise (translated(error) if translated else translate(error, doing, committing=True)) from error
+
+
+def status(connection: Connection) -> int:
+    """libpq's view of the database transaction; no round trip."""
+    return int(raw_of(connection).info.transaction_status)
+
+
+def backend_pid(connection: Connection) -> int:
+    """The server process behind the connection."""
+    return int(raw_of(connection).info.backend_pid)
+
+
+def raw_of(connection: Connection) -> Any:
+    """psycopg2's connection."""
+    return connection.connection.dbapi_connection
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    # The connection is given up: the server rolls back what was open, and there is nobody to tell.
+    try:
+        yield
+    except (SQLAlchemyError, psycopg2.Error):
+        pass
+
+
+def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of two statements that are sent as one: a name in both must mean the same."""
+    invariant(
+        all(values[name] == more[name] for name in values.keys() & more.keys()),
+        "two statements mean different things by one name",
+    )
+    return {**values, **more}
+
+
+def joined(held: Held | None, sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What is held, if anything, with the next statement behind it."""
+    return (sql, dict(values)) if held is None else (f"{held[0]};\n{sql}", merged(held[1], values))

@@ -1,0 +1,92 @@
+"""The tables of a counting committer, as its fields and its arguments make them; the same for every ledger. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.sql_names import postgres_type, quoted
+from txtopo.core.fields import Fields, FieldType
+from txtopo.core.values import CommitterResult
+from txtopo.errors import unreachable
+from txtopo.topology.components import CommitterComponent
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a target table."""
+
+    name: str
+    type: str
+    """As `format_type` spells it."""
+    nullable: bool
+    """May its values be NULL? Counts and sums never are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a counting committer's tables look like."""
+
+    schema: str
+    table: str
+    contribution_table: str | None
+    keys: tuple[Column, ...]
+    numbers: tuple[Column, ...]
+    """The count first, then the sums."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.keys, *self.numbers)
+
+    @property
+    def target(self) -> str:
+        """The target table, quoted."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    @property
+    def contributions(self) -> str | None:
+        """The contribution table, quoted."""
+        return None if self.contribution_table is None else f"{quoted(self.schema)}.{quoted(self.contribution_table)}"
+
+
+def shape_of(component: CommitterComponent) -> Shape:
+    """The tables that a committer needs, from its fields."""
+    bolt = component.bolt
+    if not isinstance(bolt, CountCommitter):
+        unreachable(f"committer {component.name} is no CountCommitter")
+    fields: Fields = component.fields
+    keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
+    numbers = (Column(bolt.count, "bigint", False), *(Column(column, "numeric", False) for _, column in bolt.sums))
+    contribution = bolt.contribution_table.partition(".")[2] if bolt.contributions else None
+    return Shape(bolt.schema, bolt.name, contribution, keys, numbers)
+
+
+def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:
+    """Rows of a contribution table, keys first and the count behind them, as a result that can be applied again."""
+    values = zip(*rows, strict=True)
+    columns = {name: pa.array([_plain(value) for value in column]) for name, column in zip(names, values, strict=True)}
+    return CommitterResult(
+        committer=committer,
+        arrived=sum(int(row[keys]) for row in rows),
+        rows=pa.table(columns),
+        row_count=len(rows),
+        bytes=0,
+    )
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def _type(fields: Fields, name: str) -> FieldType:
+    field = fields.get(name)
+    return field.type if field is not None else unreachable(f"field {name} was checked when the topology was built")
+
+
+def _nullable(fields: Fields, name: str) -> bool:
+    field = fields.get(name)
+    return field is None or field.nullable

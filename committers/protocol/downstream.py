@@ -1,0 +1,321 @@
+"""The turn of one batch: committers phase by phase, and what is downstream of them, run by the tuple engine here, in
+the driver.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.committers.protocol.result_order import Gathered, in_order
+from txtopo.committers.protocol.user_code import INSTALL_HERE, bolt_of
+from txtopo.config import Settings
+from txtopo.core import limits
+from txtopo.core.fields import Fields
+from txtopo.core.values import CommitterResult, EdgeCount, Failed, Failure, Outcome, Processed, TransactionAttempt
+from txtopo.errors import BatchDataError, DriverFull, NoBatchAtFault, PostgresUnavailable, TxtopoError, unreachable
+from txtopo.ports import Assignment
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent, Tally, Topology
+from txtopo.topology.outputs import fields_of, parse_outputs
+from txtopo.topology.phases import PROCESSING
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.topology.user_exceptions import is_of_code
+from txtopo.tuples.edge_checks import edges
+from txtopo.tuples.graph import TaskGraph, build_graph, root_place, sinks_of
+from txtopo.tuples.local import LocalRun, run_here
+from txtopo.tuples.message import Kind, Message, RunSpec, TupleFailure
+from txtopo.tuples.tracing import Again, Place, Tracing
+from txtopo.tuples.user_errors import failure_of, is_of_memory
+
+BEAT_S = 1.0
+"""Seconds without a statement after which the server is told that the driver is alive."""
+ROWS_PER_MESSAGE = 10_000
+"""Between two messages the server can be told."""
+
+KeepAlive = Callable[[], None]
+"""Sends a statement that does nothing. Raises PostgresUnavailable."""
+
+
+def phases_in_turn(topology: Topology) -> range:
+    """The phases whose committers are applied, one after the other, in the turn of a batch; the first one needs no
+    engine.
+    """
+    return range(max(topology.phases.values(), default=PROCESSING) + 1)
+
+
+def committers_of(topology: Topology, phase: int) -> tuple[CommitterComponent, ...]:
+    """The committers of one phase, in the order of their application: as they were set."""
+    return tuple(item for item in topology.committers if topology.phases[item.name] == phase)
+
+
+class EmittedRows:
+    """CommitCollector of one committer in one turn: checks what it emits and keeps it."""
+
+    def __init__(self, component: CommitterComponent, count: Callable[[str], None]) -> None:
+        """`count` is told of each tuple before it is kept, with the component's name."""
+        self._name = component.name
+        self._count = count
+        declared = component.outputs or parse_outputs(f"committer {component.name!r}", bolt_of(component).outputs)
+        self._streams = {name: Gathered(self._name, name, fields_of(stream)) for name, stream in declared.items()}
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Keep one tuple. Raises BatchDataError for a stream that is not declared and a wrong number of values; their
+        types are checked once `commit` has returned.
+        """
+        if stream not in self._streams:
+            raise BatchDataError(
+                f"committer {self._name} emits on stream {stream!r}; it declares {', '.join(self._streams) or 'none'}",
+                component=self._name,
+            )
+        self._count(self._name)
+        self._streams[stream].add(values)
+
+    def tables(self) -> Iterator[tuple[str, Fields, pa.Table]]:
+        """Stream, fields and tuples, of the declared types. Raises BatchDataError naming field and value."""
+        for stream, gathered in self._streams.items():
+            yield stream, gathered.fields, gathered.table()
+
+
+def _wants_acks(topology: Topology) -> bool:
+    """Must a RichBolt ack what it gets, though no acker hears it? Not where the topology says that it has none."""
+    return topology.acking == "batch" or Settings().with_topology(topology.config).ackers > 0
+
+
+class Turn:
+    """What is downstream of the committers of one batch.
+
+    Each phase of it is an ordinary run of the tuple engine whose sources are what committers emitted, and what earlier
+    phases kept for it.
+    """
+
+    def __init__(
+        self, topology: Topology, attempt: TransactionAttempt, handed: Sequence[CommitterResult], keep_alive: KeepAlive
+    ) -> None:
+        """`handed` came out of the processing phase. Raises BatchDataError where tuples are missing in it."""
+        self._topology = topology
+        self._attempt = attempt
+        self._watch = _Watch(attempt, keep_alive)
+        self._given: dict[tuple[str, str], pa.Table] = {}
+        """By component and stream, in canonical order: the same in every attempt, whatever tasks they came from."""
+        self._results: Mapping[str, CommitterResult] = {}
+        self._edges: dict[str, EdgeCount] = {}
+        self._take(handed, PROCESSING)
+
+    @property
+    def edges(self) -> Sequence[EdgeCount]:
+        """What components of the commit phase sent and got, counted on either side."""
+        return tuple(self._edges.values())
+
+    def collector(self, component: CommitterComponent) -> EmittedRows | None:
+        """For its `commit`; counting committers have none."""
+        return EmittedRows(component, self._watch.emitted) if isinstance(component.bolt, BatchCommitter) else None
+
+    def applied(self, component: CommitterComponent, emitted: EmittedRows | None) -> None:
+        """It is applied: what it emitted is there for the next phases."""
+        for stream, fields, table in emitted.tables() if emitted is not None else ():
+            self._keep(component.name, stream, fields, table)
+
+    def result(self, component: CommitterComponent) -> CommitterResult:
+        """What its driver half gets, in the phase that was entered last."""
+        return self._results[component.name]
+
+    def enter(self, phase: int) -> None:
+        """Run everything of a phase but the driver halves of its committers, once all committers of the phases below
+        are applied.
+
+        Raises BatchDataError naming component, line and tuple where code of the user's fails, and where it holds up the
+        database transaction; NoBatchAtFault where
+        it lacks a module.
+        """
+        if phase == PROCESSING:
+            return
+        graph = build_graph(
+            self._topology,
+            sinks_of(self._topology, phase),
+            ackers=0,
+            phase=phase,
+            wants_acks=_wants_acks(self._topology),
+        )
+        before = self._watch.tuples
+
+        def run(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:
+            self._watch.begin(graph, before)
+            ran = self._run(graph, again)
+            if ran.failure is not None and is_of_memory(ran.failure.message):
+                raise DriverFull(ran.failure.message)  # of this process, not of the batch's data
+            return self._outcome(ran), ran.causes()
+
+        outcome, causes = run(Again())
+        if isinstance(outcome, Failed) and outcome.failure.kind == "data":
+            assignment = Assignment(attempt=self._attempt, metadata={})
+            tracing = Tracing(self._topology, partial(_place, graph), assignment, {}, run, said=_said)
+            outcome = tracing.explained(outcome.failure, causes)
+        self._watch.look()
+        if isinstance(outcome, Failed):
+            raise self._error(outcome.failure)
+        for edge in outcome.edges:
+            # Of what an earlier phase kept, that phase has told.
+            self._edges.setdefault(edge.edge, edge)
+        self._take(outcome.results, phase)
+
+    def _run(self, graph: TaskGraph, again: Again) -> LocalRun:
+        sources = {node.name: len(node.streams) for node in graph.sources}
+        spec = RunSpec(run=str(self._attempt), attempt=self._attempt, sources=sources, traced=again.traced)
+
+        def emit(run_index: int, source: str, index: int, tally: Tally) -> Iterator[pa.RecordBatch]:
+            table = self._given.get((source, graph.nodes[source].streams[index]))
+            yield from table.to_batches(max_chunksize=ROWS_PER_MESSAGE) if table is not None else ()
+
+        try:
+            return run_here(graph, spec, emit, watch=self._watch)
+        except BaseException as error:
+            if isinstance(error, Exception) or not is_of_code(error):
+                raise
+            raise self._error(failure_of(error, self._watch.at or next(iter(graph.nodes)))) from error
+
+    def _outcome(self, ran: LocalRun) -> Outcome:
+        if ran.failure is not None:
+            return Failed(attempt=self._attempt, failure=ran.failure)
+        return Processed(
+            attempt=self._attempt,
+            code_hash=b"",
+            read=0,
+            results=tuple(ran.results),
+            edges=edges(ran.graph, ran.reports),
+        )
+
+    def _error(self, failure: Failure) -> TxtopoError:
+        component = failure.component or ""
+        if failure.kind == "halt":
+            return NoBatchAtFault(
+                failure.message, txid=self._attempt.txid, component=component, next_command=INSTALL_HERE
+            )
+        return BatchDataError(
+            failure.message, component=component, position=failure.position, detail=failure.detail, cause=failure.cause
+        )
+
+    def _take(self, results: Sequence[CommitterResult], phase: int) -> None:
+        self._results = {result.committer: result for result in results}
+        for result in results:
+            if self._topology.phases.get(result.committer, PROCESSING) > phase:
+                self._take_deferred(result)
+            elif phase and result.bytes > limits.RESULTS_BYTES_MAX:
+                raise _too_large(result.committer, result.bytes)
+
+    def _take_deferred(self, result: CommitterResult) -> None:
+        name = result.committer
+        kept = sum(table.num_rows for _, _, table in result.deferred)
+        if kept != result.arrived:
+            raise BatchDataError(
+                f"{name}: {result.arrived} tuples arrived at its tasks, {kept} were handed over to its turn",
+                component=name,
+            )
+        for source, stream, table in result.deferred:
+            # Whoever reads a stream gets all of it, so one copy serves all.
+            if (source, stream) not in self._given:
+                fields = self._topology.fields_of(source, stream) or unreachable(f"{source} declares no fields")
+                self._keep(source, stream, fields, table)
+
+    def _keep(self, component: str, stream: str, fields: Fields, table: pa.Table) -> None:
+        if table.nbytes > limits.RESULTS_BYTES_MAX:
+            raise _too_large(component, table.nbytes)
+        self._given[component, stream] = in_order(table, fields, component)
+
+
+class _Watch:
+    """Looks after a turn: that it stays within its bounds, and that the server does not take it for dead (P6)."""
+
+    def __init__(self, attempt: TransactionAttempt, keep_alive: KeepAlive) -> None:
+        self._attempt = attempt
+        self._keep_alive = keep_alive
+        self._told_s = 0.0
+        self.tuples = 0
+        """That committers and bolts have emitted in this turn."""
+        self._owner: Mapping[int, Any] = {}
+        self.at: str | None = None
+        """Component whose code has run since the last look."""
+
+    def begin(self, graph: TaskGraph, tuples: int) -> None:
+        """A run of the engine starts, when so many tuples had been emitted before; the server has just answered."""
+        self._owner, self.at, self._told_s, self.tuples = graph.owner, None, time.monotonic(), tuples
+
+    def emitted(self, component: str) -> None:
+        """A committer emits a tuple."""
+        self._add(1, component)
+
+    def sent(self, message: Message) -> None:
+        """See engine.Watch."""
+        if message.kind == Kind.DATA and message.source > 0:
+            self._add(message.rows, self._owner[message.source].name)
+
+    def taken(self, component: str) -> None:
+        """See engine.Watch."""
+        self.look()
+        self.at = component
+
+    def look(self) -> None:
+        """Tell the server that the driver is alive, about once a second. Raises BatchDataError where user code did not
+        let that happen in time.
+        """
+        waited_s = time.monotonic() - self._told_s
+        if waited_s < BEAT_S:
+            return
+        try:
+            self._keep_alive()
+        except PostgresUnavailable:
+            if self.at is None or waited_s * 1000 < limits.IDLE_IN_TRANSACTION_TIMEOUT_MS:
+                raise
+            raise BatchDataError(
+                f"{self.at} let the database transaction of the batch wait for {waited_s:.1f} s in one call, "
+                f"downstream of a committer; the server "
+                f"allows {limits.IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: do the work upstream of the committer",
+                component=self.at,
+            ) from None
+        self._told_s = time.monotonic()
+
+    def _add(self, tuples: int, component: str) -> None:
+        self.tuples += tuples
+        if self.tuples > limits.TURN_TUPLES_MAX:
+            raise BatchDataError(
+                f"{component}: in the turn of a batch committers and the bolts downstream of them may emit "
+                f"{limits.TURN_TUPLES_MAX} tuples "
+                f"together, and batch {self._attempt.txid} has more: put less into a batch, or do the work upstream "
+                f"of the committer",
+                component=component,
+            )
+
+
+def _place(graph: TaskGraph, root: int) -> Place:
+    """A tuple that was given to a phase: component and stream, and its number in canonical order."""
+    name, index, number = root_place(graph, root)
+    stream = graph.nodes[name].streams[index]
+    return Place(name if stream == DEFAULT_STREAM else f"{name}:{stream}", 0, number)
+
+
+def _said(place: Place) -> str:
+    return f"tuple {place.number + 1} of {place.spout} in this batch"
+
+
+def _too_large(component: str, size: int) -> BatchDataError:
+    return BatchDataError(
+        f"{component}: its tuples take {size / 2**20:.0f} MiB in the turn of a batch, and "
+        f"{limits.RESULTS_BYTES_MAX / 2**20:.0f} MiB may be: "
+        "put less into a batch",
+        component=component,
+    )
+
+
+def fresh(component: CommitterComponent) -> CommitterComponent:
+    """The component with a copy of its bolt, where that is custom code: no attempt sees what another one has left in
+    it.
+    """
+    if not isinstance(component.bolt, BatchCommitter):
+        return component
+    return replace(component, bolt=copy.deepcopy(component.bolt))

@@ -1,0 +1,73 @@
+"""Whether a commit fails without the batch too (W4): the same commit of what is known to be good, rolled back; written
+against the ports only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from txtopo.committers.protocol.commit import apply_all, check_turn, failure_of, lock_fence
+from txtopo.committers.protocol.downstream import Turn
+from txtopo.core.plan import Plan
+from txtopo.core.values import CommitterResult, Failure, Lead, Processed
+from txtopo.errors import BatchDataError, NoBatchAtFault, PostgresUnavailable
+from txtopo.ports import Ledger, LedgerEntry, LedgerSession
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent, Topology
+
+
+def prove_commit(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, topology: Topology) -> Failure | None:
+    """Apply every committer to no rows, then counting ones to what the last batch brought; nothing stays. What failed;
+    None: all passed.
+
+    Of kind infrastructure: nothing is known. A custom committer that does nothing without rows is not proven by this.
+    Raises as `commit_batch`.
+    """
+    # What a redo takes back first is its own.
+    entry = LedgerEntry(plan=replace(plan, redo_of=None), attempt=processed.attempt)
+
+    def over_nothing(session: LedgerSession) -> None:
+        empty = [_emptied(result) for result in processed.results]
+        turn = Turn(topology, processed.attempt, empty, session.keep_alive)
+        for _ in apply_all(session, turn, topology, plan.txid):
+            pass
+
+    def over_the_last(session: LedgerSession) -> None:
+        for committer in topology.committers:
+            last = None if isinstance(committer.bolt, BatchCommitter) else session.last_contributed(committer)
+            if last is not None:
+                session.apply(committer, last)
+
+    try:
+        for write in (over_nothing, over_the_last):
+            _rolled_back(ledger, lead, entry, write, topology.committers)
+    except BatchDataError as error:
+        return failure_of(error)
+    except NoBatchAtFault as error:
+        return Failure(kind="halt", message=error.reason, component=error.component, next_command=error.next_command)
+    except PostgresUnavailable as error:
+        return Failure(kind="infrastructure", message=str(error))
+    return None
+
+
+def _rolled_back(
+    ledger: Ledger,
+    lead: Lead,
+    entry: LedgerEntry,
+    write: Callable[[LedgerSession], None],
+    committers: tuple[CommitterComponent, ...],
+) -> None:
+    txid = entry.plan.txid
+    with ledger.session(lead) as session:
+        check_turn(lock_fence(session, lead, txid), txid)  # the ledger would refuse its row too, in other words
+        session.append_ledger(entry)
+        write(session)
+        for committer in committers:
+            session.check_deferred(committer)
+
+
+def _emptied(result: CommitterResult) -> CommitterResult:
+    """The same result of no rows."""
+    deferred = tuple((source, stream, table.slice(0, 0)) for source, stream, table in result.deferred)
+    return replace(result, arrived=0, rows=result.rows.slice(0, 0), row_count=0, bytes=0, deferred=deferred)

@@ -1,0 +1,94 @@
+"""Result rows of committers of one's own as Arrow tables and as Tuples, in the one order that every attempt gives
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields, FieldType
+from txtopo.errors import BatchDataError
+from txtopo.spouts.arrow_types import arrow_type
+from txtopo.topology.streams import DEFAULT_STREAM, Origin, Tuple
+from txtopo.tuples.columns import Columns, adder
+
+KINDS = (*INTEGER_KINDS, *FLOAT_KINDS, "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary")
+"""All types but decimals."""
+DRIVER_TASK = 0
+"""Task id of what runs in the driver."""
+
+
+class Gathered:
+    """Rows that somebody emits, gathered into a table of the declared fields."""
+
+    def __init__(self, who: str, stream: str, fields: Fields) -> None:
+        self.fields = fields
+        self._columns = Columns(who, stream, fields)
+        self._values: list[list[Any]] = [[] for _ in fields.items]
+        self._add = adder(self._values, self._columns)
+
+    def add(self, values: Sequence[Any]) -> None:
+        """One row. Raises BatchDataError where it is not one value a field."""
+        self._add(values)
+
+    def table(self) -> pa.Table:
+        """All rows. Raises BatchDataError, naming field and value, where one does not fit."""
+        return pa.Table.from_batches([self._columns.batch(self._values)])
+
+
+def in_order(table: pa.Table, fields: Fields, who: str) -> pa.Table:
+    """The rows in their canonical order: by all fields from the first on, ascending, NULL last. Raises BatchDataError
+    for other columns.
+    """
+    if table.column_names != list(fields.names):
+        raise BatchDataError(
+            f"committer {who}: got columns {', '.join(table.column_names)}, expected {', '.join(fields.names)}",
+            component=who,
+        )
+    table = table.combine_chunks()
+    keys: list[pa.ChunkedArray] = []
+    for at, declared in enumerate(fields.items):
+        column = table.column(at)
+        keys.append(column)
+        if declared.type.kind in FLOAT_KINDS:
+            # 0.0 and -0.0 compare as equal, and so do all NaN: their bits tell them apart, so that the order is total.
+            wide = pc.cast(column, pa.float64()).combine_chunks()
+            bits = pc.fill_null(wide, 0.0).to_numpy(zero_copy_only=False).view("int64")
+            keys.append(pa.chunked_array([pa.array(bits)]))
+    named = pa.table(keys, names=[f"k{at}" for at in range(len(keys))])
+    order = pc.sort_indices(
+        named, sort_keys=[(name, "ascending") for name in named.column_names]
+    )  # NULL last is the default
+    return table.take(order)
+
+
+def tuples_of(
+    table: pa.Table, fields: Fields, component: str, *, source: str | None = None, stream: str = DEFAULT_STREAM
+) -> list[Tuple]:
+    """The rows as Tuples, in their canonical order; `source` emitted them, by default the component's own executor
+    half.
+    """
+    ordered = in_order(table, fields, component)
+    origin = Origin(source or component, stream, DRIVER_TASK, fields)
+    columns = [column.to_pylist() for column in ordered.columns]
+    return [Tuple(values, origin, row) for row, values in enumerate(zip(*columns, strict=True))]
+
+
+def declared_fields(schema: pa.Schema) -> Fields:
+    """The declared fields that have this schema; whether they may be NULL is not told by it."""
+    kinds = {arrow_type(FieldType(kind)): kind for kind in KINDS}
+    return Fields(
+        tuple(
+            Field(
+                one.name,
+                FieldType("decimal", one.type.precision, one.type.scale)
+                if pa.types.is_decimal128(one.type)
+                else FieldType(kinds[one.type]),
+            )
+            for one in schema
+        )
+    )

@@ -1,0 +1,129 @@
+"""Runs the user's code of a committer of one's own in the driver, and turns what it raises into a data failure that
+names its line.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from txtopo.committers.protocol.result_order import tuples_of
+from txtopo.committers.protocol.user_transaction import UserTransaction
+from txtopo.core.values import CommitterResult, cause_of
+from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, raise_if_full, unreachable
+from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
+from txtopo.topology.components import CommitterComponent
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.topology.user_exceptions import is_of_code, said
+
+DETAIL_CHARACTERS_MAX = 20_000
+INSTALL_HERE = "install the module where the driver runs, then start `txtopo run` again"
+"""What to do about code that the turn of a batch lacks: it runs in the driver."""
+_PACKAGE = str(Path(__file__).parents[2])
+_ROOM = str(Path(__file__).resolve().parents[1])
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def bolt_of(component: CommitterComponent) -> BatchCommitter:
+    """The committer of one's own that this component is."""
+    bolt = component.bolt
+    return bolt if isinstance(bolt, BatchCommitter) else unreachable(f"committer {component.name} is no BatchCommitter")
+
+
+class NoReaders:
+    """Collector of a committer that nobody reads."""
+
+    def __init__(self, component: str) -> None:
+        self._component = component
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Refused: the rows would be lost."""
+        raise BatchDataError(
+            f"committer {self._component} emits on stream {stream!r}, which it does not declare",
+            component=self._component,
+        )
+
+
+def run_commit(
+    component: CommitterComponent,
+    result: CommitterResult,
+    transaction: UserTransaction,
+    collector: CommitCollector | None,
+) -> int:
+    """Call the driver half with the rows in their canonical order; returns how many it says it wrote.
+
+    Raises BatchDataError with the user's line for whatever its code raised, or the failure of its statement where that
+    was not the data's; NoBatchAtFault where a
+    module is not there.
+    """
+    bolt, name = bolt_of(component), component.name
+    rows = tuples_of(result.rows, component.result_fields, name)
+    try:
+        written = bolt.commit(transaction, rows, collector or NoReaders(name))
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
+        raise_if_full(error)  # of this process, not of the batch's data
+        if isinstance(error, ImportError) and transaction.failure is None:
+            raise _lacking(name, error, transaction.attempt.txid) from error
+        raise own_failure(name, transaction.failure or error) from error
+    if transaction.failure is not None:
+        # The code went on as if nothing had happened; the database transaction did not (P1).
+        raise own_failure(name, transaction.failure)
+    return checked_written(name, written, len(rows))
+
+
+def _lacking(name: str, error: ImportError, txid: int) -> NoBatchAtFault:
+    where = user_line(error)
+    what = f"committer {name}: {type(error).__name__}: {' '.join(str(error).split())}"
+    return NoBatchAtFault(f"{where}: {what}" if where else what, txid=txid, component=name, next_command=INSTALL_HERE)
+
+
+def checked_written(name: str, written: object, rows: int) -> int:
+    """What `commit` returned, as a number of rows: None means all of them."""
+    if written is None:
+        return rows
+    if isinstance(written, bool) or not isinstance(written, int) or not 0 <= written <= rows:
+        raise BatchDataError(
+            f"committer {name}: commit returned {written!r}; it got {rows} rows, so it is to return a number from 0 "
+            f"to {rows}, or None for all",
+            component=name,
+        )
+    return written
+
+
+def own_failure(name: str, error: BaseException) -> TxtopoError:
+    """The failure of the batch for what the code of committer `name` raised. A store that is away stays what it is: not
+    the batch's fault.
+    """
+    if isinstance(error, TxtopoError) and not isinstance(error, BatchDataError):
+        return error
+    where = user_line(error)
+    if isinstance(error, BatchDataError):
+        what, component, cause = (
+            str(error),
+            error.component,
+            error.cause or cause_of(error.component, type(error).__name__, where),
+        )
+    else:
+        what, component = (
+            f"committer {name}: {type(error).__name__}: {' '.join(said(error).split())}".rstrip(": "),
+            name,
+        )
+        cause = cause_of(name, type(error).__name__, where)
+    trace = "".join(traceback.format_exception(error))
+    detail = trace if len(trace) <= DETAIL_CHARACTERS_MAX else f"{trace[:DETAIL_CHARACTERS_MAX]}\n… (cut)"
+    return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=detail, cause=cause)
+
+
+def user_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame that is the user's own: neither txtopo's nor a library's."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def _is_own(file: str) -> bool:
+    return not file.startswith(("<", _PACKAGE, _ROOM, *_LIBRARIES)) and "site-packages" not in file

@@ -1,0 +1,56 @@
+"""What any CommitTransaction has in common: its statements are looked at, and after the first failure it is of no more
+use.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txtopo.committers.protocol.statement_guard import objection
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import BatchDataError, TxtopoError
+
+
+class UserTransaction(ABC):
+    """CommitTransaction of one committer in one batch, which remembers its first failure."""
+
+    def __init__(self, committer: str, attempt: TransactionAttempt) -> None:
+        self._committer = committer
+        self._attempt = attempt
+        self._failure: TxtopoError | None = None
+        self._is_open = True
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """See CommitTransaction."""
+        return self._attempt
+
+    @property
+    def failure(self) -> TxtopoError | None:
+        """What the first statement that failed raised; nothing can be committed behind it (P1), whatever the user's
+        code makes of it.
+        """
+        return self._failure
+
+    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[Sequence[Any]]:
+        """See CommitTransaction."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            # P9: its end is not the user's.
+            reason = objection(statement) if self._is_open else "the turn of its batch is over"
+            if reason is not None:
+                raise BatchDataError(
+                    f"committer {self._committer} may not execute {statement!r:.200}: {reason}",
+                    component=self._committer,
+                )
+            return self._execute(statement, parameters)
+        except TxtopoError as error:
+            self._failure = error
+            raise
+
+    @abstractmethod
+    def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """Carry out a statement that may be carried out. Raises BatchDataError, or StoreUnavailable."""

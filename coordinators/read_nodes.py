@@ -1,0 +1,109 @@
+"""Reads what ZooKeeper holds of one topology; anything missing in part, foreign or unreadable halts with its path (Z13,
+Z14).
+"""
+
+from __future__ import annotations
+
+from txtopo.coordinators import codec
+from txtopo.coordinators.codec import EpochNode
+from txtopo.coordinators.paths import TopologyPaths
+from txtopo.core.plan import read_plan
+from txtopo.core.remedies import rebuild_zookeeper
+from txtopo.errors import Halted
+from txtopo.ports import CoordinatorSession, CoordinatorView
+
+
+class TopologyReader:
+    """Reading half of `TopologyCoordinator`; it writes nothing, so anybody may use it at any time."""
+
+    def __init__(self, session: CoordinatorSession, topology: str) -> None:
+        self._session = session
+        self._topology = topology
+        self._paths = TopologyPaths(topology)
+
+    def read(self, plans_above: int = 0) -> CoordinatorView:
+        """What there is, as `txtopo.ports.Coordinator.read` promises."""
+        epoch = self.epoch()
+        if epoch is None:
+            return CoordinatorView(incarnation=None, epoch=0, system_identifier=None, mark=0)
+        plans, cuts = self._read_plans(epoch.incarnation, plans_above)
+        return CoordinatorView(
+            incarnation=epoch.incarnation,
+            epoch=epoch.epoch,
+            system_identifier=epoch.system_identifier,
+            mark=codec.decode_mark(self.required(self._paths.mark), self._paths.mark),
+            plans=plans,
+            cuts=cuts,
+            attempts=codec.decode_attempts(self.required(self._paths.attempts), self._paths.attempts),
+        )
+
+    def epoch(self) -> EpochNode | None:
+        """None where nothing is there at all; batches without an epoch halt (Z13)."""
+        found = self._session.get(self._paths.epoch)
+        if found is None and self._session.get(self._paths.coordinator) is not None:
+            # Both are created in one multi, maybe between the two reads; so look once more before calling it damage.
+            found = self._session.get(self._paths.epoch)
+            if found is None:
+                raise Halted(
+                    f"ZooKeeper holds {self._paths.coordinator} and no {self._paths.epoch}; it was changed by hand "
+                    f"or restored in part",
+                    next_command=rebuild_zookeeper(self._topology),
+                )
+        return None if found is None else codec.decode_epoch(found[0], self._paths.epoch)
+
+    def _read_plans(self, incarnation: str, above: int) -> tuple[dict[int, bytes], dict[int, dict[int, bytes]]]:
+        plans: dict[int, bytes] = {}
+        cuts: dict[int, dict[int, bytes]] = {}
+        for txid in self.txids():
+            if txid <= above:
+                continue
+            found = self._session.get(self._paths.plan(txid))
+            if found is None:
+                continue  # Cleaned by the leader between the two reads (R8).
+            if found[0] == codec.CUTS:
+                cuts[txid] = self._read_cuts(incarnation, txid)
+            else:
+                self._check(found[0], self._paths.plan(txid), incarnation, txid)
+                plans[txid] = found[0]
+        return plans, {txid: by_attempt for txid, by_attempt in cuts.items() if by_attempt}
+
+    def _read_cuts(self, incarnation: str, txid: int) -> dict[int, bytes]:
+        cuts: dict[int, bytes] = {}
+        for attempt in self.attempts(txid):
+            path = self._paths.cut(txid, attempt)
+            found = self._session.get(path)
+            if found is not None:
+                self._check(found[0], path, incarnation, txid, attempt)
+                cuts[attempt] = found[0]
+        return cuts
+
+    def _check(self, data: bytes, path: str, incarnation: str, txid: int, cut: int = 0) -> None:
+        try:
+            plan = read_plan(data, f"ZooKeeper node {path}")
+        except Halted as error:
+            raise Halted(error.reason, txid=txid, next_command=rebuild_zookeeper(self._topology)) from error
+        if (plan.topology, plan.incarnation, plan.txid, plan.cut) != (self._topology, incarnation, txid, cut):
+            raise Halted(
+                f"ZooKeeper node {path} holds the plan of {plan.topology} {plan.txid}, cut {plan.cut}, incarnation "
+                f"{plan.incarnation}",
+                txid=txid,
+                next_command=rebuild_zookeeper(self._topology),
+            )
+
+    def attempts(self, txid: int) -> list[int]:
+        """Attempts of a batch that have a metadata node of their own, ascending: those of an opaque topology."""
+        return sorted(self._paths.attempt(txid, name) for name in self._session.children(self._paths.plan(txid)))
+
+    def txids(self) -> list[int]:
+        """Txids that have a metadata node, ascending."""
+        return sorted(self._paths.txid(name) for name in self._session.children(self._paths.plans))
+
+    def required(self, path: str) -> bytes:
+        """Data of a node that must be there beside an epoch."""
+        found = self._session.get(path)
+        if found is None:
+            raise Halted(
+                f"ZooKeeper node {path} is missing beside an epoch; it was removed by hand or restored in part",
+                next_command=rebuild_zookeeper(self._topology),
+            )
+        return found[0]

@@ -1,0 +1,359 @@
+"""A CoordinatorSession on a real ZooKeeper: one kazoo client, one session, thrown away afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from txtopo.coordinators.codec import check_size
+from txtopo.core import limits
+from txtopo.errors import ConfigurationError, InvariantBroken, ZooKeeperUnavailable, unreachable
+from txtopo.ports import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    NodeExists,
+    NodeMissing,
+    Operation,
+    SessionState,
+    SetNode,
+    VersionDiffers,
+)
+
+START_TIMEOUT_S = 5.0
+_TRIES_MAX = 5
+"""Times a repeatable call is sent when its connection is lost, all within one session timeout."""
+_RECONNECT_PAUSE_MAX_S = 1.0
+SUSPENDED_SESSIONS_MAX = 2.0
+"""Session timeouts without connection after which the session is given up as LOST. LOST is told only after a reconnect
+(Z5), and a wiped or restored
+ZooKeeper refuses, for ever and without a word, every client that has seen a later transaction than it has."""
+_HOSTS = re.compile(r"(?P<servers>[^/,\s]+(,[^/,\s]+)*)(?P<chroot>(/(?!\.{1,2}(/|$))[A-Za-z0-9_.-]+)*)/?")
+
+
+def open_session(
+    hosts: str, session_s: float = limits.ZOOKEEPER_SESSION_S, start_timeout_s: float = START_TIMEOUT_S
+) -> ZooKeeperSession:
+    """Connect to `h1:2181,h2:2181/chroot`, creating a missing chroot. Raises ZooKeeperUnavailable within about
+    `start_timeout_s`.
+    """
+    match = _HOSTS.fullmatch(hosts)
+    if match is None:
+        raise ConfigurationError(f"ZooKeeper address {hosts!r} is not of the form host:port,host:port/chroot")
+    deadline = time.monotonic() + start_timeout_s
+    session = ZooKeeperSession(hosts.rstrip("/"), session_s)
+    try:
+        session._start(start_timeout_s)
+        if match["chroot"] and session.get("/") is None:
+            _create_chroot(match["servers"], match["chroot"], session_s, deadline - time.monotonic())
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _create_chroot(servers: str, chroot: str, session_s: float, start_timeout_s: float) -> None:
+    """Below a missing chroot every kazoo call says NoNode, so a client at the root must create it."""
+    root = ZooKeeperSession(servers, session_s)
+    try:
+        root._start(start_timeout_s)
+        with contextlib.suppress(NodeExists):
+            root.create(chroot, b"")
+    finally:
+        root.close()
+
+
+class ZooKeeperSession:
+    """See `txtopo.ports.CoordinatorSession`; made by `open_session`."""
+
+    def __init__(self, hosts: str, session_s: float) -> None:
+        self._hosts = hosts
+        self._session_s = session_s
+        self._state = SessionState.SUSPENDED
+        self._closed = False
+        self._suspended_at: float | None = None
+        self._condition = threading.Condition()
+        self._watches: set[_NodeWatch] = set()
+        # No command retry is ever used; this one only reconnects, and never into a second session (Z2, see _listen).
+        reconnect = KazooRetry(
+            max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_PAUSE_MAX_S, ignore_expire=False
+        )
+        try:
+            self._client = KazooClient(
+                hosts=hosts, timeout=session_s, connection_retry=reconnect, logger=_quiet_logger()
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"ZooKeeper address {hosts!r}: {error}") from error
+        self._client.add_listener(self._listen)
+        self._note_negotiated_timeout()
+
+    @property
+    def session_s(self) -> float:
+        """Negotiated session timeout in seconds."""
+        return self._session_s
+
+    def state(self) -> SessionState:
+        """Current belief; never blocks. SUSPENDED turns into LOST after `SUSPENDED_SESSIONS_MAX`."""
+        with self._condition:
+            if (
+                self._state is SessionState.SUSPENDED
+                and self._suspended_at is not None
+                and time.monotonic() - self._suspended_at > SUSPENDED_SESSIONS_MAX * self._session_s
+            ):
+                # kazoo may still come back with this session, and keeps it until `close`; but nobody uses it any more.
+                self._state = SessionState.LOST
+                self._condition.notify_all()
+            return self._state
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """See the port. Repeated when the connection is lost, so NodeExists may mean my own (read back and compare); a
+        sequential one never is (Z4).
+        """
+        check_size([CreateNode(path, data)])
+
+        def send(client: Any) -> Any:
+            return client.create_async(path, data, ephemeral=ephemeral, sequence=sequential, makepath=True)
+
+        try:
+            return str(self._call(f"create {path}", send, tries=1 if sequential else _TRIES_MAX))
+        except NodeExistsError:
+            raise NodeExists(path) from None
+        except NoNodeError as error:
+            raise ZooKeeperUnavailable(f"{self._hosts}: the chroot is gone; was ZooKeeper wiped?") from error
+
+    def get(self, path: str) -> tuple[bytes, int] | None:
+        """See the port."""
+        try:
+            data, stat = self._call(f"get {path}", lambda client: client.get_async(path), tries=_TRIES_MAX)
+        except NoNodeError:
+            return None
+        return data, stat.version
+
+    def children(self, path: str) -> list[str]:
+        """See the port."""
+        try:
+            return list(self._call(f"list {path}", lambda client: client.get_children_async(path), tries=_TRIES_MAX))
+        except NoNodeError:
+            return []
+
+    def multi(self, operations: Sequence[Operation]) -> None:
+        """See the port. Never repeated here: only the caller can tell its own write from another's."""
+        check_size(operations)
+        results = self._call("multi", lambda client: _transaction(client, operations).commit_async(), tries=1)
+        # Z3: kazoo raises nothing, it returns the exceptions. The first that is not a consequence of another one is the
+        # cause.
+        failures = [(o, r) for o, r in zip(operations, results, strict=True) if isinstance(r, Exception)]
+        for operation, failure in failures:
+            if not isinstance(failure, RolledBackError | RuntimeInconsistency):
+                raise self._refusal(operation, failure)
+        if failures:
+            raise ZooKeeperUnavailable(f"{self._hosts}: multi failed without saying why")
+
+    def watch(self, path: str, changed: Callable[[], None]) -> bool:
+        """See the port. Fires on SUSPENDED, LOST and `close` too, since kazoo forgets watches then."""
+        watch = _NodeWatch(changed)
+        with self._condition:
+            self._watches.add(watch)
+        try:
+            stat = self._call(
+                f"watch {path}",
+                lambda client: client.exists_async(path, watch=lambda event: self._fire([watch])),
+                tries=_TRIES_MAX,
+            )
+        except BaseException:
+            self._forget(watch)
+            raise
+        if stat is None:
+            self._forget(watch)
+        return stat is not None
+
+    def close(self) -> None:
+        """See the port. kazoo may take longer than the session timeout when a host is silent, so it ends in a thread of
+        its own.
+        """
+        with self._condition:
+            if self._closed:
+                return
+            self._closed = True
+            self._state = SessionState.LOST
+            self._condition.notify_all()
+            watches = list(self._watches)
+        ending = threading.Thread(target=self._end, name="txtopo-zookeeper-close", daemon=True)
+        ending.start()
+        ending.join(self._session_s)
+        self._fire(watches)
+
+    # Below: one call, and what kazoo tells us from its own thread.
+
+    def _call(self, what: str, send: Callable[[Any], Any], *, tries: int) -> Any:
+        """Z7: send when connected and wait, at most one session timeout in all. Only answers of the server come out as
+        kazoo exceptions.
+        """
+        deadline = time.monotonic() + self._session_s
+        while True:
+            tries -= 1
+            self._await_connection(what, deadline)
+            try:
+                return send(self._client).get(timeout=max(deadline - time.monotonic(), 0.001))
+            except (NoNodeError, NodeExistsError, BadVersionError):
+                raise
+            except (NotEmptyError, NoChildrenForEphemeralsError) as error:
+                unreachable(f"{what}: {type(error).__name__}")
+            except ConnectionLoss as error:
+                if tries <= 0:
+                    raise self._unavailable(what, error) from error
+            except (KazooException, KazooTimeoutError) as error:
+                raise self._unavailable(what, error) from error
+
+    def _await_connection(self, what: str, deadline: float) -> None:
+        """Nothing is handed to kazoo while the connection is away, so nothing waits in its queue to happen later
+        (Z6).
+        """
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._state is not SessionState.SUSPENDED, timeout=max(deadline - time.monotonic(), 0)
+            )
+            if self.state() is not SessionState.CONNECTED:
+                words = "closed" if self._closed else self._state.value
+                raise ZooKeeperUnavailable(f"{self._hosts}: {what}: the session is {words}")
+
+    def _unavailable(self, what: str, error: Exception) -> ZooKeeperUnavailable:
+        return ZooKeeperUnavailable(f"{self._hosts}: {what}: {type(error).__name__}; it may still have happened")
+
+    def _refusal(self, operation: Operation, failure: Exception) -> Exception:
+        match failure:
+            case NodeExistsError():
+                return NodeExists(operation.path)
+            case NoNodeError():
+                return NodeMissing(operation.path)
+            case BadVersionError():
+                return VersionDiffers(operation.path)
+            case NotEmptyError() | NoChildrenForEphemeralsError():
+                return InvariantBroken(f"multi at {operation.path}: {type(failure).__name__}")
+            case _:
+                return ZooKeeperUnavailable(f"{self._hosts}: multi at {operation.path}: {type(failure).__name__}")
+
+    def _listen(self, state: str) -> None:
+        """Called in kazoo's connection thread, which goes on only when this returns."""
+        with self._condition:
+            if state == KazooState.LOST:
+                # Z2: kazoo would now open a second session and send there what is queued. Its loop ends with this flag
+                # instead.
+                self._client._stopped.set()
+                self._state = SessionState.LOST
+            elif self._state is not SessionState.LOST:
+                connected = state == KazooState.CONNECTED
+                self._state = SessionState.CONNECTED if connected else SessionState.SUSPENDED
+                self._suspended_at = None if connected else time.monotonic()
+            watches = list(self._watches) if self._state is not SessionState.CONNECTED else []
+            self._condition.notify_all()
+        self._fire(watches)
+
+    def _fire(self, watches: Sequence[_NodeWatch]) -> None:
+        for watch in watches:
+            if self._forget(watch):
+                watch.changed()
+
+    def _forget(self, watch: _NodeWatch) -> bool:
+        """Take a watch off; True for the one caller that did it, so that it fires once."""
+        with self._condition:
+            known = watch in self._watches
+            self._watches.discard(watch)
+            return known
+
+    def _note_negotiated_timeout(self) -> None:
+        """kazoo knows what the server granted only inside its connection; take it from the reply before CONNECTED is
+        told.
+        """
+        connection = self._client._connection
+        invoke = connection._invoke
+
+        def invoke_and_note(timeout: float, request: Any, xid: int | None = None) -> Any:
+            reply = invoke(timeout, request, xid)
+            if isinstance(request, Connect) and reply[0].time_out > 0:
+                self._session_s = reply[0].time_out / 1000
+            return reply
+
+        connection._invoke = invoke_and_note
+
+    def _start(self, timeout_s: float) -> None:
+        self._client.start_async()
+        with self._condition:
+            self._condition.wait_for(lambda: self._state is not SessionState.SUSPENDED, timeout=max(timeout_s, 0))
+            if self._state is not SessionState.CONNECTED:
+                raise ZooKeeperUnavailable(
+                    f"{self._hosts} does not answer within {timeout_s:.1f} s; is it running and reachable?"
+                )
+
+    def _end(self) -> None:
+        """Stop kazoo's threads; `stop` does nothing once the session was lost, so the parts are stopped by name too."""
+        for step in (self._client.stop, self._client._safe_close, self._client.close):
+            try:
+                step()
+            except Exception as error:
+                _quiet_logger().info("closing the session: %s", type(error).__name__)
+
+
+class _NodeWatch:
+    """One call to `watch`, compared by identity."""
+
+    __slots__ = ("changed",)
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+
+def _transaction(client: Any, operations: Sequence[Operation]) -> Any:
+    transaction = client.transaction()
+    for operation in operations:
+        match operation:
+            case CreateNode(path=path, data=data):
+                transaction.create(path, data)
+            case SetNode(path=path, data=data, version=version):
+                transaction.set_data(path, data, version)
+            case DeleteNode(path=path):
+                transaction.delete(path)
+            case CheckNode(path=path, version=version):
+                transaction.check(path, version)
+    return transaction
+
+
+def _keep_from_debug(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.INFO
+
+
+def _quiet_logger() -> logging.Logger:
+    """kazoo's own logger for us: no console of last resort, and never DEBUG or below, where kazoo writes the session's
+    password.
+    """
+    logger = logging.getLogger("txtopo.kazoo")
+    for name in ("txtopo.kazoo", "kazoo"):
+        if not logging.getLogger(name).handlers:
+            logging.getLogger(name).addHandler(logging.NullHandler())
+    if logging.NOTSET < logger.level < logging.INFO:  # not set, it says what the program's own logging wants to hear
+        logger.setLevel(logging.INFO)
+    if _keep_from_debug not in logger.filters:
+        logger.addFilter(_keep_from_debug)
+    return logger

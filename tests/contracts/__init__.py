@@ -1,0 +1,1 @@
+"""Contracts that every implementation of a port passes, in memory and on real services."""

@@ -1,0 +1,336 @@
+"""The ledger keeps its promises in memory and on a real Postgres."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg2
+import pytest
+
+from tests.contracts.ledger_contract import LedgerContract
+from tests.contracts.ledger_driver import TOPOLOGY, Row, lead_on, listen
+from tests.kit.drivers import wait_until
+from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
+from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.core.values import Committed, RequestKind, Unknown
+from txtopo.errors import PostgresUnavailable
+from txtopo.ports import Ledger
+from txtopo.topology.components import CommitterComponent
+
+__all__ = ["listen"]
+
+
+class MemoryWorld:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.store = MemoryPostgres(lock_timeout_s=0.2)
+
+    def open(self, topology: str = TOPOLOGY) -> Ledger:
+        """A driver's view of it."""
+        return MemoryLedger(self.store, topology)
+
+    def rows(self, table: str) -> dict[Row, Row]:
+        """Count and sums by key."""
+        return dict(self.store.tables[f"public.{table}"])
+
+    def contributions(self, table: str) -> list[Row]:
+        """By txid."""
+        return sorted(self.store.contributions[f"public.{table}"], key=lambda row: int(row[0]))
+
+    def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
+        """Rows that no topology has counted."""
+        self.store.tables["public.flights_count"] = dict(rows)
+
+    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+        """An operator's order."""
+        return self.store.ask(TOPOLOGY, kind, txids, reason)
+
+    def order(self, request_id: int) -> Row:
+        """State, answer and progress."""
+        row = self.store.requests[request_id][1]
+        return row.state, row.answer, dict(row.progress)
+
+    def actions(self) -> list[Row]:
+        """The action log."""
+        return [
+            (row.actor, one.command, row.reason, one.request_id, one.txid, dict(one.before), dict(one.after))
+            for row in self.store.actions
+            for one in [row.action]
+        ]
+
+    def rejected(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = [one.row for one in self.store.rejected if (one.topology, one.txid) == (TOPOLOGY, txid)]
+        return [(row.spout, row.path, row.line, row.reason, row.raw, row.raw_bytes) for row in rows]
+
+    def dead_letters(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = [one.row for one in self.store.dead_letters if (one.topology, one.txid) == (TOPOLOGY, txid)]
+        return sorted((row.spout, row.position, row.component, row.reason, row.raw) for row in rows)
+
+    def counts(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        counts = self.store.topologies[TOPOLOGY].ledger[txid].counts
+        return {one.committer: (one.arrived, one.counted, one.results, one.written, one.ignored) for one in counts}
+
+    def edges(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        return {one.edge: (one.sent, one.received) for one in self.store.topologies[TOPOLOGY].ledger[txid].edges}
+
+    def make_table(self, name: str, columns: str) -> None:
+        """Nothing is carried out here."""
+
+    def own_rows(self, name: str) -> list[Row]:
+        """Out of the statements that were executed."""
+        rows = [
+            tuple(one.parameters)
+            for one in self.store.executed
+            if f"insert into {name} " in one.statement and not isinstance(one.parameters, Mapping)
+        ]
+        return sorted(rows, key=repr)
+
+    def ledger_row(self, txid: int) -> Row | None:
+        """As committed."""
+        row = self.store.topologies[TOPOLOGY].ledger.get(txid)
+        return None if row is None else (row.state, row.reason, row.redo_of, row.rejected)
+
+    def reversed(self, txid: int) -> dict[str, int]:
+        """As committed."""
+        return {count.committer: count.reversed for count in self.store.topologies[TOPOLOGY].ledger[txid].counts}
+
+    def change_by_hand(self, table: str, key: Row, numbers: Row | None) -> None:
+        """Behind the ledger's back."""
+        rows = self.store.tables[f"public.{table}"]
+        del rows[key]
+        if numbers is not None:
+            rows[key] = numbers
+
+    def attempt_state(self, txid: int, attempt: int) -> str | None:
+        """As remembered."""
+        row = self.store.topologies[TOPOLOGY].attempts.get((txid, attempt))
+        return row.state if row else None
+
+    def said(self) -> tuple[str, str | None, str | None]:
+        """What the row of table `topology` would say."""
+        life = self.store.topologies[TOPOLOGY].life
+        return life["state"], life.get("reason"), life.get("advice")
+
+    def break_commit(self) -> None:
+        """The next COMMIT does not happen and is not answered."""
+        self.store.fail_next_commit("aborted")
+
+
+class PostgresWorld:
+    """A database of a real server."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._opened: list[PostgresLedger] = []
+        self._connection = psycopg2.connect(dsn)
+        self._connection.autocommit = True
+
+    def open(self, topology: str = TOPOLOGY) -> Ledger:
+        """A driver's connections to it."""
+        self._opened.append(PostgresLedger(self._dsn, topology))
+        return self._opened[-1]
+
+    def query(self, sql: str, *values: Any) -> list[Row]:
+        """Rows as a reader sees them."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def rows(self, table: str) -> dict[Row, Row]:
+        """Count and sums by key."""
+        return {row[:2]: row[2:] for row in self.query(f"select carrier, origin, count, distance from {table}")}
+
+    def contributions(self, table: str) -> list[Row]:
+        """By txid."""
+        return self.query(
+            f"select txid, reverses, carrier, origin, count, distance from {table}_contribution order by txid"
+        )
+
+    def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
+        """Rows that no topology has counted."""
+        self.query(
+            "create table flights_count (carrier text, origin text, count bigint not null, distance numeric not "
+            "null, unique nulls not distinct (origin, carrier))"
+        )
+        for key, numbers in rows.items():
+            self.query("insert into flights_count values (%s, %s, %s, %s)", *key, *numbers)
+
+    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+        """An operator's order."""
+        arguments = {"now": True} if kind == "stop" else {"txids": list(txids)}
+        [(request_id,)] = self.query(
+            "insert into txtopo.request (topology, kind, arguments, reason, actor, host) values (%s, %s, %s, %s, "
+            "'operator', 'there') returning request_id",
+            TOPOLOGY,
+            kind,
+            json.dumps(arguments),
+            reason,
+        )
+        return int(request_id)
+
+    def order(self, request_id: int) -> Row:
+        """State, answer and progress."""
+        [row] = self.query("select state, answer, progress from txtopo.request where request_id = %s", request_id)
+        return row
+
+    def actions(self) -> list[Row]:
+        """The action log."""
+        return self.query(
+            "select actor, command, reason, request_id, txid, before, after from txtopo.action order by action_id"
+        )
+
+    def rejected(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = self.query(
+            "select spout, path, line, reason, raw, raw_bytes from txtopo.rejected_row where txid = %s order by line",
+            txid,
+        )
+        return [(*row[:4], bytes(row[4]), row[5]) for row in rows]
+
+    def dead_letters(self, txid: int) -> list[Row]:
+        """Of one batch."""
+        rows = self.query(
+            "select spout, position, component, reason, raw from txtopo.dead_letter where txid = %s order by position",
+            txid,
+        )
+        return [(*row[:4], bytes(row[4])) for row in rows]
+
+    def counts(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        rows = self.query(
+            "select committer, arrived, counted, results, written, ignored from txtopo.committer_count where txid = %s",
+            txid,
+        )
+        return {row[0]: row[1:] for row in rows}
+
+    def edges(self, txid: int) -> dict[str, Row]:
+        """As committed."""
+        return {
+            row[0]: row[1:]
+            for row in self.query("select edge, sent, received from txtopo.edge_count where txid = %s", txid)
+        }
+
+    def make_table(self, name: str, columns: str) -> None:
+        """As a user would."""
+        self.query(f"create table public.{name} ({columns})")
+
+    def own_rows(self, name: str) -> list[Row]:
+        """As a reader sees them."""
+        return sorted(self.query(f"select * from public.{name}"), key=repr)
+
+    def ledger_row(self, txid: int) -> Row | None:
+        """As committed."""
+        found = self.query(
+            "select state, reason, redo_of, rejected from txtopo.ledger where topology = %s and txid = %s",
+            TOPOLOGY,
+            txid,
+        )
+        return found[0] if found else None
+
+    def reversed(self, txid: int) -> dict[str, int]:
+        """As committed."""
+        return dict(self.query("select committer, reversed from txtopo.committer_count where txid = %s", txid))
+
+    def change_by_hand(self, table: str, key: Row, numbers: Row | None) -> None:
+        """Behind the ledger's back."""
+        self.query(f"delete from {table} where (carrier, origin) = (%s, %s)", *key)
+        if numbers is not None:
+            self.query(f"insert into {table} values (%s, %s, %s, %s)", *key, *numbers)
+
+    def attempt_state(self, txid: int, attempt: int) -> str | None:
+        """As remembered."""
+        found = self.query("select state from txtopo.attempt where txid = %s and attempt = %s", txid, attempt)
+        return str(found[0][0]) if found else None
+
+    def said(self) -> tuple[str, str | None, str | None]:
+        """What the row of table `topology` says."""
+        ((state, reason, advice),) = self.query(
+            f"select state, reason, advice from txtopo.topology where topology = '{TOPOLOGY}'"
+        )
+        return str(state), reason, advice
+
+    def break_commit(self) -> None:
+        """End the server process that is about to get COMMIT."""
+        ended = self.query(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name like 'txtopo/%%/1' "
+            "and state = 'idle in transaction'"
+        )
+        assert ended == [(True,)]
+
+    def close(self) -> None:
+        """Leave no connection."""
+        for ledger in self._opened:
+            ledger.close()
+        busy = (
+            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
+            "and state <> 'idle'"
+        )
+        try:
+            # A server process sees that its client is gone when it next reads from it, not at once.
+            wait_until(lambda: self.query(busy) == [(0,)], "no connection of the ledger is at work any more")
+        finally:
+            self._connection.close()
+
+
+class TestMemoryLedger(LedgerContract):
+    """`txtopo.committers.memory.memory_ledger`."""
+
+    @pytest.fixture
+    def world(self) -> MemoryWorld:
+        """A store of its own."""
+        return MemoryWorld()
+
+    def test_lost_reply_of_a_commit_that_happened(self, world: MemoryWorld) -> None:
+        """R7: the reply is lost, the ledger knows."""
+        driver = lead_on(world)
+        plan = driver.ready(1)
+        world.store.fail_next_commit("lost")
+
+        assert isinstance(driver.commit(plan), Unknown)
+        assert isinstance(driver.ledger.resolve(driver.lead, 1, plan.digest), Committed)
+
+    def test_store_that_is_away_ends_open_sessions(self, world: MemoryWorld) -> None:
+        """A server that restarts keeps nothing of an open database transaction."""
+        driver = lead_on(world)
+        driver.ready(1)
+        with driver.ledger.session(driver.lead) as session:
+            session.lock_fence()
+            world.store.unavailable = True
+            with pytest.raises(PostgresUnavailable):
+                session.ledger_digest(1)
+            with pytest.raises(PostgresUnavailable):
+                driver.ledger.read_fence()
+            world.store.unavailable = False
+            with pytest.raises(PostgresUnavailable):
+                session.ledger_digest(1)
+
+        assert isinstance(driver.commit(driver.plan(1)), Committed)
+
+    def test_abandoned_session_goes_with_its_ledger(self, world: MemoryWorld) -> None:
+        """A driver that is killed holds no lock."""
+        old, new = lead_on(world), world.open()
+        abandoned = old.ledger.session(old.lead)
+        abandoned.__enter__().lock_fence()
+
+        old.ledger.close()
+
+        with new.session(old.lead) as session:
+            assert session.lock_fence().last_txid == 0
+
+
+class TestPostgresLedger(LedgerContract):
+    """`txtopo.committers.postgres.ledger`."""
+
+    @pytest.fixture
+    def world(self, database: str) -> Iterator[PostgresWorld]:
+        """A database of its own."""
+        world = PostgresWorld(database)
+        yield world
+        world.close()

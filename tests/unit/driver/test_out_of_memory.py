@@ -1,0 +1,104 @@
+"""A driver without memory ends, at whatever step, and judges no batch by it: a MemoryError of the driver is nobody's
+data.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from tests.kit.drivers import wait_until
+from tests.kit.orders import recount, write_orders
+from tests.simulation.test_crash_walk import totals
+from txtopo.committers.protocol import user_code
+from txtopo.core import crash_points
+from txtopo.core.crash_points import CrashPoint
+from txtopo.core.values import CommitterResult
+from txtopo.driver.work_queues import ThreadWorkQueues, WorkQueue
+from txtopo.errors import BatchDataError, DriverFull, raise_if_full
+from txtopo.spouts.user_spout import told_of
+from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+
+
+def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_path: Path) -> None:
+    """The next one makes the same table; what ran is a suspect at most."""
+    write_orders(tmp_path, 2, rows=3)
+    topology = orders_topology(tmp_path)
+    reached: set[CrashPoint] = set()
+    for nth in range(1, 100):
+        left = [nth]
+
+        def plant(point: CrashPoint, _: int | None, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                reached.add(point)
+                raise MemoryError
+
+        stores = SimulatedStores()
+        crash_points.listen(plant)
+        try:
+            end = SimulatedDriver(topology=topology, stores=stores, seed=3).run()
+        except MemoryError:
+            end = None  # before there is a loop; `drive` gives it the same words
+        finally:
+            crash_points.listen(None)
+        if left[0] > 0:
+            break
+        rows = stores.postgres.topologies.get("orders")
+        if end is not None:
+            assert end.kind == "executor_lost" and end.reason.startswith("this driver has no memory left ("), end
+            assert rows is not None and (rows.life["state"], rows.life["reason"]) == ("stopped", end.reason)
+        assert rows is None or {one.failure for one in rows.attempts.values()} <= {None}
+        assert SimulatedDriver(topology=topology, stores=stores, seed=4).run().kind == "finished"
+        assert totals(stores) == recount(tmp_path)
+    assert reached >= {CrashPoint.BEFORE_METADATA, CrashPoint.ATTEMPT_BEGUN, CrashPoint.PROCESSED, CrashPoint.APPLIED}
+    assert reached >= {CrashPoint.MIRROR_OPEN, CrashPoint.BEFORE_COMMIT, CrashPoint.COMMITTED, CrashPoint.CLEANED}
+
+
+def test_a_memory_error_is_found_below_the_errors_that_were_made_of_it() -> None:
+    with pytest.raises(DriverFull, match=r"test_out_of_memory.py:\d+: MemoryError: of the driver\); give it more"):
+        try:
+            try:
+                raise MemoryError("of the driver")
+            except MemoryError as error:
+                raise BatchDataError("bolt", component="bolt") from error
+        except BatchDataError as error:
+            raise_if_full(error)
+    raise_if_full(ValueError("MemoryError"))
+
+
+def test_users_code_in_the_driver_is_not_blamed_for_memory() -> None:
+    """A coordinator half of a spout, and a custom committer, may be the first to find none."""
+    with pytest.raises(DriverFull), told_of("spout", "next_range"):
+        raise MemoryError
+
+    class Full:
+        def commit(self, *_: Any) -> int:
+            raise MemoryError
+
+    committer: Any = SimpleNamespace(name="kept", result_fields=None)
+    result = CommitterResult(committer="kept", arrived=0, rows=None, row_count=0, bytes=0)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(DriverFull):
+        patch.setattr(user_code, "bolt_of", lambda _: Full())
+        patch.setattr(user_code, "tuples_of", lambda *_: [])
+        user_code.run_commit(committer, result, cast(Any, SimpleNamespace(failure=None)), None)
+
+
+def test_a_lane_that_breaks_is_heard_of_by_the_loop() -> None:
+    """Else what is submitted to it later would be waited for without end."""
+    lanes = ThreadWorkQueues(1, 0)
+    error = MemoryError()
+
+    def broken() -> None:
+        raise error
+
+    lanes.submit(WorkQueue.COMMIT, broken)
+    lanes.submit(WorkQueue.COMMIT, lambda: lanes.inbox.put("done"))
+
+    wait_until(lambda: lanes.inbox.get(0.1) is error, "the end of the lane")
+    assert lanes.inbox.get(0.1) is error
+    lanes.close()

@@ -1,0 +1,521 @@
+"""Waves without Spark: when several attempts share a go, what a failed go means, and what is proven before the first
+one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, RejectedRow, TransactionAttempt
+from txtopo.ports import Assignment
+from txtopo.spark.emit import TaskEmitter, emitter_order
+from txtopo.spark.frames.aggregate import Counted, results_of
+from txtopo.spark.jobs import BatchWork, CancelledError, Run, RunReports, check
+from txtopo.spark.reports import Report, Reports
+from txtopo.spark.running_attempts import Running
+from txtopo.spark.signatures import Signer
+from txtopo.spark.waves import Waves, same_rows
+
+BAD = Failure(kind="data", message="bad row")
+AWAY = Failure(kind="infrastructure", message="disk is away")
+
+
+class TroubleError(Exception):
+    """A job failed for this reason."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class FakeJobs:
+    """Jobs whose every go is noted, and may fail or differ as a test wants it."""
+
+    def __init__(self) -> None:
+        self.one_by_one: str | None = None
+        self.goes: list[list[int]] = []
+        self.names: list[str] = []
+        self.tags: list[set[str]] = []
+        self.raises: Callable[[list[int]], Failure | None] = lambda txids: None
+        self.verdict: Callable[[Processed, int], Outcome] = lambda outcome, count: outcome
+        self.before: Callable[[Sequence[Run]], None] = lambda runs: None
+        self.explained: list[tuple[int, Failure]] = []
+
+    def start(self) -> None: ...
+
+    def warm_up(self) -> None: ...
+
+    def run_over_nothing(self) -> None: ...
+
+    def split(self, assignment: Assignment, run: Run) -> BatchWork:
+        return BatchWork(assignment=assignment, parts={})
+
+    def results(self, runs: Sequence[Run], works: Sequence[BatchWork]) -> list[list[CommitterResult]]:
+        txids = [run.attempt.txid for run in runs]
+        self.goes.append(txids)
+        self.names += [run.name for run in runs]
+        self.tags.append({run.tag for run in runs})
+        self.before(runs)
+        check(runs)
+        if failure := self.raises(txids):
+            raise TroubleError(failure)
+        return [[result(txid)] for txid in txids]
+
+    def blame(self, reports: RunReports) -> Failure | None:
+        return None
+
+    def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        made = Processed(attempt=run.attempt, code_hash=b"", read=1, results=tuple(results))
+        return self.verdict(made, len(self.goes[-1]))
+
+    def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
+        self.explained.append((run.attempt.txid, failure))
+        return Failed(attempt=run.attempt, failure=failure)
+
+
+def result(txid: int) -> CommitterResult:
+    return CommitterResult(committer="c", arrived=1, rows=pa.table({"n": [txid]}), row_count=1, bytes=8)
+
+
+def judge(error: Exception, run: Run, reports: RunReports) -> Failure:
+    if isinstance(error, CancelledError):
+        return Failure(kind="infrastructure", message="cancelled")
+    return error.failure if isinstance(error, TroubleError) else Failure(kind="suspect", message=str(error))
+
+
+class Kit:
+    """Waves over fake jobs."""
+
+    def __init__(self) -> None:
+        self.jobs = FakeJobs()
+        self.reports = Reports()
+        self.told: list[str] = []
+        self.running = Running("t", self.reports, lambda: None)  # type: ignore[arg-type,return-value]
+        self.waves = Waves(self.jobs, self.running, self.reports, judge, self.told.append)
+
+    def process(self, *txids: int) -> list[Outcome]:
+        return self.waves.process([Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in txids])
+
+
+@pytest.fixture
+def kit(monkeypatch: pytest.MonkeyPatch) -> Kit:
+    monkeypatch.setattr(Running, "_completed_tasks", lambda self, tag: 0)
+    monkeypatch.setattr(Running, "_cancel_jobs", lambda self, run: None)
+    return Kit()
+
+
+@pytest.fixture
+def proven(kit: Kit) -> Kit:
+    kit.process(901, 902)
+    kit.jobs.goes.clear()
+    return kit
+
+
+def kinds(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.failure.kind if isinstance(outcome, Failed) else "ok" for outcome in outcomes]
+
+
+def test_the_first_wave_has_two_batches_and_is_run_one_by_one_too(kit: Kit) -> None:
+    """ARCHITECTURE 4.5: the first wave of a run is also run batch by batch and compared."""
+    outcomes = kit.process(1, 2, 3, 4, 5, 6)
+
+    assert kit.jobs.goes == [[1, 2], [1], [2], [3, 4, 5, 6]]
+    assert [outcome.attempt.txid for outcome in outcomes] == [1, 2, 3, 4, 5, 6]
+    assert kinds(outcomes) == ["ok"] * 6 and not kit.told
+
+
+def test_a_wave_of_one_shares_nothing_and_proves_nothing(kit: Kit) -> None:
+    kit.process(1)
+    kit.process(2, 3)
+
+    assert kit.jobs.goes == [[1], [2, 3], [2], [3]]
+
+
+def test_jobs_that_refuse_waves_get_one_attempt_at_a_time(kit: Kit) -> None:
+    kit.jobs.one_by_one = "bolt x looks at other rows"
+
+    kit.process(1, 2)
+
+    assert kit.jobs.goes == [[1], [2]]
+    assert kit.waves.one_by_one == "bolt x looks at other rows"
+
+
+@pytest.mark.parametrize("failure", [BAD, AWAY])
+def test_a_wave_that_fails_is_a_failure_of_none_of_its_attempts(proven: Kit, failure: Failure) -> None:
+    """Each runs again alone, and only that counts."""
+    proven.jobs.raises = lambda txids: failure if 2 in txids else None
+
+    outcomes = proven.process(1, 2, 3)
+
+    assert proven.jobs.goes == [[1, 2, 3], [1], [2], [3]]
+    assert kinds(outcomes) == ["ok", failure.kind, "ok"]
+    assert proven.jobs.explained == [(2, failure)], "only what failed alone is explained"
+    assert proven.waves.one_by_one is None
+
+
+def test_a_wave_that_fails_though_its_batches_succeed_alone_is_told_once(proven: Kit) -> None:
+    """Each such wave costs every batch a second run, and no batch tells of it."""
+    strange = Failure(kind="suspect", message="a task of batches 1 to 3 ran with the order of batch 7")
+    proven.jobs.raises = lambda txids: strange if len(txids) > 1 else None
+
+    outcomes = [*proven.process(1, 2, 3), *proven.process(4, 5)]
+
+    assert kinds(outcomes) == ["ok"] * 5
+    assert len(proven.told) == 1
+    assert "batches 1 to 3" in proven.told[0] and strange.message in proven.told[0]
+    proven.jobs.raises = lambda txids: AWAY if 6 in txids else None
+    proven.process(6, 7)
+    assert len(proven.told) == 1, "a batch that fails alone as well is told of itself"
+
+
+def test_what_ran_alone_is_told_before_the_next_of_its_wave_begins(proven: Kit) -> None:
+    """Sixty batches that run one by one take long: the lowest commits meanwhile."""
+    told: list[int] = []
+    before: list[tuple[list[int], list[int]]] = []
+    proven.jobs.before = lambda runs: before.append(([run.attempt.txid for run in runs], list(told)))
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+    wave = [Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in (1, 2, 3)]
+
+    outcomes = proven.waves.process(wave, lambda outcome: told.append(outcome.attempt.txid))
+
+    assert before == [([1, 2, 3], []), ([1], []), ([2], [1]), ([3], [1, 2])]
+    assert told == [outcome.attempt.txid for outcome in outcomes] == [1, 2, 3]
+
+
+def test_results_of_a_wave_with_a_bad_verdict_on_one_are_used_for_none(proven: Kit) -> None:
+    def verdict(outcome: Processed, count: int) -> Outcome:
+        return Failed(attempt=outcome.attempt, failure=BAD) if outcome.attempt.txid == 3 else outcome
+
+    proven.jobs.verdict = verdict
+
+    outcomes = proven.process(1, 2, 3)
+
+    assert proven.jobs.goes == [[1, 2, 3], [1], [2], [3]]
+    assert kinds(outcomes) == ["ok", "ok", "data"]
+
+
+def test_an_attempt_alone_has_another_name_and_tag_than_in_its_wave(proven: Kit) -> None:
+    """K1: what zombies of the wave's job report late is not this run's."""
+    proven.jobs.names.clear()
+    proven.jobs.tags.clear()
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+
+    proven.process(1, 2)
+
+    assert len(set(proven.jobs.names)) == 4
+    (wave,), (first,), (second,) = proven.jobs.tags
+    assert len({wave, first, second}) == 3
+    late = Report(
+        run=proven.jobs.names[0],
+        spout="s",
+        part=0,
+        read=9,
+        rejects=(),
+        failure=None,
+        code_hash=b"",
+        version="",
+        host="",
+    )
+    proven.reports.receive([late])
+    assert len(proven.reports) == 0
+
+
+def test_late_reports_of_a_wave_are_not_those_of_the_attempt_alone(proven: Kit) -> None:
+    seen: list[Any] = []
+
+    def before(runs: Sequence[Run]) -> None:
+        if len(runs) == 1:
+            late = Report(
+                run=proven.jobs.names[-2 - runs[0].attempt.txid],
+                spout="s",
+                part=0,
+                read=9,
+                rejects=(),
+                failure=None,
+                code_hash=b"",
+                version="",
+                host="",
+            )
+            proven.reports.receive([late])
+            seen.append(proven.reports.so_far(runs[0].name))
+
+    proven.jobs.before = before
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+    proven.process(1, 2)
+
+    assert seen == [{}, {}]
+
+
+def test_who_is_cancelled_in_a_wave_is_not_run_again_and_the_others_are(proven: Kit) -> None:
+    def before(runs: Sequence[Run]) -> None:
+        if len(runs) > 1:
+            proven.running.cancel(TransactionAttempt(2, 0))
+
+    proven.jobs.before = before
+
+    outcomes = proven.process(1, 2, 3)
+
+    assert proven.jobs.goes == [[1, 2, 3], [1], [3]]
+    assert kinds(outcomes) == ["ok", "infrastructure", "ok"]
+    assert isinstance(outcomes[1], Failed) and outcomes[1].failure.message == "cancelled"
+
+
+def test_who_is_cancelled_while_it_waits_for_its_turn_is_not_run(proven: Kit) -> None:
+    def before(runs: Sequence[Run]) -> None:
+        if [run.attempt.txid for run in runs] == [1]:
+            proven.running.cancel(TransactionAttempt(3, 0))
+
+    proven.jobs.before = before
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+
+    outcomes = proven.process(1, 2, 3)
+
+    assert proven.jobs.goes == [[1, 2, 3], [1], [2]]
+    assert kinds(outcomes) == ["ok", "ok", "infrastructure"]
+
+
+def changed(outcome: Processed, count: int, **fields: Any) -> Outcome:
+    return replace(outcome, **fields) if count > 1 and outcome.attempt.txid == 2 else outcome
+
+
+REJECT = RejectedRow(path="a.csv", line=2, reason="", raw=b"", raw_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"read": 2}, "read"),
+        ({"rejected_rows": (REJECT,)}, "rejected rows"),
+        ({"results": (replace(result(2), arrived=2),)}, "tuples at committer c"),
+        ({"results": (replace(result(2), rows=pa.table({"n": [3]})),)}, "results of committer c"),
+    ],
+)
+def test_any_difference_in_a_first_wave_turns_waves_off_for_good_and_is_told(
+    kit: Kit, fields: dict[str, Any], words: str
+) -> None:
+    kit.jobs.verdict = lambda outcome, count: changed(outcome, count, **fields)
+
+    outcomes = kit.process(1, 2, 3)
+    kit.process(4, 5)
+
+    assert kit.jobs.goes == [[1, 2], [1], [2], [3], [4], [5]]
+    assert kit.waves.one_by_one == f"batch 2 has other {words} in a first wave than alone"
+    assert len(kit.told) == 1 and words in kit.told[0]
+    assert isinstance(outcomes[1], Processed) and outcomes[1].read == 1, "what it gave alone counts"
+
+
+def test_a_first_wave_that_fails_on_data_though_no_batch_does_turns_waves_off(kit: Kit) -> None:
+    kit.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+
+    assert kinds(kit.process(1, 2)) == ["ok", "ok"]
+
+    assert kit.waves.one_by_one == "a first wave failed although each of its batches succeeded alone: bad row"
+
+
+def test_a_batch_that_fails_alone_but_not_in_a_first_wave_turns_waves_off(kit: Kit) -> None:
+    kit.jobs.raises = lambda txids: BAD if txids == [2] else None
+
+    assert kinds(kit.process(1, 2)) == ["ok", "data"]
+
+    assert kit.waves.one_by_one == "batch 2 failed alone, but not in a first wave"
+
+
+@pytest.mark.parametrize("goes", [{(1, 2)}, {(2,)}, {(1, 2), (2,)}])
+def test_trouble_that_passes_proves_nothing_either_way(kit: Kit, goes: set[tuple[int, ...]]) -> None:
+    kit.jobs.raises = lambda txids: AWAY if tuple(txids) in goes else None
+    kit.process(1, 2)
+    kit.jobs.goes.clear()
+
+    kit.process(3, 4)
+
+    assert kit.waves.one_by_one is None and not kit.told
+    assert kit.jobs.goes == [[3, 4], [3], [4]], "the next wave is compared in its place"
+
+
+def test_every_attempt_of_a_wave_is_known_until_all_have_ended(proven: Kit) -> None:
+    """An attempt that waits for its turn shows the progress of the others, which never goes back."""
+    seen: list[int] = []
+
+    def before(runs: Sequence[Run]) -> None:
+        seen.append(proven.running.progress(TransactionAttempt(3, 0)))
+        report = Report(
+            run=runs[0].name, spout="s", part=0, read=1, rejects=(), failure=None, code_hash=b"", version="", host=""
+        )
+        proven.reports.receive([report])
+        seen.append(proven.running.progress(TransactionAttempt(3, 0)))
+
+    proven.jobs.before = before
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+
+    proven.process(1, 2, 3)
+
+    assert len(seen) == 8
+    assert seen == sorted(set(seen)), seen
+    assert proven.running.progress(TransactionAttempt(3, 0)) == 0
+
+
+def test_a_closed_executor_runs_nothing(proven: Kit) -> None:
+    proven.running.close()
+
+    assert kinds(proven.process(1, 2)) == ["infrastructure"] * 2
+
+
+def test_trouble_while_a_failure_is_explained_leaves_the_failure(proven: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explain(run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
+        raise OSError("no space")
+
+    monkeypatch.setattr(proven.jobs, "explain", explain)
+    proven.jobs.raises = lambda txids: BAD
+
+    (outcome,) = proven.process(1)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.failure.kind, outcome.failure.message) == ("data", "bad row; not explained: no space")
+
+
+COUNTED = Counted(
+    name="c",
+    frame=None,  # type: ignore[arg-type]
+    stream=None,  # type: ignore[arg-type]
+    schema=pa.schema([("name", pa.string()), ("n", pa.int64())]),
+    key_count=1,
+    by_run=True,
+    partitions=2,
+)
+SECOND = 1 << 33
+"""Spark's number of the first row of the second partition."""
+
+
+def counted_rows(
+    *rows: tuple[int, str | None, int, int | None, int | None, int | None, int | None],
+) -> list[pa.RecordBatch]:
+    """Run, key, rows of the group, its first and last row number in each of two partitions, and its last one in any."""
+    columns = zip(*[(*row, max(number for number in row[3:] if number is not None)) for row in rows], strict=True)
+    names = ["$run", "_k0", "_n", "first0", "last0", "first1", "last1", "last"]
+    types = [pa.int32(), pa.string(), *[pa.int64()] * 6]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+    batches: list[pa.RecordBatch] = pa.table(arrays, names).to_batches(2)
+    return batches
+
+
+def test_rows_of_a_wave_are_split_by_run_each_with_its_own_total() -> None:
+    """`arrived` of a txid comes from what the partitions numbered, never from adding up its groups; a run without rows
+    has an empty result.
+    """
+    batches = counted_rows(
+        (2, "b", 1, 4, 4, None, None),
+        (0, "b", 5, 0, 2, SECOND, SECOND + 3),
+        (2, None, 9, 5, 11, None, None),
+        (0, "a", 2, 1, 1, None, None),
+    )
+
+    found = results_of(COUNTED, batches, 3)
+
+    assert [outcome.arrived for outcome in found] == [7, 0, 8]
+    assert [outcome.rows.to_pylist() for outcome in found] == [
+        [{"name": "a", "n": 2}, {"name": "b", "n": 5}],
+        [],
+        [{"name": "b", "n": 1}, {"name": None, "n": 9}],
+    ]
+    assert all(outcome.rows.schema.equals(COUNTED.schema) for outcome in found)
+    assert [outcome.row_count for outcome in results_of(COUNTED, [], 2)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("lasts", "arrived"),
+    [
+        (((4, None), (2, None)), 5),
+        (((4, SECOND), (2, SECOND + 6)), 12),
+        (((None, SECOND + 1), (None, SECOND)), 2),
+        (((2, None), (4, None)), 5),
+    ],
+    ids=["one partition", "both", "the second alone", "in any order"],
+)
+def test_of_a_run_by_itself_partitions_number_from_0(lasts: Any, arrived: int) -> None:
+    """So a row that is lost before its group counts it is missed even where it was the first one."""
+    alone = replace(COUNTED, by_run=False)
+    groups = [("ab"[at], 1, *numbers, max(filter(None, numbers))) for at, numbers in enumerate(lasts)]
+    columns = zip(*groups, strict=True)
+    types = [pa.string(), *[pa.int64()] * 4]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+
+    (found,) = results_of(alone, pa.table(arrays, ["_k0", "_n", "last0", "last1", "last"]).to_batches(), 1)
+
+    assert (found.arrived, found.row_count) == (arrived, 2)
+
+
+def test_rows_of_a_run_that_is_not_in_the_wave_are_never_dropped() -> None:
+    with pytest.raises(Exception, match="a run that is not in the wave"):
+        results_of(COUNTED, counted_rows((2, "a", 1, 0, 0, None, None)), 2)
+
+
+def test_a_partition_that_was_not_planned_is_named() -> None:
+    """Where Spark runs another plan than the one that was asked for its partitions: as a number of rows it would be the
+    wrong one.
+    """
+    rows = counted_rows((0, "a", 1, 0, 0, None, None))
+    last = pa.array([7 * SECOND], pa.int64())
+    disturbed = [batch.set_column(batch.num_columns - 1, "last", last) for batch in rows]
+
+    with pytest.raises(Exception, match="rows came in 8 partitions where Spark's plan has 2"):
+        results_of(COUNTED, disturbed, 1)
+
+
+def test_source_tasks_of_a_wave_emit_each_part_of_each_run_once() -> None:
+    """Together one task does it all; else each does one part. A spout that is idle in a batch has none."""
+
+    def work(txid: int, **parts: int) -> BatchWork:
+        attempt = TransactionAttempt(txid, 0)
+        return BatchWork(
+            assignment=Assignment(attempt=attempt, metadata={name: {} for name in parts}),
+            parts={name: [{"at": at} for at in range(parts.get(name, 0))] for name in ("s", "t")},
+        )
+
+    import json
+
+    order = json.loads(
+        emitter_order(["a", "b", "c"], [work(1, s=2), work(2, t=1), work(3, s=1)], together=False, needed={})
+    )
+    signer = Signer(reports=None)  # type: ignore[arg-type]
+    emitters = [TaskEmitter(name=name, spout=None, code_hash=b"", reports=None, signer=signer) for name in ("s", "t")]  # type: ignore[arg-type]
+
+    assert [emitter._parts(order) for emitter in emitters] == [[(0, 0), (0, 1), (2, 0)], [(1, 0)]]
+    assert [run["run"] for run in order["runs"]] == ["a", "b", "c"]
+
+
+def test_a_nan_is_no_difference_between_two_results() -> None:
+    """A first wave is compared with its batches alone: rows that hold a NaN are equal to themselves."""
+    nan = float("nan")
+    table = pa.table({"word": ["a", "b", "c"], "share": pa.array([nan, 0.5, None])})
+
+    assert same_rows(table, pa.table({"word": ["a", "b", "c"], "share": pa.array([nan, 0.5, None])}))
+    for shares in ([nan, nan, None], [nan, 0.5, nan], [None, 0.5, None], [nan, 0.25, None], [0.0, 0.5, None]):
+        assert not same_rows(table, pa.table({"word": ["a", "b", "c"], "share": pa.array(shares, pa.float64())}))
+    assert not same_rows(table, table.slice(1))
+    assert not same_rows(table, table.rename_columns(["word", "part"]))
+
+
+def test_a_report_that_comes_twice_is_one_and_one_that_differs_is_kept_beside_it() -> None:
+    """K4: a task that Spark runs again reports again; what it says is kept by key and never added up. Reports of other
+    runs are dropped (K1).
+    """
+    reports = Reports()
+    reports.open("run")
+    first = Report(
+        run="run", spout="source", part=0, read=1, rejects=(), failure=None, code_hash=b"", version="", host=""
+    )
+
+    reports.receive([first])
+    reports.receive([replace(first, host="another")])
+    reports.receive([replace(first, run="an earlier run")])
+    assert reports.so_far("run") == {("source", 0): [first]}
+
+    other = replace(first, read=2)
+    reports.receive([other])
+    assert reports.take("run") == {("source", 0): [first, other]}
+    assert len(reports) == 0

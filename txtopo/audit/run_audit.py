@@ -1,0 +1,346 @@
+"""`txtopo audit`: goes once along the committed batches, has everything about each compared, and puts the report
+together.
+"""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from txtopo.audit import audit_statements as sql
+from txtopo.audit.batch_line import head_of
+from txtopo.audit.check_actions import LISTED_MAX, Actions
+from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
+from txtopo.audit.check_described import check_fence, read_descriptions
+from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_schema import check_schema, demand_readable
+from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
+from txtopo.audit.check_tables import check_tables
+from txtopo.audit.check_target import check_target, check_total
+from txtopo.audit.expected_seals import Expected, check_expected
+from txtopo.audit.unbatched_files import find_unbatched
+from txtopo.audit.verdicts import (
+    Auditor,
+    AuditReport,
+    BatchVerdict,
+    Findings,
+    LastAction,
+    Unbatched,
+    Verdict,
+)
+from txtopo.audit.walk import Walk
+from txtopo.committers.postgres.sql_errors import one_line, sqlstate
+from txtopo.errors import ConfigurationError
+from txtopo.reports.stored_description import CommitterTables, committers_of, own_committers_of
+from txtopo.reports.times import read_any_time
+
+PROGRESS_EVERY_S = 2.0
+_NO_TABLE = ("42P01", "42703", "3F000")
+_DENIED = "42501"
+
+
+class NothingToAuditError(ConfigurationError):
+    """The topology or the range named does not exist."""
+
+
+class GoneError(NothingToAuditError):
+    """The same, and a kept seal says that it did exist: this is wrong, and no matter of usage."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Which txids; None is open."""
+
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """All there are?"""
+        return self.first in (None, 0, 1) and self.last is None
+
+
+def audit(
+    connection: Connection,
+    topology: str,
+    wanted: Range,
+    *,
+    recount: bool,
+    say: Callable[[str], None],
+    expected: Expected | None = None,
+    version: str = "unknown",
+) -> AuditReport:
+    """Compare everything there is to compare about the committed batches of a topology. `connection` reads one state
+    throughout.
+
+    `expected`: seals that somebody kept outside of the database. `version`: of the txtopo that audits, for the report.
+
+    Raises NothingToAuditError where there is no such topology or no such batch, GoneError where one that is expected is
+    not there, NotAsMadeError
+    where tables of schema `txtopo` cannot be read as they were made; errors of the database as they are.
+    """
+    expected = expected or Expected()
+    connection.execute(text(sql.SETTINGS))
+    read_any_time(connection)
+    demand_readable(connection)
+    scope = connection.execute(text(sql.SCOPE), {"topology": topology}).one_or_none()
+    if scope is None:
+        raise _nothing(f"no topology {topology!r} on this database", expected, None)
+    committed = max(scope.last_txid, scope.ledger_txid or 0)
+    first, last = wanted.first or 1, committed if wanted.last is None else wanted.last
+    if not wanted.is_whole and (first > last or last > committed):
+        there = f"its committed batches go from 1 to {committed}" if committed else "nothing is committed yet"
+        raise _nothing(f"{topology} has no committed batches {first} to {last}: {there}", expected, committed)
+    return _Audit(connection, topology, scope, first, last, wanted.is_whole, recount, say, expected, version).run(
+        committed
+    )
+
+
+def _nothing(message: str, expected: Expected, committed: int | None) -> NothingToAuditError:
+    """`committed`: the last batch that is there; None where the topology is not."""
+    gone = [f"batch {txid}" for txid in sorted(expected.batches) if txid > (committed or 0)]
+    if not gone and committed is None:
+        gone = [f"action {number}" for number in sorted(expected.actions)]
+    if not gone:
+        return NothingToAuditError(message)
+    return GoneError(f"{message}, but a kept seal is of {gone[-1]}: it was removed, or this is another database")
+
+
+@dataclass(slots=True)
+class _Audit:
+    """One audit under way."""
+
+    connection: Connection
+    topology: str
+    scope: Any
+    first: int
+    last: int
+    whole: bool
+    recounting: bool
+    say: Callable[[str], None]
+    expected: Expected
+    version: str
+    findings: Findings = field(default_factory=Findings)
+    committers: dict[str, CommitterTables] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    """Committers that write by code of their own."""
+    contributed: dict[str, dict[int, Contributed]] = field(default_factory=dict)
+    """Of each committer whose contributions can be read."""
+    _told_s: float = field(default_factory=time.monotonic)
+
+    def run(self, committed: int) -> AuditReport:
+        """All checks, cheapest first for whoever waits, and the report."""
+        check_schema(self.findings, self.connection)
+        self._check_fence()
+        self._read_description()
+        targets = {row.committer: row for row in self._rows(sql.TARGETS)}
+        chains = Chains(self._rows(sql.CHAINS))
+        logged = list(self._rows(sql.ACTIONS))
+        actions = Actions(logged, self._rows(sql.ORDERS), self.first, self.last, self.whole)
+        seals = self._seals(logged)
+        for name, committer in self.committers.items():
+            if not self._is_prepared(name, targets):
+                continue
+            check_tables(self.findings, self.connection, committer)
+            if committer.contributions:
+                self._tell(f"adding up the contributions to {committer.target}", now=True)
+                self._read_contributions(name, committer, chains)
+        walk = Walk(
+            connection=self.connection,
+            topology=self.topology,
+            scope=self.scope,
+            first=self.first,
+            last=self.last,
+            whole=self.whole,
+            recounting=self.recounting,
+            findings=self.findings,
+            committers=self.committers,
+            own=self.own,
+            contributed=self.contributed,
+            chains=chains,
+            actions=actions,
+            seals=seals,
+            tell=self._tell,
+        )
+        walk.run()
+        actions.check_orders(self.findings)
+        check_fence(self.findings, self.scope, walk.newest)
+        check_expected(self.findings, self.connection, self.topology, self.expected, seals.actions, self.first)
+        if self.whole:
+            actions.check_rest(self.findings, committed)
+            actions.check_open(self.findings, self.scope.state, self.scope.heartbeat_at)
+        for name, left in self.contributed.items():
+            baseline = targets[name].baseline_digest if name in targets and self.whole else None
+            check_strangers(self.findings, self.committers[name], left, None if baseline is None else int(baseline))
+        self._check_targets(targets, walk.counted)
+        return self._report(committed, walk)
+
+    def _seals(self, logged: Sequence[Any]) -> Seals:
+        """With the chains that the ledger's seals tie in."""
+        actions = Chain(self.findings, LOGGED, "action")
+        actions.read(logged, action_values)
+        descriptions = read_descriptions(self.findings, self.connection, self.scope, self.topology)
+        return Seals(findings=self.findings, descriptions=descriptions, actions=actions)
+
+    def _is_prepared(self, name: str, targets: Mapping[str, Any]) -> bool:
+        """Must the tables of this committer be there? A topology that is refused at its first start is described, and
+        has none.
+        """
+        return name in targets or self.last >= 1
+
+    def _report(self, committed: int, walk: Walk) -> AuditReport:
+        return AuditReport(
+            topology=self.topology,
+            first_txid=self.first,
+            last_txid=self.last,
+            committed_txid=committed,
+            planned_ahead=max(0, (self.scope.planned_txid or 0) - committed),
+            generated_at=self.scope.now,
+            auditor=Auditor(user=_user(), host=platform.node(), role=self.scope.role, version=self.version),
+            head=None if walk.newest is None or not walk.newest.txid else head_of(walk.newest),
+            last_action=_last_action(walk.seals.actions.last),
+            code_hash=None if self.scope.code_hash is None else bytes(self.scope.code_hash).hex(),
+            unbatched=self._unbatched(),
+            dead_lettered=sum(batch.dead_lettered or 0 for batch in walk.batches if batch.redone_as is None),
+            verdict=self.findings.verdict,
+            checks=self.findings.checks(),
+            findings=self.findings.findings(),
+            by_design=self.findings.limits(),
+            failures=tuple(walk.failures),
+            attempts=dict(walk.states),
+            failures_by_kind=dict(walk.kinds),
+            actions=tuple(walk.actions.taken[-LISTED_MAX:]),
+            orders=tuple(walk.actions.given[-LISTED_MAX:]),
+            holes=tuple(txid for txid in walk.chains.holes if self.first <= txid <= self.last),
+            batches=tuple(self._judged(batch) for batch in walk.batches),
+        )
+
+    def _unbatched(self) -> tuple[Unbatched, ...]:
+        if not (self.recounting and self.whole) or not isinstance(self.scope.description, Mapping):
+            return ()
+        return tuple(find_unbatched(self.connection, self.topology, self.scope.description))
+
+    def _rows(self, statement: str) -> Iterator[Any]:
+        return iter(self.connection.execute(text(statement), {"topology": self.topology}))
+
+    def _check_fence(self) -> None:
+        scope = self.scope
+        if scope.epoch is None:
+            self.findings.wrong("ledger.gaps", "the topology has no fence row, but a ledger")
+            return
+        ledger = scope.ledger_txid
+        self.findings.equal(
+            "ledger.gaps",
+            ledger == scope.last_txid,
+            f"the fence stands at batch {scope.last_txid}, the ledger ends with "
+            f"{'nothing' if ledger is None else f'batch {ledger}'}",
+            *({max(ledger or 0, scope.last_txid)} - {0}),
+        )
+
+    def _read_description(self) -> None:
+        if self.scope.description is None:
+            if self.last >= 1:
+                self.findings.unknown("target.keys", "no leader has described the topology: its tables are not known")
+            return
+        try:
+            described = committers_of(self.scope.description)
+            self.own = own_committers_of(self.scope.description)
+        except ValueError as error:
+            self.findings.unknown("target.keys", f"the description of the topology cannot be read: {error}")
+            return
+        for name, committer in described.items():
+            schema, _, table = committer.target.partition(".")
+            bound = {"schema": schema, "table": f"{table}_contribution"}
+            columns = [row[0] for row in self.connection.execute(text(sql.COLUMNS), bound)]
+            self.committers[name] = committer.ordered(columns)
+
+    def _read_contributions(self, name: str, committer: CommitterTables, chains: Chains) -> None:
+        with self._table("contributions.rows", f"the contributions to {committer.target}"):
+            low, high = (-(2**63), 2**63 - 1) if self.whole else (self.first, self.last)
+            redone = chains.redone_before(low, high)
+            self.contributed[name] = read_contributions(self.connection, committer, low, high, redone)
+
+    def _check_targets(self, targets: Mapping[str, Any], counted: Mapping[str, int]) -> None:
+        for name, committer in self.committers.items():
+            if name not in targets:
+                if self.last >= 1:
+                    self.findings.wrong(
+                        "target.keys", f"table {committer.target} is not registered to committer {name}"
+                    )
+            elif targets[name].target != committer.target:
+                self.findings.wrong(
+                    "target.keys",
+                    f"committer {name} writes to {committer.target}, registered is {targets[name].target}",
+                )
+            elif name in self.contributed:
+                self._tell(f"comparing table {committer.target}", now=True)
+                with self._table("target.keys", f"table {committer.target}"):
+                    check_target(self.findings, self.connection, committer)
+            elif not committer.contributions and self.whole and targets[name].baseline_digest is None:
+                with self._table("target.keys", f"table {committer.target}"):
+                    check_total(self.findings, self.connection, committer, counted.get(name, 0))
+                self.findings.by_design(
+                    "target.keys",
+                    f"{name} keeps no contributions: only the total of {committer.target} was compared",
+                    0,
+                )
+            elif not committer.contributions:
+                self.findings.by_design(
+                    "target.keys", f"{name} keeps no contributions: {committer.target} was not compared", 0
+                )
+        for name in sorted(self.own):
+            self.findings.by_design(
+                "target.keys", f"committer {name} writes by its own code: what it wrote was not compared", 0
+            )
+        for name in sorted({*targets} - {*self.committers}):
+            if self.committers or self.own:
+                self.findings.unknown(
+                    "target.keys", f"table {targets[name].target} of committer {name}, which is not described any more"
+                )
+
+    @contextmanager
+    def _table(self, check: str, what: str) -> Iterator[None]:
+        """A table of the user's that is gone is a MISMATCH, one that may not be read UNVERIFIED; neither ends the
+        audit.
+        """
+        try:
+            with self.connection.begin_nested():
+                yield
+        except DBAPIError as error:
+            state = sqlstate(error)
+            if state in _NO_TABLE:
+                self.findings.wrong(check, f"{what}: {one_line(error)}")
+            elif state == _DENIED:
+                self.findings.unknown(check, f"{what}: {one_line(error)}")
+            else:
+                raise
+
+    def _judged(self, batch: BatchVerdict) -> BatchVerdict:
+        verdict = self.findings.verdict_of(batch.txid)
+        return batch if verdict is Verdict.MATCH else replace(batch, verdict=verdict)
+
+    def _tell(self, line: str, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._told_s >= PROGRESS_EVERY_S:
+            self._told_s = time.monotonic()
+            self.say(f"{self.topology}: {line}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in containers
+        return "unknown"
+
+
+def _last_action(row: Any | None) -> LastAction | None:
+    return None if row is None else LastAction(number=row.number, seal=bytes(row.seal).hex())

@@ -1,0 +1,211 @@
+"""Goes once along the ledger, with cursors on everything that belongs to each row, and hands each batch to every
+check.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.audit import audit_statements as sql
+from txtopo.audit.batch_line import batch_verdict
+from txtopo.audit.check_actions import Actions
+from txtopo.audit.check_contributions import Contributed, check_contributions
+from txtopo.audit.check_dead_letters import check_dead_letters
+from txtopo.audit.check_ledger import LedgerCheck
+from txtopo.audit.check_plan import Plans
+from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
+from txtopo.audit.check_rejects import check_rejected_rows
+from txtopo.audit.check_seal import Around, Seals
+from txtopo.audit.check_source import Source
+from txtopo.audit.check_strays import check_strays
+from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings
+from txtopo.reports.cursors import InStep
+from txtopo.reports.stored_description import CommitterTables
+from txtopo.reports.text import counted
+
+FAILURES_MAX = 10_000
+"""Failed attempts in a report."""
+_BEGINNING, _END = -(2**63), 2**63 - 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Walk:
+    """One walk along the batches of a range."""
+
+    connection: Connection
+    topology: str
+    scope: Any
+    first: int
+    last: int
+    whole: bool
+    """The range is all there is."""
+    recounting: bool
+    findings: Findings
+    committers: Mapping[str, CommitterTables]
+    own: frozenset[str]
+    """Committers that write by code of their own."""
+    contributed: Mapping[str, dict[int, Contributed]]
+    """Of each committer whose contributions can be read; what belongs to a batch of the ledger is taken out of it."""
+    chains: Chains
+    actions: Actions
+    seals: Seals
+    tell: Callable[[str], None]
+    batches: list[BatchVerdict] = field(default_factory=list)
+    states: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[AttemptFailure] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+    """Of each committer, over the batches in effect."""
+    newest: Any | None = None
+    """The last ledger row that was read."""
+    _redone: dict[tuple[str, int], Contributed] = field(default_factory=dict)
+    """Contributions of batches that a redo takes back, by committer and txid."""
+
+    def run(self) -> None:
+        """All batches of the range, lowest txid first."""
+        for name, contributed in self.contributed.items():
+            for earlier in self.chains.redone_before(self.first, self.last):
+                self._redone[name, earlier] = contributed.pop(earlier, Contributed())
+        bound = {"topology": self.topology, "first": self.first, "last": self.last}
+        beyond = {**bound, "first": _BEGINNING, "last": _END} if self.whole else bound
+        rows, plans = self._in_step(sql.LEDGER, bound), self._in_step(sql.PLANS, bound)
+        attempts, files = self._in_step(sql.ATTEMPTS, bound), self._in_step(sql.FILES, bound)
+        counts, edges = self._in_step(sql.COUNTS, beyond), self._in_step(sql.EDGES, beyond)
+        rejected, redone_files = self._in_step(sql.REJECTED, beyond), self._in_step(sql.FILES_REDONE, bound)
+        dead = self._in_step(sql.DEAD_LETTERS, beyond)
+        ledger, checked_plans, source = self._checks()
+        before = rows.take(self.first - 1)
+        ledger.base(before[0] if before else None)
+        while (txid := rows.next_txid) is not None:
+            (row,) = rows.take(txid)
+            around = Around(
+                counts=counts.take(txid),
+                edges=edges.take(txid),
+                plans=plans.take(txid),
+                attempts=attempts.take(txid),
+                dead_letters=dead.take(txid),
+                rejected=rejected.take(txid),
+            )
+            consumed, kept = files.take(txid), around.rejected
+            self._note_attempts(around.attempts)
+            ledger.check(row, around)
+            plan = around.plan_of(row)
+            self.actions.check(self.findings, row, checked_plans.check(row, plan))
+            number = check_rejected_rows(self.findings, row, kept, consumed)
+            check_dead_letters(self.findings, row, around.dead_letters)
+            check_quarantined(self.findings, row, around.counts, around.edges, number)
+            check_redo(self.findings, row, self.chains)
+            check_same_files(self.findings, row, consumed, redone_files.take(txid))
+            recounted = source.check(row, plan, consumed, kept, around.dead_letters)
+            weights = self._check_contributions(row, around.counts)
+            self.batches.append(
+                batch_verdict(
+                    row,
+                    around,
+                    files=len(consumed),
+                    recounted=recounted,
+                    weights=weights,
+                    redone_as=self.chains.redone_as(txid),
+                )
+            )
+            self.tell(f"{txid - self.first + 1} of {self.last - self.first + 1} batches audited")
+        ledger.end(self.last)
+        self.newest = ledger.newest
+        self.chains.check(self.findings, self.first, self.last)
+        self._check_strays(
+            {"committer's count": counts, "edge's count": edges, "rejected file": rejected, "dead letter": dead}
+        )
+        if self.whole:
+            check_strays(self.findings, self.connection, self.topology, self.last, source)
+
+    def _in_step(self, statement: str, bound: Mapping[str, Any]) -> InStep:
+        return InStep(self.connection, statement, **bound)
+
+    def _checks(self) -> tuple[LedgerCheck, Plans, Source]:
+        scope = self.scope
+        described = None if scope.code_hash is None else bytes(scope.code_hash)
+        ledger = LedgerCheck(
+            self.findings,
+            self.topology,
+            scope.incarnation,
+            self.first,
+            self.committers,
+            self.seals,
+            described,
+            self.own,
+        )
+        plans = Plans(findings=self.findings, topology=self.topology)
+        source = Source(
+            findings=self.findings,
+            connection=self.connection,
+            topology=self.topology,
+            committers=self.committers,
+            described_code=described,
+            chains=self.chains,
+            recounting=self.recounting,
+            readable=set(self.contributed),
+        )
+        return ledger, plans, source
+
+    def _check_contributions(self, row: Any, counts: Sequence[Any]) -> dict[str, int]:
+        """Compares; returns committer -> weight of its contributions to this batch."""
+        weights = {}
+        for one in counts:
+            if not self.chains.applied_redos(row.txid):  # an applied redo has taken back what this batch brought
+                self.counted[one.committer] += one.counted
+            committer = self.committers.get(one.committer)
+            if one.committer in self.own:
+                self.findings.by_design("contributions.rows", f"{one.committer} writes by its own code")
+            elif committer is None:
+                self.findings.unknown(
+                    "contributions.rows", f"committer {one.committer} is not described any more", row.txid
+                )
+            elif not committer.contributions:
+                self.findings.by_design("contributions.rows", f"{one.committer} keeps no contributions")
+            elif one.committer in self.contributed:
+                own = self.contributed[one.committer].pop(row.txid, None) or Contributed()
+                if row.txid in self.chains.redone:
+                    self._redone[one.committer, row.txid] = own
+                check_contributions(self.findings, row, one, committer, own)
+                redone = self._redone.get((one.committer, row.redo_of)) if self.chains.is_applied(row.redo_of) else None
+                check_taken_back(self.findings, row, one, committer, own, redone)
+                weights[one.committer] = _whole(own.weight)
+        return weights
+
+    def _check_strays(self, left: Mapping[str, InStep]) -> None:
+        for what, rows in left.items():
+            for txid, number in sorted(rows.finish().items()):
+                self.findings.wrong(
+                    "ledger.gaps", f"{counted(number, what)} of batch {txid}, which is not in the ledger", txid
+                )
+
+    def _note_attempts(self, attempts: Sequence[Any]) -> None:
+        for one in attempts:
+            self.states[one.state] += 1
+            if one.state != "failed":
+                continue
+            self.kinds[one.kind] += 1
+            if len(self.failures) < FAILURES_MAX:
+                self.failures.append(
+                    AttemptFailure(
+                        txid=one.txid,
+                        attempt=one.attempt,
+                        kind=one.kind,
+                        component=one.component,
+                        position=one.position,
+                        message=one.message,
+                    )
+                )
+
+
+def _whole(weight: int | Decimal) -> int:
+    """A weight for the report. Where the column was made another one, which is a finding of its own, it may be no whole
+    number, or none at all.
+    """
+    return int(weight) if Decimal(weight).is_finite() else 0

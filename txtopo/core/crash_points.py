@@ -1,0 +1,67 @@
+"""Named crash points, silent in production.
+
+`reach(CrashPoint.X, txid=n)` costs a call and a comparison. A test installs a listener with `listen`;
+`txtopo.driver.failpoints` has one that ends or
+pauses the process. The enum is the list of all points;
+`tests/faults` is parametrised over the whole of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+
+class CrashPoint(Enum):
+    """Moments between "about to plan" and "cleaned up" at which a driver may die or be paused."""
+
+    ELECTED = "elected"
+    """First in the queue, before the fence is claimed."""
+    FENCE_CLAIMED = "fence_claimed"
+    """Epoch raised in Postgres, not yet in ZooKeeper (between R1 and R2)."""
+    EPOCH_WRITTEN = "epoch_written"
+    """Epoch raised in both stores, nothing read back yet."""
+    BEFORE_METADATA = "before_metadata"
+    """Batch cut, nothing written."""
+    METADATA_WRITTEN = "metadata_written"
+    """Plan created in ZooKeeper (R3), not yet known to the machine."""
+    ATTEMPT_BEGUN = "attempt_begun"
+    """Attempt recorded as begun, nothing emitted."""
+    PROCESSED = "processed"
+    """Results are in the driver, not yet reported."""
+    BEFORE_MIRROR = "before_mirror"
+    """About to mirror the plan (R9)."""
+    MIRROR_OPEN = "mirror_open"
+    """Plan inserted, the mirror's database transaction still open."""
+    MIRRORED = "mirrored"
+    """Plan is durable in Postgres."""
+    FENCE_LOCKED = "fence_locked"
+    """Commit holds the fence row (R4), nothing inserted."""
+    LEDGER_APPENDED = "ledger_appended"
+    """Ledger row inserted as 'applying'."""
+    APPLIED = "applied"
+    """A committer's rows are applied inside the open database transaction."""
+    BEFORE_COMMIT = "before_commit"
+    """Everything is written, COMMIT not sent."""
+    COMMITTED = "committed"
+    """COMMIT acknowledged, nothing told to ZooKeeper (R7, R8)."""
+    BEFORE_CLEANUP = "before_cleanup"
+    """About to advance the counter and remove metadata in ZooKeeper."""
+    CLEANED = "cleaned"
+    """Counter advanced and metadata removed."""
+
+
+Listener = Callable[[CrashPoint, int | None], None]
+_listener: Listener | None = None
+
+
+def reach(point: CrashPoint, txid: int | None = None) -> None:
+    """Say that execution has come to `point`; does nothing unless a test listens."""
+    if _listener is not None:
+        _listener(point, txid)
+
+
+def listen(listener: Listener | None) -> None:
+    """Install the one listener of this process, or take it away with None."""
+    global _listener
+    _listener = listener

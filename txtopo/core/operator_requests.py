@@ -1,0 +1,265 @@
+"""What operators' orders mean for the machine: which batches they are about, when they are carried out, what is
+answered. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal, assert_never
+
+from txtopo.core.events import Action, Answer, Cancel, RecordEnd, Redo, RedoCut, Say
+from txtopo.core.state import Batch, Order, Phase, State
+from txtopo.core.values import ActionRecord, Failure, Quarantine, Request, TransactionAttempt
+
+Step = tuple[State, list[Action]]
+_AGAIN = ("redrive", "recompute")
+
+
+def take_in_requests(state: State, requests: Iterable[Request]) -> Step:
+    """Begin to carry out each order. One that is known already is left alone, so that hearing of it twice changes
+    nothing.
+    """
+    actions: list[Action] = []
+    for request in requests:
+        if request.request_id not in state.orders:
+            state, more = _begin(state, request)
+            actions += more
+    return state, actions
+
+
+def _begin(state: State, request: Request) -> Step:
+    match request.kind:
+        case "retry":
+            return _begin_retry(state, request)
+        case "skip":
+            return _begin_skip(state, request)
+        case "redrive" | "recompute":
+            return _settled(state, Order(request=request, todo=request.txids))
+        case "replan":
+            return _with_order(state, Order(request=request)), []
+        case "stop":
+            return state, []  # the runner's own affair
+        case _:
+            assert_never(request.kind)
+
+
+def _begin_retry(state: State, request: Request) -> Step:
+    """Failed batches get all their attempts again, with their stored metadata; a halt over one of them is called
+    off.
+    """
+    failed = [txid for txid, batch in state.batches.items() if batch.has_failed]
+    failed += [txid for txid, known in state.carried.items() if known.last_failure is not None and state.was_cut(txid)]
+    named = request.txids or tuple(sorted(failed))
+    order = Order(request=request, waiting={txid: txid for txid in named if _is_known(state, txid)})
+    for txid in named:
+        if txid not in order.waiting:
+            order = _told(order, txid <= state.last_txid, f"batch {txid} {_absent(state, txid)}")
+    for txid in order.waiting:
+        batch = state.batches.get(txid)
+        if batch is None:
+            state = _cut_afresh(state, txid)
+        elif batch.phase in (Phase.PLANNED, Phase.PROVING):
+            state = state.with_batch(
+                replace(
+                    batch,
+                    phase=Phase.PLANNED,
+                    processed=None,
+                    data_failures=0,
+                    other_failures=0,
+                    unread=0,
+                    runs_alone=0,
+                    not_before=0.0,
+                    last_failure=None,
+                )
+            )
+    if state.halting is not None and state.halting.txid in order.waiting:
+        state = replace(state, halting=None)
+    return _settled(state, order)
+
+
+def _is_known(state: State, txid: int) -> bool:
+    return txid in state.batches or state.was_cut(txid)
+
+
+def _cut_afresh(state: State, txid: int) -> State:
+    """A batch that is to be cut again has all its attempts before it, and is cut at once."""
+    known = state.carried.get(txid)
+    if known is None:
+        return state
+    fresh = replace(known, data_failures=0, other_failures=0, unread=0, runs_alone=0, not_before=0.0, last_failure=None)
+    at_once = 0.0 if txid == state.next_txid else state.cut_not_before
+    return replace(state, carried={**state.carried, txid: fresh}, cut_not_before=at_once)
+
+
+def _begin_skip(state: State, request: Request) -> Step:
+    """The batch itself is condemned by `apply_skips`, once no commit of it is under way."""
+    order = Order(request=request, waiting={txid: txid for txid in request.txids if _is_known(state, txid)})
+    for txid in order.waiting:
+        if txid not in state.batches:
+            state = _cut_afresh(state, txid)
+            if state.halting is not None and state.halting.txid == txid:
+                state = replace(state, halting=None)
+    for txid in request.txids:
+        if txid not in order.waiting:
+            # A leader may have died between the quarantine, whose action is logged with it, and the answer.
+            words = "is quarantined" if request.acted else _absent(state, txid)
+            order = _told(order, request.acted, f"batch {txid} {words}")
+    return _settled(state, order)
+
+
+def _absent(state: State, txid: int) -> str:
+    return "is in the ledger already" if txid <= state.last_txid else "is not planned"
+
+
+def apply_skips(state: State) -> Step:
+    """R14: batches that an order skips give up their work and wait for their turn as quarantined."""
+    actions: list[Action] = []
+    for order in state.orders.values():
+        if order.request.kind != "skip":
+            continue
+        for txid in order.waiting:
+            batch = state.batches.get(txid)
+            if batch is None:
+                continue  # it is being cut again
+            under_way = batch.phase is Phase.COMMITTING or (state.unresolved and txid == state.last_txid + 1)
+            if batch.quarantine is None and not under_way:
+                state, more = _condemn(state, batch, order.request)
+                actions += more
+    return state, actions
+
+
+def _condemn(state: State, batch: Batch, request: Request) -> Step:
+    txid, current = batch.plan.txid, batch.transaction_attempt
+    actions: list[Action] = []
+    last_attempt = max(batch.attempt - 1, 0)
+    if batch.phase in (Phase.PROCESSING, Phase.PROCESSED):
+        last_attempt = batch.attempt
+        failure = Failure(kind="infrastructure", message=f"skipped by order {request.request_id}")
+        actions.append(RecordEnd(attempt=current, state="cancelled", failure=failure))
+    if batch.phase is Phase.PROCESSING:
+        state = replace(state, abandoned=state.abandoned | {current})
+        actions.insert(0, Cancel(attempt=current))
+    quarantine = Quarantine(
+        attempt=TransactionAttempt(txid, last_attempt),
+        reason=request.reason or f"skipped by order {request.request_id}",
+        request_id=request.request_id,
+    )
+    if state.halting is not None and state.halting.txid == txid:
+        state = replace(state, halting=None)
+    state = state.with_batch(replace(batch, phase=Phase.QUARANTINED, processed=None, quarantine=quarantine))
+    return state, [*actions, Say(message=f"batch {txid} will be quarantined: {quarantine.reason}")]
+
+
+def redos_again(state: State, discarded: Iterable[int]) -> State:
+    """Redos that were planned and discarded are to be planned once more."""
+    gone = set(discarded)
+    for order in list(state.orders.values()):
+        again = [named for txid, named in order.waiting.items() if txid in gone] if order.request.kind in _AGAIN else []
+        if again:
+            waiting = {txid: named for txid, named in order.waiting.items() if txid not in gone}
+            state = _with_order(state, replace(order, waiting=waiting, todo=(*sorted(again), *order.todo)))
+    return state
+
+
+def next_redo(state: State) -> Redo | None:
+    """The next batch that an order wants redone: oldest order first."""
+    for request_id in sorted(state.orders):
+        order = state.orders[request_id]
+        if order.todo:
+            again: Literal["redrive", "recompute"] = "redrive" if order.request.kind == "redrive" else "recompute"
+            return Redo(request_id=request_id, kind=again, txid=order.todo[0])
+    return None
+
+
+def wants_replan(state: State) -> bool:
+    """Is there an order to drop plans?"""
+    return any(order.request.kind == "replan" for order in state.orders.values())
+
+
+def redo_cut(state: State, event: RedoCut) -> Step:
+    """A redo is planned as a new txid, or was already, or may not be."""
+    order = state.orders.get(event.redo.request_id)
+    if order is None:
+        return state, []
+    txid = event.redo.txid
+    order = replace(order, todo=tuple(other for other in order.todo if other != txid))
+    new = event.by if event.plan is None else event.plan.txid
+    if new is None:
+        order = _told(order, False, event.refused or f"batch {txid} cannot be redone")
+    elif new in state.batches:
+        order = replace(order, waiting={**order.waiting, new: txid})
+    else:
+        order = _told(order, True, f"batch {txid} was redone already, as batch {new}")
+    return _settled(state, order)
+
+
+def committed(state: State, batch: Batch) -> Step:
+    """A batch has come into the ledger: orders that waited for it get on."""
+    actions: list[Action] = []
+    for order in list(state.orders.values()):
+        named = order.waiting.get(batch.plan.txid)
+        if named is None:
+            continue
+        left = {txid: other for txid, other in order.waiting.items() if txid != batch.plan.txid}
+        well, words = _outcome(order.request, named, batch)
+        state, more = _settled(state, _told(replace(order, waiting=left), well, words))
+        actions += more
+    return state, actions
+
+
+def _outcome(request: Request, named: int, batch: Batch) -> tuple[bool, str]:
+    txid, quarantine = batch.plan.txid, batch.quarantine
+    if request.kind == "skip":
+        mine = quarantine is not None
+        return mine, f"batch {named} is quarantined" if mine else f"batch {named} was committed before the order came"
+    what = f"batch {named} is redone as batch {txid}" if request.kind in _AGAIN else f"batch {named} is committed"
+    if quarantine is None:
+        return True, what
+    whose = f"its redo, batch {txid}," if request.kind in _AGAIN else f"batch {named}"
+    return False, f"{whose} is quarantined: {quarantine.reason}"
+
+
+def failed_again(state: State, txid: int, reason: str) -> Step:
+    """The attempts of a batch are used up: whoever ordered them is told. Orders to redo stay open: their batch is
+    planned and keeps its place.
+    """
+    actions: list[Action] = []
+    for order in list(state.orders.values()):
+        if order.request.kind == "retry" and txid in order.waiting:
+            state = replace(state, orders={key: one for key, one in state.orders.items() if one is not order})
+            actions.append(_answer(_told(replace(order, waiting={}), False, f"failed again: {reason}")))
+    return state, actions
+
+
+def _told(order: Order, well: bool, words: str) -> Order:
+    return replace(order, results=(*order.results, (well, words)))
+
+
+def _with_order(state: State, order: Order) -> State:
+    return replace(state, orders={**state.orders, order.request.request_id: order})
+
+
+def _settled(state: State, order: Order) -> Step:
+    """Keep the order, or answer it when nothing is left of it."""
+    if not order.is_carried_out:
+        return _with_order(state, order), []
+    left = {key: one for key, one in state.orders.items() if key != order.request.request_id}
+    return replace(state, orders=left), [_answer(order)]
+
+
+def _answer(order: Order) -> Answer:
+    """`done` where everything came out well or there was nothing to do; in words what became of each batch."""
+    request, results = order.request, order.results
+    done = all(well for well, _ in results)
+    words = "; ".join(words for _, words in results) or "nothing to do"
+    action = None
+    if request.kind == "retry" and any(well for well, _ in results):
+        # Skips and redos are logged with their own commits; what a retry changed is that it was tried again.
+        action = ActionRecord(
+            command="retry",
+            request_id=request.request_id,
+            before={"failed": list(request.txids)},
+            after={"result": words},
+        )
+    return Answer(request_id=request.request_id, state="done" if done else "refused", answer=words, action=action)

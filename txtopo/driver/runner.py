@@ -1,0 +1,498 @@
+"""The one loop of a leader: hands events to the machine, performs its actions through ports, feeds back how they
+ended.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
+from txtopo.committers.protocol.fault_proof import prove_commit
+from txtopo.core import crash_points, limits
+from txtopo.core.crash_points import CrashPoint
+from txtopo.core.events import (
+    Action,
+    Answer,
+    AttemptEnded,
+    AttemptNotBegun,
+    Cancel,
+    Checkpoint,
+    Checkpointed,
+    CheckpointFailed,
+    Commit,
+    CommitEnded,
+    CommitQuarantine,
+    Cut,
+    CutFailed,
+    CutRedo,
+    End,
+    Event,
+    ExecutorGone,
+    HaltRequired,
+    LeadGone,
+    Mirror,
+    Mirrored,
+    MirrorFailed,
+    Moment,
+    PlansCut,
+    PostgresAnswered,
+    PostgresSilent,
+    Process,
+    Prove,
+    Proven,
+    RecordEnd,
+    RequestsSeen,
+    Resolve,
+    ResolveFailed,
+    Say,
+    StopRequested,
+    Store,
+    Tick,
+    WavesRefused,
+    ZooKeeperSeen,
+)
+from txtopo.core.health import Health
+from txtopo.core.inputs import in_short
+from txtopo.core.machine import step
+from txtopo.core.plan import Plan
+from txtopo.core.remedies import RUN_AGAIN
+from txtopo.core.state import State
+from txtopo.core.values import (
+    AlreadyCommitted,
+    CommitOutcome,
+    Committed,
+    Failed,
+    Failure,
+    Lead,
+    Outcome,
+    Request,
+    TransactionAttempt,
+    Unknown,
+)
+from txtopo.driver.monitors import Monitors
+from txtopo.driver.planner import Planner
+from txtopo.driver.spout_coordinators import Settled
+from txtopo.driver.work_queues import Inbox, WorkQueue, WorkQueues
+from txtopo.errors import (
+    ConfigurationError,
+    DriverFull,
+    ExecutorLost,
+    Fenced,
+    Halted,
+    LeadLost,
+    Patience,
+    PostgresUnavailable,
+    StoreUnavailable,
+    TxtopoError,
+    ZooKeeperUnavailable,
+)
+from txtopo.ports import Assignment, AttemptStart, Candidacy, Clock, Coordinator, Executor, Ledger, SessionState
+from txtopo.topology.components import Topology
+from txtopo.topology.user_exceptions import is_of_code
+from txtopo.tuples.user_errors import failure_of
+
+TICK_S = 0.1
+"""Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderServices:
+    """Everything outside that a leader acts upon."""
+
+    topology: Topology
+    lead: Lead
+    candidacy: Candidacy
+    coordinator: Coordinator
+    session_state: Callable[[], SessionState]
+    ledger: Ledger
+    executor: Executor
+    planner: Planner
+    clock: Clock
+    lanes: WorkQueues
+    say: Callable[[str], None]
+    dead_letter_max: int = limits.DEAD_LETTER_MAX
+    watch: Callable[[State], None] = lambda state: None
+    """Called after every step; draws the progress."""
+    chance: random.Random = field(default_factory=random.Random)
+
+
+class Runner:
+    """Runs one leadership to its end. `run` is called once; `request_stop` from any thread or signal handler."""
+
+    def __init__(self, world: LeaderServices) -> None:
+        self._world = world
+        self._inbox: Inbox[Any] = world.lanes.inbox
+        self._next_look = 0.0
+        self._looking = Monitors(world.executor, world.candidacy, world.ledger, self._submit, self._heartbeat)
+        self._stop_request: int | None = None
+        self._told_one_by_one = False
+        self._opaque = False
+        self._beginning = threading.Lock()
+        self._given_up: set[TransactionAttempt] = set()
+        """Attempts that were cancelled, of an opaque topology."""
+        self._told: set[int] = set()
+        """Orders that the machine has been told of."""
+
+    def request_stop(self, *, at_once: bool, reason: str) -> None:
+        """End the run: after the batches in processing, or at once after an open commit."""
+        self._inbox.put(StopRequested(at_once=at_once, reason=reason))
+
+    def run(self, state: State, requests: Sequence[Request] = ()) -> End:
+        """Step until the end; the caller then closes everything (R15). Raises what is neither expected trouble nor an
+        end.
+
+        `requests` are the orders found open at takeover: taken in before anything is processed, so that a batch to be
+        skipped never runs.
+        """
+        self._opaque = state.rules.opaque
+        if requests:
+            self._take_orders(requests)
+            self._next_look = self._world.clock.monotonic() + TICK_S
+        while state.ended is None:
+            event = self._next_event(state)
+            state, actions = step(state, event, Moment(self._world.clock.monotonic(), self._world.chance.random()))
+            for action in actions:
+                self._perform(action)
+            self._world.watch(state)
+        for attempt in sorted(state.running):
+            self._world.executor.cancel(attempt)  # R15: whatever ended the lead, its jobs end with it
+        if self._world.planner.wants_settled:
+            self._world.lanes.finish(WorkQueue.PLAN)
+        if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
+            # R16: who gives up because of Postgres does not wait for it once more.
+            return self._last_word(state.ended, state.planned_txid)
+        return state.ended
+
+    def _next_event(self, state: State) -> Event:
+        now = self._world.clock.monotonic()
+        event: Event | BaseException | None = None
+        if now < self._next_look:  # also when events never stop coming in, the world is looked at every tick
+            event = self._inbox.get(self._next_look - now)
+        if event is None:
+            self._next_look = self._world.clock.monotonic() + TICK_S
+            event = self._look_around(state)
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def _look_around(self, state: State) -> Event:
+        """A tick: session, heartbeat, progress, time."""
+        now = self._world.clock.monotonic()
+        match self._world.session_state():
+            case SessionState.LOST:
+                return LeadGone(fenced=False, message="the ZooKeeper session is lost")
+            case SessionState.SUSPENDED if state.suspended_since is None:
+                return ZooKeeperSeen(suspended=True)
+            case SessionState.CONNECTED if state.suspended_since is not None:
+                return ZooKeeperSeen(suspended=False)
+            case _:
+                pass
+        for event in self._looking.look(state, now):
+            self._inbox.put(event)
+        return Tick(progress=self._looking.progress)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Cut():
+                self._submit(WorkQueue.PLAN, lambda: self._cut(action))
+            case CutRedo():
+                self._submit(WorkQueue.PLAN, lambda: self._cut_redo(action))
+            case Process():
+                self._submit(WorkQueue.WORK, lambda: self._process(action))
+            case Mirror():
+                self._submit(WorkQueue.MIRROR, lambda: self._mirror(action))
+            case Commit():
+                self._submit(WorkQueue.COMMIT, lambda: self._commit(action))
+            case CommitQuarantine():
+                self._submit(WorkQueue.COMMIT, lambda: self._commit_quarantine(action))
+            case Answer():
+                self._submit(WorkQueue.BOOKS, lambda: self._answer(action))
+            case Resolve():
+                self._submit(WorkQueue.COMMIT, lambda: self._resolve(action))
+            case Prove():
+                self._submit(
+                    WorkQueue.COMMIT if action.step == "commit" else WorkQueue.WORK, lambda: self._prove(action)
+                )
+            case Checkpoint():
+                self._submit(WorkQueue.CLEAN, lambda: self._checkpoint(action))
+            case RecordEnd():
+                self._submit(WorkQueue.BOOKS, lambda: self._record_end(action))
+            case Cancel(attempt=attempt):
+                if self._opaque:
+                    self._given_up.add(attempt)
+                self._submit(WorkQueue.CANCEL, lambda: self._world.executor.cancel(attempt))
+            case Say(message=message):
+                self._world.say(message)
+            case End():
+                pass
+            case _:
+                assert_never(action)
+
+    def _submit(self, lane: WorkQueue, work: Callable[[], Event | None]) -> None:
+        """Do `work` in its lane; what it returns, or what its trouble means for the lead, becomes an event."""
+
+        def guarded() -> None:
+            try:
+                event: Event | BaseException | None = work()
+            except Fenced as error:
+                event = LeadGone(fenced=True, message=str(error))
+            except LeadLost as error:
+                event = LeadGone(fenced=False, message=str(error))
+            except ExecutorLost as error:
+                event = ExecutorGone(message=str(error))
+            except Halted as error:
+                event = HaltRequired(
+                    reason=error.reason,
+                    txid=error.txid,
+                    next_command=error.next_command,
+                    planning=lane is WorkQueue.PLAN,
+                )
+            except ConfigurationError as error:  # a right that was taken away in mid-run
+                event = HaltRequired(reason=str(error), next_command=RUN_AGAIN)
+            except MemoryError as error:
+                event = ExecutorGone(message=str(DriverFull(error)))
+            except BaseException as error:  # whatever it is, the main loop raises it
+                event = error if isinstance(error, Exception) or not is_of_code(error) else _ended_by_code(error)
+            if event is not None:
+                self._inbox.put(event)
+
+        self._world.lanes.submit(lane, guarded)
+
+    def _cut(self, action: Cut) -> Event:
+        try:
+            cutting = self._world.planner.cut(
+                action.first_txid,
+                action.count,
+                last_txid=action.last_txid,
+                attempts=action.attempts,
+                given_up=action.given_up,
+            )
+        except (OSError, StoreUnavailable) as error:
+            return CutFailed(store=_store_of(error), message=str(error))
+        sizes = {plan.txid: self._world.planner.batch_bytes(plan) for plan in cutting.plans}
+        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted, sizes=sizes)
+
+    def _cut_redo(self, action: CutRedo) -> Event:
+        try:
+            return self._world.planner.redo(action)
+        except (OSError, StoreUnavailable) as error:
+            return CutFailed(store=_store_of(error), message=str(error))
+
+    def _process(self, action: Process) -> Event | None:
+        """Begin the attempts in both stores, then process them. Each outcome is an event of its own."""
+        world = self._world
+        try:
+            begun = self._begin(action)
+            if not begun:
+                return None
+            wave = [
+                Assignment(
+                    attempt=attempt,
+                    metadata=world.planner.metadata(plan),
+                    dead_letter_max=world.dead_letter_max if action.dead_letter else 0,
+                )
+                for attempt, plan in begun
+            ]
+        except StoreUnavailable as error:
+            patience: Patience = getattr(error, "patience", "store")
+            store = _store_of(error)
+            for attempt, _ in action.attempts:
+                self._inbox.put(AttemptNotBegun(attempt=attempt, store=store, message=str(error), patience=patience))
+            return None
+        first = wave[0].attempt
+
+        def tell(outcome: Outcome) -> None:
+            self._given_up.discard(outcome.attempt)
+            # Before the outcome: a batch may be what the JVM died of, so that its attempt stays without an end, a suspect.  # noqa: E501
+            self._check_executor()
+            if outcome.attempt == first:
+                crash_points.reach(CrashPoint.PROCESSED, first.txid)
+            self._tell_one_by_one()
+            self._inbox.put(AttemptEnded(outcome=outcome))
+
+        world.executor.process(wave, tell)
+        self._tell_one_by_one()
+        return None
+
+    def _tell_one_by_one(self) -> None:
+        reason = self._world.executor.one_by_one
+        if reason is not None and not self._told_one_by_one:
+            self._told_one_by_one = True
+            self._inbox.put(WavesRefused(reason=reason))
+
+    def _prove(self, action: Prove) -> Event:
+        """W4: of a commit, or of the processing."""
+        world = self._world
+        if action.processed is not None:
+            failure = prove_commit(world.ledger, world.lead, action.plan, action.processed, world.topology)
+        else:
+            failure = world.executor.try_over_nothing()
+            self._check_executor()
+        return Proven(txid=action.plan.txid, failure=failure)
+
+    def _check_executor(self) -> None:
+        if self._world.executor.broken is not None:
+            # K11: never a second Spark in the same epoch.
+            raise ExecutorLost(f"{self._world.executor.broken}; start `txtopo run` again")
+
+    def _begin(self, action: Process) -> Sequence[tuple[TransactionAttempt, Plan]]:
+        """Make it durable in both stores that these attempts run; returns those that may.
+
+        Opaque batches are discarded and begun anew within moments. An attempt that was discarded while it waited for a
+        worker never begins, since a
+        later one of its txid may have begun: ids never go back.
+        """
+        with self._beginning if self._opaque else nullcontext():
+            late = [attempt for attempt, _ in action.attempts if attempt in self._given_up]
+            live = [item for item in action.attempts if item[0] not in late]
+            again = {attempt.txid: attempt.attempt for attempt, _ in live if attempt.attempt > 0}
+            if again:
+                self._world.coordinator.record_attempts(again)
+            starts = [
+                AttemptStart(attempt=attempt, alone=action.alone, inputs=in_short(plan.metadata))
+                for attempt, plan in live
+            ]
+            self._world.ledger.begin_attempts(self._world.lead, starts)
+        for attempt in late:
+            failure = Failure(kind="infrastructure", message="discarded before it began")
+            self._inbox.put(AttemptEnded(outcome=Failed(attempt=attempt, failure=failure)))
+        self._given_up.difference_update(late)
+        if live:
+            crash_points.reach(CrashPoint.ATTEMPT_BEGUN, live[0][0].txid)
+        return live
+
+    def _mirror(self, action: Mirror) -> Event:
+        first, last = action.plans[0].txid, action.plans[-1].txid
+        crash_points.reach(CrashPoint.BEFORE_MIRROR, first)
+        try:
+            self._world.ledger.mirror(
+                self._world.lead, [self._world.planner.mirror_entry(plan) for plan in action.plans]
+            )
+        except PostgresUnavailable as error:
+            return MirrorFailed(message=str(error), patience=error.patience)
+        crash_points.reach(CrashPoint.MIRRORED, last)
+        return Mirrored(txid=last)
+
+    def _commit(self, action: Commit) -> Event:
+        world = self._world
+        outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology)
+        self._tell_spouts(action.plan, outcome, "applied")
+        return CommitEnded(outcome=outcome)
+
+    def _commit_quarantine(self, action: CommitQuarantine) -> Event:
+        world = self._world
+        outcome = quarantine_batch(world.ledger, world.lead, action.plan, action.quarantine)  # R14
+        self._tell_spouts(action.plan, outcome, "quarantined")
+        return CommitEnded(outcome=outcome)
+
+    def _tell_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
+        """Only once COMMIT is known; submitted before the machine hears of it, so that no later cut overtakes it."""
+        planner = self._world.planner
+        if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
+            return
+        known = state if isinstance(outcome, Committed) else None
+        self._submit(WorkQueue.PLAN, lambda: planner.settled(plan, known))
+
+    def _answer(self, action: Answer) -> Event | None:
+        try:
+            self._world.ledger.answer_request(
+                self._world.lead, action.request_id, action.state, action.answer, action.action
+            )
+        except PostgresUnavailable as error:
+            self._told.discard(action.request_id)  # it stays open, is heard of again, and found carried out
+            return PostgresSilent(message=str(error))
+        return None
+
+    def _resolve(self, action: Resolve) -> Event:
+        try:
+            outcome = self._world.ledger.resolve(self._world.lead, action.plan.txid, action.plan.digest)  # R7
+        except PostgresUnavailable as error:
+            return ResolveFailed(message=str(error), patience=error.patience)
+        if isinstance(outcome, Unknown):
+            return ResolveFailed(message=outcome.message)
+        self._tell_spouts(action.plan, outcome, None)
+        return CommitEnded(outcome=outcome)
+
+    def _checkpoint(self, action: Checkpoint) -> Event:
+        crash_points.reach(CrashPoint.BEFORE_CLEANUP, action.last_txid)
+        try:
+            self._world.coordinator.checkpoint(action.last_txid, action.keep_from)  # R8
+        except ZooKeeperUnavailable as error:
+            return CheckpointFailed(message=str(error))
+        crash_points.reach(CrashPoint.CLEANED, action.last_txid)
+        return Checkpointed(last_txid=action.last_txid, keep_from=action.keep_from)
+
+    def _record_end(self, action: RecordEnd) -> Event | None:
+        try:
+            self._world.ledger.end_attempt(self._world.lead, action.attempt, action.state, action.failure)
+        except PostgresUnavailable as error:
+            # The attempt then stays without an end, and is a suspect for the next leader: careful, not wrong.
+            return PostgresSilent(message=str(error))
+        return None
+
+    def _heartbeat(self, health: Health, planned_txid: int) -> Event:
+        try:
+            requests = self._world.ledger.heartbeat(
+                self._world.lead, health.state, health.problem, planned_txid, health.waiting
+            )
+        except PostgresUnavailable as error:
+            if error.patience == "lock":
+                # The fence row is locked by a stranger: Postgres is there, and another leader would wait as well.
+                return PostgresAnswered()
+            return PostgresSilent(message=str(error))
+        self._take_orders(requests)
+        return PostgresAnswered()
+
+    def _take_orders(self, requests: Sequence[Request]) -> None:
+        """Each order is handed on once; a stop ends the run as a signal does."""
+        new = tuple(request for request in requests if request.request_id not in self._told)
+        self._told.update(request.request_id for request in new)
+        for request in new:
+            if request.kind == "stop":
+                self._stop_request = request.request_id
+                self.request_stop(at_once=False, reason=f"stop was requested (request {request.request_id})")
+        if new:
+            self._inbox.put(RequestsSeen(requests=new))
+
+    def _last_word(self, end: End, planned_txid: int) -> End:
+        """Tell Postgres how the run ended, as far as it still may be told. Finished is only what may be told so:
+        `status` would go on with another word.
+        """
+        world = self._world
+        world.lanes.finish(WorkQueue.BOOKS)
+        if end.kind in ("fenced", "lead_lost", "replan"):
+            return end  # nothing to say, or not the end: the lead is taken again at once
+        if self._stop_request is not None:
+            try:
+                world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
+            except TxtopoError as error:
+                world.say(f"the order to stop could not be answered: {error}")
+        try:
+            kind = "stopped" if end.kind == "executor_lost" else end.kind
+            world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid, end.next_command)
+        except TxtopoError as error:
+            words = f"the end of the run could not be noted: {error}"
+            if end.kind == "finished" and isinstance(error, ConfigurationError):
+                return End(kind="halted", reason=f"every batch is committed, but {words}", next_command=RUN_AGAIN)
+            world.say(words)
+        return end
+
+
+def _ended_by_code(error: BaseException) -> HaltRequired:
+    """A `sys.exit()`, say: raised further it would end the run with the exit code of somebody else."""
+    failure = failure_of(error, "")
+    reason = f"code of the topology raised what is meant to end a process: {failure.message}"
+    return HaltRequired(reason=reason, next_command="raise an ordinary exception there, then start `txtopo run` again")
+
+
+def _store_of(error: OSError | StoreUnavailable) -> Store:
+    if isinstance(error, StoreUnavailable):
+        return "postgres" if isinstance(error, PostgresUnavailable) else "zookeeper"
+    return "source"

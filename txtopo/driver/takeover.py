@@ -1,0 +1,319 @@
+"""Taking the lead: from "first in the queue" to a state that the runner can go on with (R1, R2, R9, R11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from txtopo.core import crash_points
+from txtopo.core.crash_points import CrashPoint
+from txtopo.core.plan import Metadata, read_plan
+from txtopo.core.reconcile import Reconciled, Stores, reconcile
+from txtopo.core.remedies import RUN_AGAIN, rebuild_zookeeper
+from txtopo.core.values import ActionRecord, Lead, Left, Request
+from txtopo.driver.planner import Planner
+from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, TopologyError, TxtopoError
+from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
+from txtopo.topology.components import Topology
+
+_NO_PLANS = (1 << 63) - 1
+"""Above every txid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateIdentity:
+    """Who wants to lead. Made anew for each candidacy (Z4)."""
+
+    topology: str
+    owner_nonce: str
+    new_incarnation: str
+    """Used only where neither store knows the topology yet."""
+    code_hash: bytes
+    host: str
+    pid: int
+    application: str
+    description: Mapping[str, Any]
+    epoch_seen: int
+    """Epoch in the fence when this driver started; 0: none."""
+    opaque: bool = False
+    """May batches be cut again? See `is_opaque`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """The lead, and what both stores say is still to be done."""
+
+    lead: Lead
+    last_txid: int
+    last_digest: bytes
+    last_metadata: Metadata | None
+    reconciled: Reconciled
+    system_identifier: str
+    recent: Sequence[Left] = ()
+    """See `Claimed.recent`."""
+    requests: Sequence[Request] = ()
+    """Operators' orders that are still to be carried out, oldest first."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """What the topology was under the last leader that got under way; empty for a new one."""
+
+
+def is_opaque(topology: Topology) -> bool:
+    """Has the topology opaque spouts? Then all are to be: a batch that is cut again takes every spout back, and others
+    would not give again what they gave.
+
+    Raises TopologyError.
+    """
+    by_kind = {item.spout.kind == "opaque": item.name for item in topology.spouts}
+    if len(by_kind) > 1:
+        raise TopologyError(
+            f"{topology.name}: spout {by_kind[True]!r} is opaque and spout {by_kind[False]!r} is not; a batch that "
+            f"is cut again would lose what the "
+            "latter gave: put them into topologies of their own"
+        )
+    return True in by_kind
+
+
+def take_lead(
+    identity: CandidateIdentity,
+    candidacy: Candidacy,
+    coordinator: Coordinator,
+    ledger: Ledger,
+    say: Callable[[str], None],
+) -> Leadership:
+    """Claim the fence, write the epoch, compare the stores. Raises Fenced, Halted, LeadLost, StoreUnavailable; safe to
+    run again after any crash.
+    """
+    crash_points.reach(CrashPoint.ELECTED)
+    _stand_aside(identity, ledger)
+    with noting_halts(lambda halt: ledger.note_halt(halt)):
+        before = coordinator.read(plans_above=_NO_PLANS)
+        candidacy.confirm()  # a candidate that was asleep must not raise the epoch
+        claimed = ledger.claim_fence(  # R1
+            Claim(
+                topology=identity.topology,
+                owner_nonce=identity.owner_nonce,
+                code_hash=identity.code_hash,
+                epoch_above=before.epoch,
+                incarnation=before.incarnation,
+                new_incarnation=identity.new_incarnation,
+                host=identity.host,
+                pid=identity.pid,
+                application=identity.application,
+                description=identity.description,
+                opaque=identity.opaque,
+            )
+        )
+    crash_points.reach(CrashPoint.FENCE_CLAIMED)
+    planned_txid = claimed.last_txid + len(claimed.plans)
+    with noting_halts(
+        lambda halt: ledger.note_end(claimed.lead, "halted", halt.reason, halt.txid, planned_txid, halt.next_command)
+    ):
+        return _take_up(identity, before, claimed, coordinator, ledger, say)
+
+
+@contextmanager
+def noting_halts(note: Callable[[Halted], None]) -> Iterator[None]:
+    """A halt in here, and a right that is missing, is in `status` with its reason, as far as Postgres can still be
+    told.
+    """
+    try:
+        yield
+    except (Halted, ConfigurationError) as error:
+        with suppress(TxtopoError):
+            note(error if isinstance(error, Halted) else Halted(str(error), next_command=RUN_AGAIN))
+        raise
+
+
+def _take_up(
+    identity: CandidateIdentity,
+    before: CoordinatorView,
+    claimed: Claimed,
+    coordinator: Coordinator,
+    ledger: Ledger,
+    say: Callable[[str], None],
+) -> Leadership:
+    """With the fence claimed: write the epoch, and make both stores agree on what is planned."""
+    _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
+    coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
+    crash_points.reach(CrashPoint.EPOCH_WRITTEN)
+    view = coordinator.read(plans_above=claimed.last_txid)
+    after, left = _carry_out_replans(claimed, view, coordinator, ledger, say)
+    reconciled = reconcile(  # R11
+        Stores(
+            topology=identity.topology,
+            incarnation=claimed.lead.incarnation,
+            last_txid=claimed.last_txid,
+            last_digest=claimed.last_digest,
+            mark=after.mark,
+            coordinator_plans=after.plans,
+            mirrored_plans=claimed.plans,
+            coordinator_attempts=after.attempts,
+            attempts=claimed.attempts,
+            code_hash=identity.code_hash,
+            opaque=identity.opaque,
+            coordinator_cuts=after.cuts,
+            last_epoch=claimed.last_epoch,
+        )
+    )
+    if before.incarnation is None and claimed.last_txid > 0:
+        say("ZooKeeper knows nothing of this topology: restoring it from Postgres")
+    for plan in reconciled.restore:
+        coordinator.restore_plan(plan)  # R9
+    planned = {plan.txid for plan in reconciled.plans}
+    used = {txid: attempt - 1 for txid, attempt in reconciled.next_attempts.items() if attempt > 0 and txid in planned}
+    if any(after.attempts.get(txid, -1) < attempt for txid, attempt in used.items()):
+        coordinator.record_attempts(used)
+    return Leadership(
+        lead=claimed.lead,
+        last_txid=claimed.last_txid,
+        last_digest=claimed.last_digest,
+        last_metadata=claimed.last_metadata,
+        reconciled=reconciled,
+        system_identifier=claimed.system_identifier,
+        recent=claimed.recent,
+        requests=left,
+        description=claimed.description,
+    )
+
+
+def begin(
+    leadership: Leadership,
+    topology: Topology,
+    planner: Planner,
+    ledger: Ledger,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """Make sure that the topology fits what is committed: its spouts, its tables. Raises Halted and ConfigurationError,
+    noted for `status`.
+
+    Only then is it described anew, with the settings that the run was given: of one that is refused nothing stays, and
+    an audit goes by the one before.
+    """
+    lead, plans = leadership.lead, leadership.reconciled.plans
+    try:
+        check_spouts(leadership, topology)
+        check_contributions(leadership, topology)
+        planner.open(plans, leadership.reconciled.discarded)
+        ledger.prepare_targets(lead, topology.committers)
+    except (Halted, ConfigurationError, BatchDataError) as error:
+        txid = error.txid if isinstance(error, Halted) else None
+        with suppress(TxtopoError):
+            following = error.next_command if isinstance(error, Halted) else RUN_AGAIN
+            ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans), following)
+        raise
+    ledger.describe(lead, topology.describe(), settings)
+
+
+def check_spouts(leadership: Leadership, topology: Topology) -> None:
+    """Raise Halted where a spout seems to have another name than before: what it gave is remembered by its name, and
+    would all count again.
+    """
+    if not leadership.last_txid:
+        return
+    before = leadership.description.get("spouts", {}).keys()
+    now = {spout.name for spout in topology.spouts}
+    gone, new = sorted(before - now), sorted(now - before)
+    if gone and new:
+        raise Halted(
+            f"{topology.name} has a spout {', '.join(new)} that it had not before, and {', '.join(gone)} is gone: "
+            "were it the same under another name, all its input would be counted again",
+            next_command=f"give it its old name; if it is another source, start `txtopo run` once with both of them, "
+            f"then "
+            f"without {', '.join(gone)}",
+        )
+
+
+def check_contributions(leadership: Leadership, topology: Topology) -> None:
+    """Raise Halted where a committer keeps contributions and did not before, or the reverse: what is there is of one
+    part of its batches only.
+    """
+    if not leadership.last_txid:
+        return
+    for committer in topology.committers:
+        before = leadership.description.get("committers", {}).get(committer.name, {}).get("contributions")
+        now = committer.bolt.describe().get("contributions")
+        if None not in (before, now) and before != now:
+            raise Halted(
+                f"committer {committer.name} of {topology.name} was run with contributions={before} and now says "
+                f"contributions={now}: "
+                "neither an audit nor a recompute could tell any more what its batches brought",
+                next_command=f"give it contributions={before} again; or count anew, by a committer of another name "
+                f"into "
+                f"another table",
+            )
+
+
+def _carry_out_replans(
+    claimed: Claimed, view: CoordinatorView, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
+) -> tuple[CoordinatorView, tuple[Request, ...]]:
+    """R3's one exception: under the new epoch, drop the suffix of plans that were never mirrored, if an operator
+    ordered it.
+
+    What is dropped is noted first, so that a leader that dies in between has it dropped once and never drops what was
+    planned since.
+    Returns what is left of the plans and of the orders: one about a batch whose plan was dropped is refused in so many
+    words.
+    """
+    left = {request.request_id: request for request in claimed.requests if request.kind != "replan"}
+    mirrored_txid = claimed.last_txid + len(claimed.plans)
+    for request in claimed.requests:
+        if request.kind != "replan":
+            continue
+        plans = {txid: data for txid, data in view.plans.items() if txid > mirrored_txid}
+        # Nodes of cuts stay (R3): what is not mirrored of an opaque topology is cut again by every new leader, so there
+        # is nothing to remove.
+        cuts = {txid: found[max(found)] for txid, found in view.cuts.items() if txid > max(mirrored_txid, view.mark)}
+        digests = {
+            str(txid): read_plan(
+                data, f"plan {txid} in ZooKeeper", rebuild_zookeeper(claimed.lead.topology)
+            ).digest.hex()
+            for txid, data in sorted({**cuts, **plans}.items())
+        }
+        if request.progress and request.progress != {"dropped": digests}:
+            plans, digests = {}, dict(request.progress.get("dropped", {}))
+        elif not request.progress:
+            ledger.note_progress(claimed.lead, request.request_id, {"dropped": digests})
+        coordinator.drop_plans(plans)
+        view = replace(view, plans={txid: data for txid, data in view.plans.items() if txid not in plans})
+        answer = _replanned(digests)
+        action = ActionRecord(
+            command="replan", request_id=request.request_id, before={"plans": digests}, after={"plans": {}}
+        )
+        ledger.answer_request(claimed.lead, request.request_id, "done", answer, action if digests else None)
+        say(answer)
+        for other in [one for one in left.values() if one.txids and all(str(txid) in digests for txid in one.txids)]:
+            words = f"the plan was dropped by the replan of order {request.request_id}: what it held is planned anew"
+            ledger.answer_request(claimed.lead, other.request_id, "refused", words)
+            del left[other.request_id]
+    return view, tuple(left.values())
+
+
+def _replanned(digests: Mapping[str, str]) -> str:
+    if not digests:
+        return "no plan was dropped: all that are planned are mirrored already; skip such a batch, then redrive it"
+    return f"plans of batches {', '.join(digests)} dropped: their inputs are planned anew"
+
+
+def _stand_aside(identity: CandidateIdentity, ledger: Ledger) -> None:
+    """R12: a standby whose code is not the last leader's stands aside unless it was started after that leader took the
+    lead.
+    """
+    fence = ledger.read_fence()
+    if fence is None or fence.code_hash == identity.code_hash or fence.epoch <= identity.epoch_seen:
+        return
+    raise Fenced(
+        f"{identity.topology}: a driver with other code took the lead while this one waited (epoch {fence.epoch}); "
+        "start this one again if its code is the newer"
+    )
+
+
+def _check_cluster(topology: str, before: str | None, now: str) -> None:
+    """R11: the same incarnation in another Postgres cluster is a copy, not the original."""
+    if before is not None and before != now:
+        raise Halted(
+            f"{topology}: ZooKeeper belongs to the Postgres cluster {before}, this one is {now}: it was copied or "
+            f"restored elsewhere",
+            next_command="point --dsn at the old cluster, or use another ZooKeeper chroot",
+        )

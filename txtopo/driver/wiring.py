@@ -1,0 +1,141 @@
+"""The one place where a leader is put together: the application, the test harness and the simulation all lead through
+here, each with its own stores.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from txtopo.coordinators.codec import CandidateNode as Candidate
+from txtopo.coordinators.election import Election
+from txtopo.coordinators.topology_nodes import TopologyCoordinator
+from txtopo.core.events import End
+from txtopo.core.limits import DEAD_LETTER_MAX, SPOUT_PENDING_MAX
+from txtopo.core.state import Rules, State, first_state
+from txtopo.driver.planner import Planner
+from txtopo.driver.runner import LeaderServices, Runner
+from txtopo.driver.takeover import CandidateIdentity, Leadership, begin
+from txtopo.driver.work_queues import WorkQueues
+from txtopo.ports import Clock, CoordinatorSession, Executor, Ledger
+from txtopo.topology.components import Topology
+
+
+def candidate_of(
+    identity: CandidateIdentity, session: CoordinatorSession, since: str
+) -> tuple[Election, TopologyCoordinator]:
+    """A candidate's place in the queue and its access to the metadata, both on one session (Z4). `since` is shown to
+    those who wait.
+    """
+    node = Candidate(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
+    return (
+        Election(session, identity.topology, node),
+        TopologyCoordinator(session, identity.topology, opaque=identity.opaque),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a process gives its leader: one session on each store, an executor that has started, time, and somebody to
+    tell.
+    """
+
+    topology: Topology
+    session: CoordinatorSession
+    candidacy: Election
+    coordinator: TopologyCoordinator
+    ledger: Ledger
+    executor: Executor
+    clock: Clock
+    lanes: WorkQueues
+    say: Callable[[str], None]
+    watch: Callable[[State], None] = lambda state: None
+    """Called after every step of the machine."""
+    chance: random.Random = field(default_factory=random.Random)
+    dead_letter_max: int = DEAD_LETTER_MAX
+    """Source records that one batch may lose to `on_poison="dead_letter_rows"`."""
+    by_hand: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that flags and the environment gave; an order that is carried out without a leader goes on with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyLeader:
+    """A leader that is ready to run."""
+
+    planner: Planner
+    runner: Runner
+    state: State
+    """Where it begins."""
+    leadership: Leadership
+
+    def run(self) -> End:
+        """Lead to the end; returns how it ended."""
+        return self.runner.run(self.state, self.leadership.requests)
+
+
+def make_leader(
+    leadership: Leadership, around: Surroundings, rules: Rules, *, opaque: bool, cut: bool = True
+) -> ReadyLeader:
+    """Check that the topology fits what is committed, and put the leader together. Without `cut` it plans no new input.
+
+    Raises Halted, ConfigurationError and what the stores raise; the planner is closed then.
+    """
+    rules = replace(rules, opaque=opaque)
+    topology, reconciled = around.topology, leadership.reconciled
+    planner = Planner(
+        lead=leadership.lead,
+        spouts=topology.spouts,
+        coordinator=around.coordinator,
+        ledger=around.ledger,
+        clock=around.clock,
+        once=rules.once,
+        say=around.say,
+        last_digest=leadership.last_digest,
+        last_metadata=leadership.last_metadata,
+        committers=topology.committers,
+        config=topology.config,
+        last_txid=leadership.last_txid,
+        opaque=opaque,
+        told_again=max(rules.spout_pending_max, SPOUT_PENDING_MAX),
+    )
+    try:
+        begin(leadership, topology, planner, around.ledger, around.by_hand)
+    except BaseException:
+        planner.close()
+        raise
+    world = LeaderServices(
+        topology=topology,
+        lead=leadership.lead,
+        candidacy=around.candidacy,
+        coordinator=around.coordinator,
+        session_state=around.session.state,
+        ledger=around.ledger,
+        executor=around.executor,
+        planner=planner,
+        clock=around.clock,
+        lanes=around.lanes,
+        say=around.say,
+        watch=around.watch,
+        chance=around.chance,
+        dead_letter_max=around.dead_letter_max,
+    )
+    state = first_state(
+        rules,
+        topology.name,
+        leadership.last_txid,
+        now=around.clock.monotonic(),
+        plans=reconciled.plans,
+        mirrored_txid=reconciled.mirrored_txid,
+        next_attempts=reconciled.next_attempts,
+        suspects=reconciled.suspects,
+        suspects_once=reconciled.suspects_once,
+        recent=leadership.recent,
+        owed=frozenset(plan.txid for plan in reconciled.discarded),
+        cut=cut,
+        one_by_one=around.executor.one_by_one,
+        sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
+        last_digest=leadership.last_digest,
+    )
+    return ReadyLeader(planner=planner, runner=Runner(world), state=state, leadership=leadership)

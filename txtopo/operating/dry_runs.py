@@ -1,0 +1,390 @@
+"""What an order would do, found out beforehand from Postgres alone: the batches it is about, or why there is nothing to
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from txtopo.errors import TxtopoError
+from txtopo.reports import report_statements
+from txtopo.reports.inputs import other_inputs
+from txtopo.reports.interventions import txids_of
+from txtopo.reports.list_batches import Span, rows, tried_states
+from txtopo.reports.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run, told_advice
+from txtopo.reports.read import read_batch
+from txtopo.reports.redos import read_redos
+from txtopo.reports.text import clean, clip, instant, place_of, size
+
+FILES_TOLD_MAX = 5
+"""Files of a batch that the text names; the JSON has all."""
+METADATA_CHARS_MAX = 500
+"""Of the metadata of another source; the JSON has all."""
+
+_MIRRORED = """select max(txid) as txid from txtopo.plan where topology = :topology"""
+_QUARANTINED = """
+select txid from txtopo.ledger where topology = :topology and state = 'quarantined' and redo_of is null order by txid
+  limit 100000
+"""
+_OPEN_SKIPS = """
+select request_id, arguments from txtopo.request where topology = :topology and state = 'open' and kind = 'skip' order
+  by request_id limit 1000
+"""
+
+
+class NotProposedError(TxtopoError):
+    """The order makes no sense for these batches; nothing was changed."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedBatch:
+    """A batch that an order is about, as it stands now."""
+
+    txid: int
+    state: BatchState
+    attempts: int
+    """Begun so far."""
+    next_attempt: int | None
+    """Id of the attempt that would be made; None where the batch itself is not tried again."""
+    files: tuple[SourceFile, ...]
+    """Empty where the source has none, or no attempt has begun."""
+    metadata: Mapping[str, Any]
+    """By spout, as planned, in short while the plan is only in ZooKeeper."""
+    failure: AttemptRow | None
+    """Its last attempt that was not cancelled, where that failed."""
+    reason: str | None
+    """Of a quarantine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What an order would do."""
+
+    topology: str
+    kind: Literal["retry", "skip", "redrive", "replan"]
+    effect: str
+    """What would be done, in a sentence."""
+    nothing: str | None = None
+    """Why there is nothing to do; None: there is."""
+    batches: tuple[ProposedBatch, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: Mapping[str, str]
+    """Committer -> target table that would be written to."""
+    next_command: str | None = None
+
+    @property
+    def txids(self) -> tuple[int, ...]:
+        """Of the batches."""
+        return tuple(batch.txid for batch in self.batches)
+
+
+def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
+    """Failed, uncommitted batches again: those named (a span of one), those within ranges, or all."""
+    topology = status.topology
+    states, skips = _open_states(connection, status), _open_skips(connection, topology)
+    failed = {txid for txid, state in states.items() if state == "failed"} | _halted_on(status, states)
+    found: list[ProposedBatch] = []
+    wanted, notes = _picked(spans or [(None, None)], failed, "failed")
+    named = {first for first, last in spans if first == last}
+    for txid in wanted:
+        batch = _uncommitted(connection, status, states, txid, "retry")
+        if txid in skips:
+            words = f"batch {txid} of {topology} is to be skipped by order {skips[txid]}, which is open"
+            if txid in named:
+                raise _refused(f"{words}: it cannot be tried again", _carries_out(status))
+            notes.append(words)
+        elif txid in failed:
+            found.append(batch)
+        else:
+            notes.append(f"batch {txid} has not failed: it is processed in its turn")
+    return Proposal(
+        topology=topology,
+        kind="retry",
+        effect=f"{_batches(len(found))} of {topology} would be tried again, with the stored plan",
+        nothing=None if found else _nothing_to_retry(status, notes),
+        batches=tuple(found),
+        notes=tuple(notes),
+        tables=_tables(connection, topology),
+        next_command=None if found or status.is_led else how_to_run(status.application),
+    )
+
+
+def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> Proposal:
+    """An uncommitted batch quarantined in its place in the order."""
+    topology = status.topology
+    states = _open_states(connection, status)
+    detail = read_batch(connection, topology, txid)
+    done = detail.ledger if detail and detail.state == "quarantined" else None
+    batch = (
+        _batch(connection, topology, txid, states) if done else _uncommitted(connection, status, states, txid, "skip")
+    )
+    before = [other for other, state in sorted(states.items()) if state == "failed" and other < txid]
+    return Proposal(
+        topology=topology,
+        kind="skip",
+        effect=f"batch {txid} of {topology} would be quarantined: a row in the ledger in its place in the order, "
+        f"without any effect",
+        nothing=f"batch {txid} of {topology} is quarantined already: {done.reason}; nothing to do" if done else None,
+        batches=(batch,),
+        notes=(
+            *([f"failed before it, and first in turn: batch {', batch '.join(map(str, before))}"] if before else []),
+            *_no_reason_to_skip(status, txid),
+        ),
+        tables={},
+        next_command=f"txtopo redrive {topology} {done.redo_of or txid}" if done else None,
+    )
+
+
+def _no_reason_to_skip(status: TopologyStatus, txid: int) -> Sequence[str]:
+    """What speaks against it: a halt over this batch that is no batch's fault, and so says what else to do."""
+    advice = told_advice(status.advice) if status.state == "HALTED" and status.halted_txid == txid else None
+    if advice is None or "txtopo skip" in advice:
+        return ()
+    return (f"the topology halted over it with the words: {advice}; to skip it may leave out a good batch",)
+
+
+def propose_redrive(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
+    """Quarantined batches, those named or those within ranges, brought back as new txids at the end of the order."""
+    topology = status.topology
+    states, redos = _open_states(connection, status), read_redos(connection, topology)
+    found: list[ProposedBatch] = []
+    quarantined = {row["txid"] for row in rows(connection, _QUARANTINED, topology=topology)}
+    wanted, notes = _picked(spans, quarantined, "quarantined")
+    for txid in wanted:
+        batch = _quarantined(connection, status, states, txid)
+        redone = redos.applied_for(txid)
+        if redone is None and txid in redos.first:
+            head = redos.first[txid]
+            raise _refused(
+                f"batch {txid} of {topology} is a redo of batch {head}: bring that one back",
+                f"txtopo redrive {topology} {head}",
+            )
+        if redone is None:
+            found.append(batch)
+        else:
+            notes.append(f"batch {txid} was redone as batch {redone}: it counts once, and is not redone again")
+    return Proposal(
+        topology=topology,
+        kind="redrive",
+        effect=f"{_batches(len(found))} of {topology} would come back under a new txid at the end of the order; the "
+        f"source does not move",
+        nothing=None if found else f"{'; '.join(notes)}. Nothing to do.",
+        batches=tuple(found),
+        notes=tuple(notes),
+        tables=_tables(connection, topology),
+        next_command=None if found else f"txtopo batches {topology}",
+    )
+
+
+def propose_replan(connection: Connection, status: TopologyStatus) -> Proposal:
+    """Plans that were never mirrored dropped, so that their files are planned anew. Postgres knows of them what the
+    last leader said.
+    """
+    topology = status.topology
+    states = _open_states(connection, status)
+    mirrored = rows(connection, _MIRRORED, topology=topology)[0]["txid"] or 0
+    first, last = max(mirrored, status.last_txid) + 1, max([status.planned_txid, *states])
+    which = f"the plans of batches {first} to {last}" if last > first else f"the plan of batch {first}"
+    known = (
+        f"{which} of {topology} would be dropped"
+        if last >= first
+        else f"Postgres knows of no plan of {topology} that could be dropped; ZooKeeper may"
+    )
+    return Proposal(
+        topology=topology,
+        kind="replan",
+        effect=f"{known}; their files would be planned anew by the next run, with the schema declared then",
+        batches=tuple(_batch(connection, topology, txid, states) for txid in sorted(states) if txid >= first),
+        notes=(f"batches up to {mirrored} are mirrored in Postgres and keep their plans",)
+        if mirrored > status.last_txid
+        else (),
+        tables={},
+    )
+
+
+def proposal_text(proposal: Proposal) -> str:
+    """For people: the effect first, then batch by batch."""
+    lines = [clean(proposal.nothing or f"{proposal.effect}.")]
+    if proposal.nothing is None:
+        for batch in proposal.batches:
+            lines += ["", *(clean(line) for line in _batch_lines(batch))]
+        lines += ["", *(f"  note      {clean(note)}" for note in proposal.notes)] if proposal.notes else []
+        lines += (
+            ["", *(f"  table     {clean(table)} ({clean(name)})" for name, table in proposal.tables.items())]
+            if proposal.tables
+            else []
+        )
+    if proposal.next_command:
+        lines.append(f"  next: {clean(proposal.next_command)}")
+    return "\n".join(lines)
+
+
+def failure_words(failure: AttemptRow) -> str:
+    """Why an attempt failed, in one line: kind, component, position, message."""
+    return f"{failure.kind} failure{place_of(failure.component, failure.position, failure.message)}: {failure.message}"
+
+
+def _batch_lines(batch: ProposedBatch) -> list[str]:
+    lines = [f"batch {batch.txid}  {batch.state}"]
+    if batch.failure is not None:
+        lines.append(f"  failed    attempt {batch.failure.attempt}, {failure_words(batch.failure)}")
+    if batch.reason:
+        lines.append(f"  reason    {batch.reason}")
+    again = f", the next is {batch.txid}:{batch.next_attempt}" if batch.next_attempt is not None else ""
+    lines.append(f"  attempts  {batch.attempts} so far{again}")
+    for file in batch.files[:FILES_TOLD_MAX]:
+        lines.append(f"  file      {file.path}{'' if file.size is None else f'  {size(file.size)}'}")
+    if len(batch.files) > FILES_TOLD_MAX:
+        lines.append(f"            and {len(batch.files) - FILES_TOLD_MAX} more")
+    lines += [f"  source    {spout} {clip(text, METADATA_CHARS_MAX)}" for spout, text in other_inputs(batch.metadata)]
+    if not batch.files and not batch.metadata:
+        lines.append("  file      not known yet: no attempt has begun, and the plan is only in ZooKeeper")
+    return lines
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _open_states(connection: Connection, status: TopologyStatus) -> dict[int, BatchState]:
+    """State of each uncommitted batch that Postgres knows of."""
+    named = {"topology": status.topology, "last": status.last_txid}
+    states: dict[int, BatchState] = {
+        row["txid"]: "planned" for row in rows(connection, report_statements.OPEN_PLANS, **named)
+    }
+    return states | tried_states(connection, status.topology, status.last_txid)
+
+
+def _picked(spans: Sequence[Span], fitting: set[int], word: str) -> tuple[list[int], list[str]]:
+    """The batches named one by one, and of ranges those that fit; a note about each range without any."""
+    found: set[int] = set()
+    notes: list[str] = []
+    for first, last in spans:
+        if first is not None and first == last:
+            found.add(first)
+            continue
+        within = {txid for txid in fitting if (first or 1) <= txid and (last is None or txid <= last)}
+        if not within and (first, last) != (None, None):
+            notes.append(f"no batch of {first or ''}..{last or ''} is {word}")
+        found |= within
+    return sorted(found), notes
+
+
+def _open_skips(connection: Connection, topology: str) -> dict[int, int]:
+    """Batch -> the open order to skip it."""
+    found = rows(connection, _OPEN_SKIPS, topology=topology)
+    return {txid: row["request_id"] for row in found for txid in txids_of(row["arguments"])}
+
+
+def _carries_out(status: TopologyStatus) -> str:
+    """The command after which an open order is carried out: nothing but waiting beside a leader."""
+    return f"txtopo status {status.topology}" if status.is_led else how_to_run(status.application)
+
+
+def _halted_on(status: TopologyStatus, states: Mapping[int, BatchState]) -> set[int]:
+    """The planned batch over which the topology halted: one that ends its process leaves no attempt that failed."""
+    txid = status.halted_txid
+    if status.state != "HALTED" or txid is None:
+        return set()
+    return {txid} if status.last_txid < txid <= max([status.planned_txid, *states]) else set()
+
+
+def _uncommitted(
+    connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int, kind: str
+) -> ProposedBatch:
+    """The batch, or the reason why it can be neither retried nor skipped."""
+    topology = status.topology
+    if txid <= status.last_txid:
+        detail = read_batch(connection, topology, txid)
+        if detail is not None and detail.state == "quarantined":
+            raise _refused(f"batch {txid} of {topology} is quarantined", f"txtopo redrive {topology} {txid}")
+        when = (
+            f" at {instant(detail.ledger.committed_at)}, by attempt {detail.ledger.attempt}"
+            if detail and detail.ledger
+            else ""
+        )
+        also = (
+            f"; `txtopo replay {topology} {txid} --recompute` would replace what it brought" if kind == "retry" else ""
+        )
+        raise _refused(
+            f"batch {txid} of {topology} is committed{when}: there is nothing to {kind}{also}",
+            f"txtopo show {topology} {txid}",
+        )
+    if txid not in states and txid > status.planned_txid:
+        if txid == status.halted_txid:
+            raise _refused(
+                f"{topology} halted before it could plan batch {txid}: {status.reason}; there is no batch to {kind} "
+                f"yet",
+                f"{how_to_run(status.application)}, which plans it again",
+            )
+        raise _refused(
+            f"{topology} has not planned batch {txid}: its batches go from 1 to {max([status.planned_txid, *states])}",
+            f"txtopo batches {topology}",
+        )
+    return _batch(connection, topology, txid, states)
+
+
+def _quarantined(
+    connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int
+) -> ProposedBatch:
+    topology = status.topology
+    if txid > status.last_txid:
+        batch = _uncommitted(connection, status, states, txid, "redrive")
+        raise _refused(
+            f"batch {txid} of {topology} is not quarantined, it is {batch.state}", f"txtopo retry {topology} {txid}"
+        )
+    batch = _batch(connection, topology, txid, states)
+    if batch.state != "quarantined":
+        raise _refused(
+            f"batch {txid} of {topology} is not quarantined, it is {batch.state}",
+            f"txtopo replay {topology} {txid} --recompute",
+        )
+    return batch
+
+
+def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int, BatchState]) -> ProposedBatch:
+    detail = read_batch(connection, topology, txid)
+    state: BatchState = detail.state if detail is not None else states.get(txid, "planned")
+    attempts = detail.attempts if detail is not None else ()
+    last = attempts[-1] if attempts else None
+    told = [attempt for attempt in attempts if attempt.state != "cancelled"]
+    return ProposedBatch(
+        txid=txid,
+        state=state,
+        attempts=len(attempts),
+        next_attempt=None if state in ("committed", "quarantined") else last.attempt + 1 if last else 0,
+        files=detail.files if detail is not None else (),
+        metadata=detail.metadata if detail is not None else {},
+        failure=told[-1] if told and told[-1].state == "failed" else None,
+        reason=detail.ledger.reason if detail is not None and detail.ledger else None,
+    )
+
+
+def _nothing_to_retry(status: TopologyStatus, notes: Sequence[str]) -> str:
+    if status.halted_txid is not None and status.state == "HALTED" and status.halted_txid > status.planned_txid:
+        return (
+            f"{status.topology} has no failed batch: it halted before batch {status.halted_txid} could be planned "
+            f"({status.reason}). Running it plans that again."
+        )
+    return (
+        f"{'; '.join(notes)}. Nothing to retry."
+        if notes
+        else f"{status.topology} has no failed batch. Nothing to retry."
+    )
+
+
+def _tables(connection: Connection, topology: str) -> dict[str, str]:
+    return {row["committer"]: row["target"] for row in rows(connection, report_statements.TARGETS, topology=topology)}
+
+
+def _batches(number: int) -> str:
+    return "1 batch" if number == 1 else f"{number} batches"
+
+
+def _refused(why: str, next_command: str) -> NotProposedError:
+    return NotProposedError(f"{why}\n  next: {next_command}")

@@ -1,0 +1,44 @@
+"""How the last run of a topology was set by hand: an order that is carried out without a leader goes on with that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from txtopo.config import TOPOLOGY_CONFIG, Settings, is_setting
+from txtopo.errors import ConfigurationError
+
+LAST_RUN = "the last run"
+"""Source of what `with_last_run` filled in."""
+_BY_HAND = ("flag ", "environment ")
+
+
+def given_by_hand(settings: Settings) -> dict[str, Any]:
+    """What flags and the environment, or those of the last run, say of how batches run. Files are left out: they are
+    read again anyway.
+    """
+    return {
+        name: getattr(settings, name)
+        for name, source in sorted(settings.sources.items())
+        if is_setting(name) and (source.startswith(_BY_HAND) or source == LAST_RUN)
+    }
+
+
+def with_last_run(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """These settings with what the last run was given by hand, where this command was given nothing by hand.
+
+    What this release does not understand is passed over.
+    """
+    taken = {
+        name: value
+        for name, value in given.items()
+        if is_setting(name) and not settings.source(name).startswith(_BY_HAND)
+    }
+    weaker = replace(settings, sources={name: source for name, source in settings.sources.items() if name not in taken})
+    try:
+        made = weaker.with_topology(taken)
+    except ConfigurationError:
+        return settings
+    said = {name: LAST_RUN for name in taken if made.source(name) == TOPOLOGY_CONFIG}
+    return replace(made, sources={**made.sources, **said})

@@ -1,0 +1,236 @@
+"""The plan of a replay: which committed batches a range holds, from which files, and what verifying or recomputing them
+would do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from txtopo.errors import TxtopoError
+from txtopo.reports.list_batches import one
+from txtopo.reports.model import BatchDetail, TopologyStatus
+from txtopo.reports.read import read_batch
+from txtopo.reports.redos import read_redos
+from txtopo.reports.stored_description import committers_of, own_committers_of
+from txtopo.reports.text import NOTHING, clean, count, instant, size, table
+
+FILES_TOLD_MAX = 3
+"""Files of a batch that the text names; the JSON has all."""
+HASHED_BYTES_MAX = 256 * 1024 * 1024
+"""Of files whose content a plan compares with what was planned; of what lies beyond only the size."""
+TOLD_EVERY = 1000
+"""Batches between two words on how far reading the plan got."""
+
+_DESCRIPTION = """select description from txtopo.topology where topology = :topology"""
+
+
+class NoSuchBatchesError(TxtopoError):
+    """The range holds batches that are not in the ledger, or that may not be recomputed."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayBatch:
+    """One batch of the range, in the ledger."""
+
+    batch: BatchDetail
+    counts_as: int | None
+    """The txid whose rows the tables hold for it: its own, or that of the last applied redo; None: quarantined and not
+    redone.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What a replay is about."""
+
+    topology: str
+    batches: tuple[ReplayBatch, ...]
+    obstacle: str | None
+    """Why these batches cannot be recomputed, with what to do; None: they can."""
+
+    notes: tuple[str, ...] = ()
+    """Dead letters of these batches, and files that are not as they were planned."""
+
+    @property
+    def txids(self) -> tuple[int, ...]:
+        """The batches that count, each once, in order: what is verified or recomputed."""
+        return tuple(sorted({item.counts_as for item in self.batches if item.counts_as is not None}))
+
+    @property
+    def tables(self) -> Mapping[str, str]:
+        """Committer -> target table."""
+        return {name: table for item in self.batches for name, table in item.batch.targets.items()}
+
+
+def plan_replay(
+    connection: Connection,
+    status: TopologyStatus,
+    spans: Sequence[tuple[int | None, int | None]],
+    say: Callable[[str], None] = lambda _: None,
+) -> Replay:
+    """Look every batch of the ranges up. Raises NoSuchBatchesError where one of them is not committed yet, or not there
+    at all.
+    """
+    topology = status.topology
+    txids = sorted({txid for span in spans for txid in _txids(span, status)})
+    redos = read_redos(connection, topology)
+    found = []
+    for number, txid in enumerate(txids, 1):
+        batch = read_batch(connection, topology, txid)
+        if batch is None or batch.ledger is None:
+            raise NoSuchBatchesError(f"the ledger has no batch {txid} of {topology}\n  next: txtopo audit {topology}")
+        own = txid if batch.state == "committed" else None
+        found.append(ReplayBatch(batch=batch, counts_as=redos.applied_for(txid) or own))
+        if number % TOLD_EVERY == 0:
+            say(f"read the plans of {count(number)} of {count(len(txids))} batches")
+    return Replay(
+        topology=topology,
+        batches=tuple(found),
+        obstacle=_quarantined(topology, found) or _keepless(connection, topology),
+        notes=(*_dead_letters(found), *_changed_files(found)),
+    )
+
+
+def replay_text(replay: Replay) -> str:
+    """For people: a line a batch, then what --verify and --recompute would do."""
+    names = sorted(replay.tables)
+    header = ["txid", "state", "committed at", "attempt", "read", "rejected", *names, "counts as", "files"]
+    cells = [_cells(item, names) for item in replay.batches]
+    number = "1 batch" if len(replay.txids) == 1 else f"{count(len(replay.txids))} batches"
+    return "\n".join(
+        [
+            table(header, cells, left=("state", "committed at", "files")),
+            "",
+            *(f"{clean(name)} > {clean(replay.tables[name])}" for name in names),
+            *(f"note: {clean(note)}" for note in replay.notes),
+            (
+                f"--verify     would read the files of {number} again with Spark and compare with what was committed; "
+                f"it changes nothing"
+            ),
+            f"--recompute  {_recompute(replay, number)}",
+        ]
+    )
+
+
+def _recompute(replay: Replay, number: str) -> str:
+    if replay.obstacle is not None:
+        return f"is not possible: {clean(replay.obstacle)}"
+    return (
+        f"would process {number} anew and swap what {'it' if len(replay.txids) == 1 else 'they'} brought, as new "
+        f"txids behind the last: "
+        "add --execute --reason TEXT to do it"
+    )
+
+
+def _cells(item: ReplayBatch, names: Sequence[str]) -> list[str]:
+    batch, ledger = item.batch, item.batch.ledger
+    numbers = {one.committer: one for one in batch.committers}
+    return [
+        str(batch.txid),
+        batch.state,
+        instant(ledger.committed_at) if ledger else NOTHING,
+        str(ledger.attempt) if ledger else NOTHING,
+        count(ledger.read) if ledger and ledger.read is not None else NOTHING,
+        count(ledger.rejected) if ledger and ledger.rejected is not None else NOTHING,
+        *(
+            f"{count(numbers[name].arrived)} > {count(numbers[name].written)}" if name in numbers else NOTHING
+            for name in names
+        ),
+        NOTHING if item.counts_as is None else str(item.counts_as),
+        ", ".join(_files(batch)) or NOTHING,
+    ]
+
+
+def _files(batch: BatchDetail) -> Iterator[str]:
+    for file in batch.files[:FILES_TOLD_MAX]:
+        yield f"{file.path}{'' if file.size is None else f' ({size(file.size)})'}"
+    if len(batch.files) > FILES_TOLD_MAX:
+        yield f"{count(len(batch.files) - FILES_TOLD_MAX)} more"
+
+
+def _txids(span: tuple[int | None, int | None], status: TopologyStatus) -> range:
+    topology, first = status.topology, span[0] or 1
+    last = status.last_txid if span[1] is None else span[1]
+    if not status.last_txid:
+        raise NoSuchBatchesError(f"{topology} has no committed batches yet\n  next: txtopo status {topology}")
+    if first < 1 or last > status.last_txid or first > status.last_txid:
+        wrong = 0 if first < 1 else last if last > status.last_txid else first
+        raise NoSuchBatchesError(
+            f"batch {wrong} of {topology} is not committed: those from 1 to {status.last_txid} are; "
+            f"failed batches come again with txtopo retry {topology}\n  next: txtopo batches {topology}"
+        )
+    return range(first, last + 1)
+
+
+def _dead_letters(found: Sequence[ReplayBatch]) -> Iterator[str]:
+    for item in found:
+        if item.batch.ledger and (number := item.batch.ledger.dead_lettered):
+            yield (
+                f"batch {item.batch.txid} has {number} dead letter{'s' if number > 1 else ''}: where the bolt still "
+                f"fails on them, a recompute fails too unless it runs "
+                "with --on-poison dead_letter_rows"
+            )
+
+
+def _changed_files(found: Sequence[ReplayBatch]) -> Iterator[str]:
+    """Files that this machine has otherwise than they were planned; content is compared where there is little of it."""
+    left = HASHED_BYTES_MAX
+    for item in found:
+        for file in item.batch.files:
+            if file.size is None:
+                continue
+            try:
+                size_now = Path(file.path).stat().st_size
+                left -= size_now if size_now == file.size else 0
+                same = size_now == file.size and (left < 0 or _sha256(file.path) == file.fingerprint)
+            except OSError as error:
+                yield f"batch {item.batch.txid}: {file.path} cannot be read here: {error.strerror or error}"
+                continue
+            if not same:
+                yield (
+                    f"batch {item.batch.txid}: {file.path} has other content than was planned; a recompute takes "
+                    f"it as it is now"
+                )
+
+
+def _sha256(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _quarantined(topology: str, found: Sequence[ReplayBatch]) -> str | None:
+    txids = [item.batch.txid for item in found if item.counts_as is None]
+    if not txids:
+        return None
+    which = (
+        f"batch {txids[0]} is"
+        if len(txids) == 1
+        else f"batches {', '.join(map(str, txids[:10]))}{' …' if len(txids) > 10 else ''} are"
+    )
+    return f"{which} quarantined and brought nothing; `txtopo redrive {topology} {txids[0]}` brings it back"
+
+
+def _keepless(connection: Connection, topology: str) -> str | None:
+    """Why contributions cannot be swapped: a committer that keeps none is named."""
+    row = one(connection, _DESCRIPTION, topology=topology)
+    try:
+        committers = committers_of(row["description"] if row else {})
+        own = sorted(own_committers_of(row["description"] if row else {}))
+    except ValueError as error:
+        return f"what {topology} consists of cannot be read from txtopo.topology ({error})"
+    if own:
+        return f"committer {', '.join(own)} writes by its own code, so what a batch brought cannot be taken back"
+    without = sorted(name for name, committer in committers.items() if not committer.contributions)
+    if not without:
+        return None
+    return (
+        f"committer {', '.join(without)} keeps no contributions (contributions=False), so what a batch brought "
+        f"cannot be taken back"
+    )

@@ -1,0 +1,58 @@
+"""Rows from cursors on the server: tables are read in step, in the order of the txids, without holding them in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+ROWS_AT_ONCE = 5000
+
+
+def stream(connection: Connection, sql: str, /, *, rows_at_once: int = ROWS_AT_ONCE, **values: object) -> Iterator[Any]:
+    """Rows of a statement with psycopg2's own placeholders (at least one), from a cursor."""
+    options = {"stream_results": True, "yield_per": rows_at_once}
+    return iter(connection.exec_driver_sql(sql, values, execution_options=options))
+
+
+class InStep:
+    """Rows of one statement ordered by txid, handed out txid by txid."""
+
+    def __init__(self, connection: Connection, sql: str, /, **values: object) -> None:
+        result = connection.execute(
+            text(sql), values, execution_options={"stream_results": True, "yield_per": ROWS_AT_ONCE}
+        )
+        self._groups = groupby(result, key=lambda row: row.txid)
+        self._next: tuple[int, list[Any]] | None = None
+        self.passed: dict[int, int] = {}
+        """Txid -> rows that nobody asked for."""
+        self._advance()
+
+    @property
+    def next_txid(self) -> int | None:
+        """The lowest txid that was not handed out or passed over; None behind the last row."""
+        return None if self._next is None else self._next[0]
+
+    def take(self, txid: int) -> list[Any]:
+        """The rows of that txid; those of lower ones are passed over."""
+        while self._next is not None and self._next[0] < txid:
+            self.passed[self._next[0]] = len(self._next[1])
+            self._advance()
+        if self._next is None or self._next[0] != txid:
+            return []
+        found = self._next[1]
+        self._advance()
+        return found
+
+    def finish(self) -> dict[int, int]:
+        """Pass over the rest; returns what nobody asked for."""
+        self.take(2**63)
+        return self.passed
+
+    def _advance(self) -> None:
+        txid, group = next(self._groups, (None, ()))
+        self._next = None if txid is None else (txid, list(group))

@@ -1,0 +1,78 @@
+"""What people and leaders did about a batch: redos, orders, rows of the action log; and the source records that it
+rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.reports import report_statements
+from txtopo.reports.list_batches import rows, tried_states
+from txtopo.reports.model import ActionRow, DeadLetterRow, OrderRow, RedoLink, RejectedRecord
+from txtopo.reports.stored_plans import redo_of
+
+RAW_SHOWN_BYTES_MAX = 2000
+"""Of each rejected record; the whole of it stays in its file."""
+
+
+def txids_of(arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """What an order is about, from its arguments; rows written by hand may say anything."""
+    found = arguments.get("txids") if isinstance(arguments, Mapping) else None
+    return tuple(txid for txid in found if isinstance(txid, int)) if isinstance(found, list) else ()
+
+
+def redos_of(connection: Connection, topology: str, txid: int, last_txid: int) -> tuple[RedoLink, ...]:
+    """Batches that redo this one: those in the ledger, then those planned."""
+    links = [RedoLink(**row) for row in rows(connection, report_statements.REDOS, topology=topology, txid=txid)]
+    plans = rows(connection, report_statements.OPEN_PLAN_BYTES, topology=topology, last=last_txid)
+    planned = [row["txid"] for row in plans if redo_of(row["bytes"]) == txid]
+    tried = tried_states(connection, topology, last_txid) if planned else {}
+    return (*links, *(RedoLink(txid=one, state=tried.get(one, "planned")) for one in planned))
+
+
+def rejected_rows(connection: Connection, topology: str, txid: int, limit: int | None) -> tuple[RejectedRecord, ...]:
+    """Rejected records in the order of spout, file and line, at most `limit`; None: all."""
+    found = rows(
+        connection,
+        report_statements.REJECTED_ROWS,
+        topology=topology,
+        txid=txid,
+        raw_bytes_max=RAW_SHOWN_BYTES_MAX,
+        limit=limit,
+    )
+    return tuple(
+        RejectedRecord(**{**row, "raw": bytes(row["raw"]).decode("utf-8", "backslashreplace")}) for row in found
+    )
+
+
+def dead_letters(connection: Connection, topology: str, txid: int, limit: int | None) -> tuple[DeadLetterRow, ...]:
+    """Dead letters in the order of spout and position, at most `limit`; None: all."""
+    bound = {"topology": topology, "txid": txid, "raw_bytes_max": RAW_SHOWN_BYTES_MAX, "limit": limit}
+    return tuple(
+        DeadLetterRow(**{**row, "raw": bytes(row["raw"]).decode("utf-8", "backslashreplace")})
+        for row in rows(connection, report_statements.DEAD_LETTERS, **bound)
+    )
+
+
+def actions_about(connection: Connection, topology: str, txid: int) -> tuple[ActionRow, ...]:
+    """Rows of the action log about this batch, oldest first."""
+    return tuple(
+        ActionRow(**row) for row in rows(connection, report_statements.ACTIONS_ABOUT, topology=topology, txid=txid)
+    )
+
+
+def orders_about(
+    connection: Connection, topology: str, txid: int, actions: Sequence[ActionRow]
+) -> tuple[OrderRow, ...]:
+    """Orders that name this batch, or from which one of the actions came, oldest first."""
+    ids = sorted({action.request_id for action in actions if action.request_id is not None})
+    found = rows(connection, report_statements.ORDERS_ABOUT, topology=topology, txid=txid, request_ids=ids)
+    return tuple(order_row(dict(row)) for row in found)
+
+
+def order_row(row: Mapping[str, Any]) -> OrderRow:
+    """A row of `request`."""
+    return OrderRow(txids=txids_of(row["arguments"]), **{name: row[name] for name in row if name != "arguments"})

@@ -1,0 +1,253 @@
+"""Reads the rows of schema `txtopo` into the model: SELECTs in one read-only snapshot, for any role that may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.exc import SQLAlchemyError
+
+from txtopo.committers.postgres.connect import make_engine, mask_dsn
+from txtopo.committers.postgres.lock_holders import waits_for
+from txtopo.committers.postgres.sql_errors import one_line, sqlstate
+from txtopo.core import limits
+from txtopo.errors import ConfigurationError, PostgresUnavailable, TxtopoError
+from txtopo.reports import report_statements
+from txtopo.reports.inputs import failed_inputs, files_in, inputs_of_attempts, with_files
+from txtopo.reports.interventions import actions_about, dead_letters, orders_about, redos_of, rejected_rows, txids_of
+from txtopo.reports.list_batches import Span, list_batches, one, open_state, rows, tried_states
+from txtopo.reports.model import (
+    ORDERS_NAMED_MAX,
+    TXIDS_NAMED_MAX,
+    AttemptRow,
+    BatchDetail,
+    BatchRow,
+    BatchState,
+    CommitterNumbers,
+    EdgeNumbers,
+    FailureCounts,
+    LastLeader,
+    LedgerSummary,
+    OpenOrder,
+    RequestRow,
+    TopologyState,
+    TopologyStatus,
+    told_advice,
+)
+from txtopo.reports.stored_plans import files_of, metadata_of, redo_of
+from txtopo.reports.times import read_any_time
+
+REJECTS_SHOWN = 20
+"""Rejected rows of a batch that are read unless more are asked for."""
+_UNDEFINED = ("42P01", "3F000", "42703")
+
+
+@contextmanager
+def reading(dsn: str) -> Iterator[Connection]:
+    """A connection that can only read and sees one state of the database throughout (I12).
+
+    Raises PostgresUnavailable where Postgres does not answer or does not allow it, ConfigurationError where schema
+    `txtopo` is missing.
+    """
+    engine = make_engine(dsn, "txtopo/reading", pooled=False)
+    try:
+        with engine.connect().execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        ) as connection:
+            connection.execute(text(f"set local statement_timeout = {limits.STATEMENT_TIMEOUT_MS}"))
+            read_any_time(connection)
+            yield connection
+    except SQLAlchemyError as error:
+        raise reading_error(error, dsn) from error
+    finally:
+        engine.dispose()
+
+
+def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
+    """What the operator reads when a SELECT did not go through."""
+    state = sqlstate(error)
+    if state in _UNDEFINED:
+        return ConfigurationError(
+            f"{mask_dsn(dsn)} has no up-to-date schema txtopo: run `txtopo migrate` ({one_line(error)}); "
+            "where that finds it up to date, somebody changed it, and `txtopo audit` says what"
+        )
+    remedy = "; reading needs USAGE on the schema and SELECT on its tables" if state == "42501" else ""
+    return PostgresUnavailable(f"{mask_dsn(dsn)}: {mask_dsn(one_line(error))}{remedy}")
+
+
+def read_topologies(connection: Connection, topology: str | None = None) -> list[TopologyStatus]:
+    """All topologies by name, or the one; empty where there is none."""
+    return [_status(connection, row) for row in rows(connection, report_statements.TOPOLOGIES, topology=topology)]
+
+
+def read_names(connection: Connection) -> list[str]:
+    """Names of all topologies."""
+    return [row["topology"] for row in rows(connection, report_statements.NAMES)]
+
+
+def read_batches(
+    connection: Connection,
+    topology: str,
+    *,
+    spans: Sequence[Span] = (),
+    state: BatchState | None = None,
+    limit: int = 20,
+) -> list[BatchRow] | None:
+    """The newest batches, or the newest within `spans`, first, at most `limit`; None where the topology is unknown."""
+    fence = one(connection, report_statements.FENCE, topology=topology)
+    if fence is None:
+        return None
+    return with_files(connection, topology, list_batches(connection, topology, fence["last_txid"], spans, state, limit))
+
+
+def read_batch(
+    connection: Connection, topology: str, txid: int, *, rejects: int | None = REJECTS_SHOWN
+) -> BatchDetail | None:
+    """Everything about one batch, with at most `rejects` of its rejected rows (None: all); None where nothing knows
+    that txid.
+    """
+    fence = one(connection, report_statements.FENCE, topology=topology)
+    ledger = one(connection, report_statements.LEDGER_ROW, topology=topology, txid=txid)
+    plan = one(connection, report_statements.PLAN, topology=topology, txid=txid, cut=ledger["cut"] if ledger else None)
+    attempts = [_attempt(row) for row in rows(connection, report_statements.ATTEMPTS, topology=topology, txid=txid)]
+    if fence is None or not (ledger or plan or attempts):
+        return None
+    metadata, problem = metadata_of(connection, plan)
+    files = files_of(metadata, rows(connection, report_statements.SOURCE_FILES, topology=topology, txid=txid))
+    if plan is None and not ledger:
+        metadata = inputs_of_attempts(connection, attempts)
+        files = files_in(metadata)
+    actions = actions_about(connection, topology, txid)
+    return BatchDetail(
+        topology=topology,
+        txid=txid,
+        state=ledger["state"] if ledger else open_state([attempt.state for attempt in attempts]),
+        application=fence["application"],
+        advice=told_advice(fence["advice"]) if fence["halted_txid"] == txid else None,
+        digest=ledger["digest"] if ledger else plan["digest"] if plan else None,
+        planned_at=plan["created_at"] if plan else ledger["planned_at"] if ledger else None,
+        plan_problem=problem,
+        metadata=metadata,
+        ledger=_committed(ledger) if ledger else None,
+        files=files,
+        attempts=tuple(attempts),
+        committers=tuple(
+            CommitterNumbers(**row)
+            for row in rows(connection, report_statements.COMMITTERS, topology=topology, txid=txid)
+        ),
+        edges=tuple(
+            EdgeNumbers(**row) for row in rows(connection, report_statements.EDGES, topology=topology, txid=txid)
+        ),
+        targets={
+            row["committer"]: row["target"] for row in rows(connection, report_statements.TARGETS, topology=topology)
+        },
+        redo_of=ledger["redo_of"] if ledger else redo_of(plan["bytes"]) if plan else None,
+        redone_as=redos_of(connection, topology, txid, fence["last_txid"]),
+        rejected_rows=rejected_rows(connection, topology, txid, rejects),
+        dead_letters=dead_letters(connection, topology, txid, rejects),
+        orders=orders_about(connection, topology, txid, actions),
+        actions=actions,
+    )
+
+
+def read_request(connection: Connection, request_id: int) -> RequestRow | None:
+    """An operator's order as it stands."""
+    row = one(connection, report_statements.REQUEST, request_id=request_id)
+    return RequestRow(**row) if row else None
+
+
+def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
+    topology, led = row["topology"], row["state"] is not None
+    leader = (
+        LastLeader(
+            host=row["host"],
+            pid=row["pid"],
+            since=row["started_at"],
+            heartbeat_at=row["heartbeat_at"],
+            heartbeat_age_s=row["heartbeat_age_s"],
+        )
+        if led
+        else None
+    )
+    own = (
+        "topology",
+        "epoch",
+        "incarnation",
+        "application",
+        "last_txid",
+        "last_committed_at",
+        "planned_txid",
+        "problem",
+        "reason",
+        "advice",
+        "halted_txid",
+        "open_requests",
+    )
+    failures = dict(rows(connection, report_statements.FAILURES, topology=topology)[0])
+    (sums,) = rows(connection, report_statements.LEDGER_SUMS, topology=topology)
+    (holes,) = rows(connection, report_statements.HOLES, topology=topology, named=TXIDS_NAMED_MAX)
+    orders = rows(connection, report_statements.OPEN_ORDERS, topology=topology, limit=ORDERS_NAMED_MAX)
+    tried = tried_states(connection, topology, row["last_txid"])
+    failed_txids = tuple(txid for txid, state in tried.items() if state == "failed")[:TXIDS_NAMED_MAX]
+    own_words = {name: row[name] for name in own}
+    if row["state"] in ("running", "stalled"):
+        # Asked now: who cannot write its heartbeat for a lock cannot say so either.
+        own_words["problem"] = waits_for(connection, topology) or own_words["problem"]
+    return TopologyStatus(
+        state=_state(row),
+        # The word of the last heartbeat: the batch may be committed by now.
+        waiting=row["waiting"] if row["waiting"] and row["waiting"]["txid"] > row["last_txid"] else {},
+        leader=leader,
+        settings=row["settings"] or {},
+        failed_attempts=failures.pop("failed_attempts"),
+        failures=FailureCounts(**failures),
+        failed_txids=failed_txids,
+        failed_inputs=failed_inputs(connection, topology, failed_txids),
+        quarantined=sums["quarantined"],
+        holes=holes["holes"],
+        hole_txids=tuple(holes["hole_txids"] or ()),
+        rejected=sums["rejected"],
+        dead_lettered=sums["dead_lettered"],
+        open_orders=tuple(
+            OpenOrder(request_id=order["request_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
+            for order in orders
+        ),
+        **own_words,
+    )
+
+
+def _state(row: RowMapping) -> TopologyState:
+    match row["state"]:
+        case "stalled":
+            return "STALLED"
+        case "running":
+            return "STALLED" if row["heartbeat_age_s"] > limits.STALLED_AFTER_S else "RUNNING"
+        case "halted":
+            return "HALTED"
+        case "finished":
+            return "FINISHED"
+        case _:
+            return "STOPPED"
+
+
+def _attempt(row: RowMapping) -> AttemptRow:
+    return AttemptRow(**{**row, "spans": row["spans"] or {}, "inputs": row["inputs"] or {}})
+
+
+def _committed(row: RowMapping) -> LedgerSummary:
+    own = (
+        "state",
+        "attempt",
+        "epoch",
+        "read",
+        "rejected",
+        "dead_lettered",
+        "reason",
+        "redo_of",
+        "committed_at",
+        "code_hash",
+        "seal",
+    )
+    return LedgerSummary(**{name: row[name] for name in own})

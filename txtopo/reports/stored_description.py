@@ -1,0 +1,161 @@
+"""What the stored description of a topology tells an audit: tables, keys and sums of its committers, and the way of the
+rows to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from txtopo.committers.sql_names import postgres_type
+from txtopo.core.fields import parse_fields
+
+Way = Literal["direct", "same", "fewer", "any"]
+"""How rows come from the spout to a committer: straight, through bolts that keep their number, that may drop some, or
+that may do anything.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitterTables:
+    """One counting committer."""
+
+    name: str
+    target: str
+    """Schema and name of its table."""
+    keys: tuple[str, ...]
+    count: str
+    sums: Mapping[str, str]
+    """Input field -> column."""
+    contributions: bool
+    spout: str | None
+    """The spout that it reads in the end; None where there are several."""
+    way: Way
+    types: Mapping[str, str | None] = field(default_factory=dict)
+    """Key -> the type of its column, as Postgres spells it; None where the description does not tell."""
+    alone: bool = True
+    """Is the topology's only spout the one that it reads? With several the ledger's number of records is that of all
+    together.
+    """
+
+    def ordered(self, columns: Sequence[str]) -> CommitterTables:
+        """The same with its sums in the order of these columns: objects in the stored description have none, and rows
+        are hashed in theirs.
+        """
+        places = {name: at for at, name in enumerate(columns)}
+        sums = sorted(self.sums.items(), key=lambda item: places.get(item[1], len(places)))
+        return replace(self, sums=dict(sums))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the target, in the order in which its rows are hashed."""
+        return (*self.keys, *self.numbers)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The count first, then the sums."""
+        return (self.count, *self.sums.values())
+
+    @property
+    def target_columns(self) -> Mapping[str, str | None]:
+        """Column of the target -> its type."""
+        numbers = dict.fromkeys(self.sums.values(), "numeric")
+        return {**{key: self.types.get(key) for key in self.keys}, self.count: "bigint", **numbers}
+
+    @property
+    def contribution_columns(self) -> Mapping[str, str | None]:
+        """Column of the contribution table -> its type."""
+        return {"txid": "bigint", "reverses": "bigint", **self.target_columns}
+
+    @property
+    def target_sql(self) -> str:
+        """The target table, quoted."""
+        return _qualified(self.target)
+
+    @property
+    def contributions_sql(self) -> str:
+        """The contribution table, quoted."""
+        return _qualified(f"{self.target}_contribution")
+
+
+def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
+    """The counting committers of a topology, by name. Raises ValueError for what is not described as expected."""
+    found = {}
+    own = own_committers_of(description)
+    try:
+        for name, one in description["committers"].items():
+            if name in own:
+                continue
+            if one["kind"] != "count":
+                raise ValueError(f"committer {name} is of kind {one['kind']!r}")
+            spout, way = _way(description, one["input"])
+            found[name] = CommitterTables(
+                name=name,
+                target=one["table"],
+                keys=tuple(one["keys"]),
+                count=one["count"],
+                sums=dict(one["sums"]),
+                contributions=bool(one["contributions"]),
+                spout=spout,
+                way=way,
+                types=_types(one),
+                alone=len(description["spouts"]) == 1,
+            )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def own_committers_of(description: Mapping[str, Any]) -> frozenset[str]:
+    """The committers that write by code of their own, by name: what they wrote, nobody else can tell. Raises ValueError
+    as `committers_of`.
+    """
+    try:
+        return frozenset(name for name, one in description["committers"].items() if "class" in one)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def quoted(name: str) -> str:
+    """An identifier in quotes, for statements with psycopg2's placeholders (a percent sign doubled)."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def listed(names: Sequence[str], alias: str) -> str:
+    """Columns of a table, quoted."""
+    return ", ".join(f"{alias}.{quoted(name)}" for name in names)
+
+
+def _types(one: Mapping[str, Any]) -> Mapping[str, str | None]:
+    """Types of a committer's keys; its fields are those that it reads."""
+    fields = parse_fields(one["fields"]) if one.get("fields") else None
+    known = (
+        {}
+        if fields is None
+        else {field.name: postgres_type(field.type) for field in fields.items if field.name in one["keys"]}
+    )
+    return {key: known.get(key) for key in one["keys"]}
+
+
+def _qualified(table: str) -> str:
+    schema, _, name = table.partition(".")
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def _way(description: Mapping[str, Any], source: str) -> tuple[str | None, Way]:
+    way: Way = "direct"
+    while source not in description["spouts"]:
+        if source in description["committers"]:
+            return None, "any"
+        bolt = description["bolts"][source]
+        if len(bolt["inputs"]) != 1:
+            return None, "any"
+        # Of a tuple bolt an input is an object, and nothing tells what it does to the number of tuples.
+        (read,), rows = bolt["inputs"], bolt.get("rows", "any")
+        if "any" in (way, rows) or rows not in ("same", "fewer"):
+            way = "any"
+        else:
+            way = "fewer" if "fewer" in (way, rows) else "same"
+        source = read["source"] if isinstance(read, Mapping) else read
+    return source, way

@@ -1,0 +1,87 @@
+"""What the stored plan of a batch says: its inputs, put together from pieces where they are long, and what it
+redoes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import RowMapping
+
+from txtopo.core.plan import read_plan
+from txtopo.core.remedies import RESTORE
+from txtopo.errors import Halted
+from txtopo.reports import report_statements
+from txtopo.reports.list_batches import one
+from txtopo.reports.model import SourceFile
+
+_PART_KEY = "$part"
+"""A file list too long for a plan is a pointer under this key, to a piece in `plan_part`."""
+_IDLE_KEY = "$idle"
+"""Under this key stands what a spout without a part in the batch had before."""
+_WHERE = "table txtopo.plan"
+
+
+def redo_of(data: bytes) -> int | None:
+    """The txid that this plan redoes; None also where it cannot be read, which `metadata_of` tells."""
+    try:
+        return read_plan(bytes(data), _WHERE).redo_of
+    except Halted:
+        return None
+
+
+def metadata_of(connection: Connection, plan: RowMapping | None) -> tuple[Mapping[str, Any], str | None]:
+    """What the plan says, by spout with a part in the batch, pieces put back; or why it cannot be said.
+
+    A plan that cannot be read must not hide the rest.
+    """
+    if plan is None:
+        return {}, None
+    try:
+        stored = read_plan(bytes(plan["bytes"]), _WHERE).metadata
+        return whole_metadata(connection, stored), None
+    except (Halted, ValueError) as error:
+        return {}, str(error)
+
+
+def whole_metadata(connection: Connection, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """By spout with a part in the batch, pieces put back. Raises Halted where one is missing."""
+    return {spout: _whole(connection, value) for spout, value in stored.items() if not is_idle(value)}
+
+
+def is_idle(metadata: Any) -> bool:
+    """Has the spout with this entry in a plan no part in the batch?"""
+    return isinstance(metadata, Mapping) and _IDLE_KEY in metadata
+
+
+def _whole(connection: Connection, metadata: Any) -> Any:
+    if not isinstance(metadata, Mapping) or _PART_KEY not in metadata:
+        return metadata
+    part = one(connection, report_statements.PLAN_PART, digest=str(metadata[_PART_KEY]))
+    if part is None:
+        raise Halted(f"table txtopo.plan_part has no piece {metadata[_PART_KEY]}", next_command=RESTORE)
+    return json.loads(bytes(part["bytes"]))
+
+
+def files_of(metadata: Mapping[str, Any], consumed: Sequence[RowMapping]) -> tuple[SourceFile, ...]:
+    """Inputs as `source_file` remembers them for ever, with the sizes that the plan knows."""
+    sizes = {(spout, path): size for spout, value in metadata.items() for path, size in _sizes(value)}
+    return tuple(
+        SourceFile(
+            spout=row["spout"],
+            path=row["path"],
+            size=sizes.get((row["spout"], row["path"])),
+            fingerprint=row["fingerprint"],
+        )
+        for row in consumed
+    )
+
+
+def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:
+    files = metadata.get("files") if isinstance(metadata, Mapping) else None
+    for entry in files if isinstance(files, list) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("size"), int):
+            yield str(entry.get("path")), entry["size"]

@@ -1,0 +1,262 @@
+"""Traces one row of a target back: which batches brought what to it, out of which files, and whether that adds up to
+the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from txtopo.committers.postgres.sql_errors import one_line, sqlstate
+from txtopo.errors import ConfigurationError, TxtopoError
+from txtopo.reports.list_batches import one, rows
+from txtopo.reports.stored_description import CommitterTables, committers_of, quoted
+
+FILES_SHOWN = 3
+"""Input files named of each batch."""
+_SETTINGS = (
+    "set local search_path = pg_catalog; set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; "
+    "set local bytea_output = 'hex'"
+)
+"""Names of types come out qualified, text of values as the audit reads it."""
+
+TARGETS = """select target, topology, committer from txtopo.target order by target collate "C" limit 10000"""
+
+DESCRIPTION = """select description from txtopo.topology where topology = :topology"""
+
+COLUMN_TYPES = """
+select a.attname as name, pg_catalog.format_type(a.atttypid, -1) as type
+  from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+  join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+ where n.nspname = :schema and c.relname = :table
+"""
+"""Types without their length: a longer value must not be cut to one that is there."""
+
+BATCHES = """
+select txid, case state when 'applied' then 'committed' else state end as state, attempt, epoch, committed_at,
+       encode(code_hash, 'hex') as code_hash
+  from txtopo.ledger where topology = :topology and txid = any(cast(:txids as bigint[]))
+"""
+
+FILES = """
+select txid, path, files from (
+  select txid, path, count(*) over (partition by txid) as files, row_number() over (partition by txid order by spout,
+  path) as place
+    from txtopo.source_file where topology = :topology and txid = any(cast(:txids as bigint[]))) f
+ where place <= :shown order by txid, place
+"""
+
+
+class UntraceableError(TxtopoError):
+    """Nothing tells which batches made the row; nothing is known to be wrong."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A registered target table, as its topology describes it."""
+
+    topology: str
+    committer: str
+    tables: CommitterTables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """What one batch brought to the row, or took back from it."""
+
+    txid: int
+    """0: what the table held before its topology took it over."""
+    reverses: int | None
+    """The batch whose contribution is taken back; None: its own."""
+    numbers: Mapping[str, Decimal]
+    """By column."""
+    state: str | None
+    """Of the batch; None where the ledger does not know it."""
+    attempt: int | None
+    epoch: int | None
+    code_hash: str | None
+    committed_at: datetime | None
+    paths: tuple[str, ...]
+    """The first of its input files, at most `FILES_SHOWN`."""
+    files: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A row and what it was made of."""
+
+    target: Target
+    key: Mapping[str, str | None]
+    """Column -> value as asked for; None is NULL."""
+    row: Mapping[str, Decimal] | None
+    """The numbers in the target now; None: there is no such row."""
+    contributions: tuple[Contribution, ...]
+    """The last so many, oldest first."""
+    count: int
+    """How many there are."""
+    sums: Mapping[str, Decimal]
+    """Of all of them, by column."""
+
+    @property
+    def is_known(self) -> bool:
+        """Is there a row, or was there ever one?"""
+        return self.row is not None or self.count > 0
+
+    @property
+    def verdict(self) -> Literal["MATCH", "MISMATCH"]:
+        """MATCH: the contributions add up to the row. A row goes when its count becomes 0, so no row stands for
+        zeros.
+        """
+        expected = dict.fromkeys(self.sums, Decimal(0)) if self.row is None else dict(self.row)
+        return "MATCH" if self.is_known and dict(self.sums) == expected else "MISMATCH"
+
+
+def find_target(connection: Connection, table: str, topology: str | None) -> Target:
+    """The registered target of this name, with or without its schema. Raises ConfigurationError, UntraceableError."""
+    known = [row for row in rows(connection, TARGETS) if topology in (None, row["topology"])]
+    exact = [row for row in known if row["target"] in (table, f"public.{table}")]
+    found = exact or [row for row in known if row["target"].partition(".")[2] == table]
+    if len(found) != 1:
+        of = f" of topology {topology}" if topology else ""
+        names = ", ".join(row["target"] for row in (found or known)[:10]) or "none"
+        problem = "could be several targets" if found else "is no target"
+        raise ConfigurationError(f"table {table!r} {problem}{of}; registered: {names}")
+    (registered,) = found
+    described = one(connection, DESCRIPTION, topology=registered["topology"])
+    try:
+        committers = committers_of(described["description"]) if described else {}
+    except ValueError as error:
+        raise UntraceableError(
+            f"the stored description of {registered['topology']} is not understood: {error}"
+        ) from error
+    tables = committers.get(registered["committer"])
+    if tables is None or tables.target != registered["target"]:
+        raise UntraceableError(
+            f"{registered['target']} belongs to committer {registered['committer']}, which topology "
+            f"{registered['topology']} has no more"
+        )
+    if not tables.contributions:
+        raise UntraceableError(
+            f"committer {tables.name} of {registered['topology']} keeps no contributions (contributions=False): "
+            f"nothing tells which batches made a row of {tables.target}"
+        )
+    return Target(topology=registered["topology"], committer=registered["committer"], tables=tables)
+
+
+def read_key(target: Target, given: Sequence[str], nulls: Sequence[str]) -> dict[str, str | None]:
+    """The whole key from `column=value`, or `value` where there is one column, and the columns that are NULL. Raises
+    ConfigurationError.
+    """
+    keys = target.tables.keys
+    spelled = (
+        f"{target.tables.target} has the key {', '.join(keys)}: give each column once, --key COLUMN=VALUE or "
+        f"--null COLUMN"
+    )
+    found: dict[str, str | None] = {}
+    pairs: list[tuple[str, str | None]] = [_pair(keys, text) for text in given]
+    for column, value in [*pairs, *((column, None) for column in nulls)]:
+        if column not in keys or column in found:
+            raise ConfigurationError(f"{column!r} is {'given twice' if column in found else 'no key'}; {spelled}")
+        if value is not None and ("\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value)):
+            # P14: the client would refuse these in Python, without an SQLSTATE.
+            raise ConfigurationError(f"{column}: no text in Postgres holds NUL or what is not UTF-8")
+        found[column] = value
+    if missing := [column for column in keys if column not in found]:
+        raise ConfigurationError(f"{', '.join(missing)} is missing; {spelled}")
+    return {column: found[column] for column in keys}
+
+
+def read_trace(connection: Connection, target: Target, key: Mapping[str, str | None], limit: int) -> Trace:
+    """The row with that key and its contributions, of which the last `limit` are given. Raises ConfigurationError for
+    values of another type.
+    """
+    connection.exec_driver_sql(_SETTINGS)
+    tables = target.tables
+    types = _types(connection, tables.target)
+    where = " and ".join(
+        _condition(column, value, types[column], number) for number, (column, value) in enumerate(key.items())
+    )
+    values: dict[str, Any] = {f"k{number}": value for number, value in enumerate(key.values()) if value is not None}
+    numbers = [f"{quoted(name)}::numeric" for name in tables.numbers]
+    try:
+        row = connection.exec_driver_sql(
+            f"select {', '.join(numbers)} from {tables.target_sql} where {where}", values
+        ).one_or_none()
+    except DBAPIError as error:
+        if (sqlstate(error) or "").startswith("22"):
+            raise ConfigurationError(f"no key of {tables.target}: {one_line(error)}") from error
+        raise
+    _types(connection, f"{tables.target}_contribution")
+    sums = ", ".join(f"coalesce(sum({number}), 0)" for number in numbers)
+    count, *totals = connection.exec_driver_sql(
+        f"select count(*), {sums} from {tables.contributions_sql} where {where}", values
+    ).one()
+    last = connection.exec_driver_sql(
+        f"select txid, reverses, {', '.join(numbers)} from {tables.contributions_sql} where {where}"
+        " order by txid desc, reverses desc limit %(limit)s",
+        {**values, "limit": limit},
+    ).all()
+    return Trace(
+        target=target,
+        key=key,
+        row=None if row is None else dict(zip(tables.numbers, row, strict=True)),
+        contributions=_contributions(connection, target, last[::-1]),
+        count=count,
+        sums=dict(zip(tables.numbers, totals, strict=True)),
+    )
+
+
+def _pair(keys: Sequence[str], text: str) -> tuple[str, str]:
+    column, sign, value = text.partition("=")
+    if len(keys) == 1 and (not sign or column not in keys):
+        return keys[0], text
+    if not sign:
+        raise ConfigurationError(f"--key {text}: the key is {', '.join(keys)}; write COLUMN=VALUE")
+    return column, value
+
+
+def _types(connection: Connection, table: str) -> dict[str, str]:
+    schema, _, name = table.partition(".")
+    found = {row["name"]: row["type"] for row in rows(connection, COLUMN_TYPES, schema=schema, table=name)}
+    if not found:
+        raise UntraceableError(f"table {table} is gone")
+    return found
+
+
+def _condition(column: str, value: str | None, type_name: str, number: int) -> str:
+    """Of an index' own kind: `is not distinct from` would walk through the table. The server casts the value."""
+    if value is None:
+        return f"{quoted(column)} is null"
+    return f"{quoted(column)} = cast(%(k{number})s as {type_name.replace('%', '%%')})"
+
+
+def _contributions(connection: Connection, target: Target, found: Sequence[Any]) -> tuple[Contribution, ...]:
+    """With what the ledger knows of their batches."""
+    txids = sorted({row[0] for row in found})
+    batches = {row["txid"]: row for row in rows(connection, BATCHES, topology=target.topology, txids=txids)}
+    paths: dict[int, list[str]] = {}
+    files: dict[int, int] = {}
+    for row in rows(connection, FILES, topology=target.topology, txids=txids, shown=FILES_SHOWN):
+        paths.setdefault(row["txid"], []).append(row["path"])
+        files[row["txid"]] = row["files"]
+    names = ("state", "attempt", "epoch", "code_hash", "committed_at")
+    return tuple(
+        Contribution(
+            txid=txid,
+            reverses=reverses,
+            numbers=dict(zip(target.tables.numbers, numbers, strict=True)),
+            paths=tuple(paths.get(txid, ())),
+            files=files.get(txid, 0),
+            **{name: batches[txid][name] if txid in batches and txid > 0 else None for name in names},
+        )
+        for txid, reverses, *numbers in found
+    )

@@ -1,0 +1,204 @@
+"""The emitter half of a spout inside a Spark task: emits its parts, counts, reports, and never fails the task for bad
+data.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+
+from txtopo.core.fields import Field, Fields
+from txtopo.core.values import Failure, TransactionAttempt
+from txtopo.spark.reports import Report
+from txtopo.spark.session.ship_modules import package_version
+from txtopo.spark.session.used_workers import end_if_used
+from txtopo.spark.signatures import Signer
+from txtopo.topology.components import Spout, Tally
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.tuples.columns import Columns
+from txtopo.tuples.tracing import restrict
+from txtopo.tuples.user_errors import spout_failure_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.accumulators import Accumulator
+
+    from txtopo.spark.jobs import BatchWork
+
+_EMPTY: Mapping[str, Any] = {"string": "", "binary": b"", "boolean": False}
+"""Values that say nothing, of the types that have no 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEmitter:
+    """The function given to `mapInArrow`: rows in are numbers of source tasks, rows out are the tuples of their
+    parts.
+    """
+
+    name: str
+    spout: Spout
+    code_hash: bytes
+    reports: Accumulator[Any]
+    signer: Signer
+    """Of the copy of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer
+    one with what a bolt persisted in
+    another."""
+    order: str | None = None
+    """The order itself, where it is too large for a local property."""
+    hidden: str | None = None
+    """Name of the last column: which run of the wave a tuple belongs to. None: there is none, as for a plan that serves
+    one run at a time.
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sign, then emit the parts named in `batches`; in the runs over nothing at start none."""
+        order = self._order()
+        if order is None:
+            self.spout.warm_up()
+        every = [] if order is None else self._parts(order)
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                # One task may do it all: many small files a task. A spout that is idle has a task with nothing to do.
+                for run, part in every if order is not None and order["together"] else every[index : index + 1]:
+                    yield from self._emit(order or {}, run, part)
+
+    def _order(self) -> Mapping[str, Any] | None:
+        _, text = self.signer.order(self.order, [self.name])
+        return json.loads(text) if text else None
+
+    def _parts(self, order: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """(run, part) of everything that the spout emits, in the order of its tasks."""
+        return [
+            (run, part)
+            for run, found in enumerate(order["runs"])
+            if self.name in found["spouts"]
+            for part in range(len(found["spouts"][self.name]["parts"]))
+        ]
+
+    def _emit(
+        self, order: Mapping[str, Any], run: int, part: int, given: Iterator[pa.RecordBatch] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """One part of one run: what its spout reads, or what is `given`."""
+        tally = Tally(attempt=TransactionAttempt(*order["runs"][run]["attempt"]))
+        failure: Failure | None = None
+        found = order["runs"][run]["spouts"][self.name]
+        needed, only = order["needed"].get(self.name), found.get("only")
+        try:
+            # The spout parses all its columns, whichever the bolts read: which records are rejected is no matter of
+            # theirs.
+            if given is not None:
+                batches = _read(given, tally)
+            else:
+                declared = Columns(self.name, DEFAULT_STREAM, self.spout.fields)
+                # Spark takes columns by their place, and looks for no NULL in a field that is `not null`.
+                batches = map(declared.fitted, self.spout.emit_part(found["metadata"], found["parts"][part], tally))
+            for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
+                if batch.num_rows:
+                    shown = batch if needed is None else blank(batch, needed, self.spout.fields)
+                    yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
+        except Exception as error:
+            failure = spout_failure_of(error, self.name)
+        if failure is not None:
+            end_if_used([failure])
+        self.reports.add(
+            [
+                Report(
+                    run=order["runs"][run]["run"],
+                    spout=self.name,
+                    part=part,
+                    read=tally.read,
+                    rejects=tuple(replace(row, spout=self.name) for row in tally.rejects),
+                    failure=failure,
+                    code_hash=self.code_hash,
+                    version=package_version(),
+                    host=socket.gethostname(),
+                )
+            ]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameEmitter(TaskEmitter):
+    """The same downstream of a spout that gives a DataFrame: passes its partitions on as they are, and counts them as
+    parts.
+
+    Tells partitions by the number of the task: a bolt downstream may repartition, but not `coalesce` or `union` without
+    an exchange, else the
+    reports do not fit the partitions and the verdict fails the attempt.
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sign, then pass on one partition."""
+        order, context = self._order(), TaskContext.get()
+        if order is not None and context is not None:
+            yield from self._emit(order, 0, context.partitionId(), batches)
+
+
+def emitter_order(
+    names: Sequence[str],
+    works: Sequence[BatchWork],
+    *,
+    together: bool,
+    needed: Mapping[str, Sequence[str]],
+    only: Mapping[str, Any] | None = None,
+) -> str:
+    """What emitters are to do, as JSON: runs under these names, each with its batch. A spout that is idle in a batch is
+    not named in it.
+
+    `together`: one task a spout does it all. `needed`: columns by spout, all others are NULL. `only`: tuples by spout
+    and part, of one run.
+    """
+    runs: list[dict[str, Any]] = []
+    for name, work in zip(names, works, strict=True):
+        spouts: dict[str, dict[str, Any]] = {
+            spout: {"metadata": work.assignment.metadata[spout], "parts": parts}
+            for spout, parts in work.parts.items()
+            if parts
+        }
+        for spout, ranges in (only or {}).items():
+            spouts[spout]["only"] = ranges
+        attempt = work.assignment.attempt
+        runs.append({"run": name, "attempt": [attempt.txid, attempt.attempt], "spouts": spouts})
+    return json.dumps({"together": together, "needed": needed, "runs": runs}, separators=(",", ":"))
+
+
+def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        tally.read += batch.num_rows
+        yield batch
+
+
+def blank(batch: pa.RecordBatch, needed: Sequence[str], fields: Fields) -> pa.RecordBatch:
+    """The batch with NULL in columns that nothing downstream reads: parsed all the same, but not carried to the JVM.
+
+    In a `not null` field an empty or zero value stands instead, since Spark does not look for NULL there and would trip
+    over one.
+    """
+    declared = {field.name: field for field in fields.items}
+    columns = [
+        column if one.name in needed else _nothing(declared[one.name], one.type, batch.num_rows)
+        for one, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return batch.from_arrays(columns, schema=batch.schema)
+
+
+def _nothing(field: Field, kind: pa.DataType, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    if field.nullable:
+        return pa.nulls(rows, kind)
+    return pa.repeat(pa.scalar(_EMPTY.get(field.type.kind, 0), kind), rows)
+
+
+def _numbered(batch: pa.RecordBatch, column: str, run: int) -> pa.RecordBatch:
+    """The batch with the number of its run as the last column."""
+    import pyarrow as pa
+
+    numbers = pa.repeat(pa.scalar(run, pa.int32()), batch.num_rows)
+    schema = batch.schema.append(pa.field(column, pa.int32(), nullable=False))
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

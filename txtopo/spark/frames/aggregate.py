@@ -1,0 +1,283 @@
+"""The executor half of a counting committer on Spark: group, count, sum exactly, and count what arrived apart from the
+groups.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.types import _parse_datatype_string
+
+from txtopo.core.fields import Fields
+from txtopo.core.values import CommitterResult
+from txtopo.errors import invariant
+from txtopo.spark.frames.planned_frames import partitions_of
+from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.topology.components import Aggregation, CommitterComponent
+from txtopo.tuples.readable_results import check_readable
+
+_RUN = "$run"
+_ROW = "$row"
+_TOTAL = "$total"
+PARTITIONS_MAX = 16
+"""Up to so many partitions each group carries the bounds of each."""
+_PARTITION_BITS = 33
+"""Spark's `monotonically_increasing_id` is the partition, shifted by so many bits, and the row's number in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The plan of one committer: result rows, each with the numbers of the rows that it was made of."""
+
+    name: str
+    frame: DataFrame
+    stream: DataFrame
+    """The committer's input, as the bolts before it made it."""
+    schema: pa.Schema
+    """Of the result rows alone."""
+    key_count: int
+    by_run: bool = False
+    """Do several runs share the plan? Then the first column of the frame is the number of the run."""
+    partitions: int = 0
+    """Of the input. By each of them every group tells its last row number, and its first where runs share the plan; 0:
+    it tells none, and what arrived is
+    what the groups add up to."""
+    mark: str = "_n"
+    """Name of the column that counts the rows of a group. It tells the copy of the plan, so that results of another one
+    are known by their schema.
+    """
+
+    def other_copy(self, batches: list[pa.RecordBatch]) -> int:
+        """Number of the copy that these results came from, where it is not this one; else 0."""
+        for batch in batches:
+            if self.mark not in batch.schema.names:
+                found = next((name for name in batch.schema.names if re.fullmatch(r"_n\d+", name)), "_n0")
+                return int(found.removeprefix("_n")) or -1
+        return 0
+
+
+def count_frame(
+    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, counting: bool = False, copy: int = 0
+) -> Counted:
+    """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column
+    that tells them apart.
+
+    With `counting`, `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its
+    rows as they come, from 0 and apart
+    from how the groups count them, and each group tells the last number that it saw of each partition. Where runs share
+    the plan it tells the first as
+    well: rows of a run stand together in a partition, since emitters emit run by run and nothing downstream of them
+    changes the order within a partition.
+    Without it (acking off) nothing of that is there. More partitions than PARTITIONS_MAX, or an unknown number, are
+    grouped apart first, which costs another exchange.
+    `copy` is the number of the plan's copy.
+    """
+    aggregation = component.bolt.aggregation()
+    runs = [] if run is None else [column_called(run).alias(_RUN)]
+    keys = [column_called(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
+    sums = [_addend(source, component.fields).alias(f"_s{index}") for index, (source, _) in enumerate(aggregation.sums)]
+    numbers = [F.monotonically_increasing_id().alias(_ROW)] if counting else []
+    names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
+    scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
+    totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
+    rows = frame.select(*runs, *keys, *sums, *numbers)
+    mark = f"_n{copy}"
+    count = F.count(F.lit(1)).alias(mark)
+    # Asked of what is aggregated, not of the whole stream: a column that nobody reads goes, and with it the window, the
+    # join and the exchange before it.
+    known = partitions_of(rows) if counting else 0
+    partitions = known if known is not None else PARTITIONS_MAX + 1
+    if partitions <= PARTITIONS_MAX:
+        grouped = rows.groupBy(*names).agg(count, *totals, *_bounds(partitions, by_run=run is not None))
+    else:
+        grouped = _with_totals(rows, names, [count, *totals], scales, mark, by_run=run is not None)
+    return Counted(
+        name=component.name,
+        frame=grouped,
+        stream=frame,
+        schema=arrow_schema(component.result_fields),
+        key_count=len(keys),
+        by_run=run is not None,
+        partitions=partitions,
+        mark=mark,
+    )
+
+
+def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
+    """Last row number of each partition, `by_run` behind the first. Spark's number is the partition, shifted, and the
+    row in it: so a number tells its
+    partition. Each column costs every row a comparison. Of several partitions the last number of all comes last: it
+    tells one that there should not be.
+    """
+    # A FILTER costs a row half of what a CASE in its place does.
+    clauses = [""]
+    if partitions != 1:
+        clauses = [f" filter (where shiftright(`{_ROW}`, {_PARTITION_BITS}) = {at})" for at in range(partitions)]
+    names = ("min", "max") if by_run else ("max",)
+    bounds = [F.expr(f"{name}(`{_ROW}`){clause}") for clause in clauses for name in names]
+    return bounds if partitions <= 1 else [*bounds, F.expr(f"max(`{_ROW}`)")]
+
+
+def _with_totals(
+    rows: DataFrame, names: list[str], values: list[Column], scales: list[int], mark: str, *, by_run: bool
+) -> DataFrame:
+    """Groups, and beside them a row for each partition and run that tells how many rows it numbered: for so many
+    partitions that bounds of each in
+    every group would be too wide. The groups are made a partition first, so that only groups, not rows, are doubled.
+    """
+    by_partition = (
+        rows.withColumn("_p", F.shiftright(F.col(_ROW), _PARTITION_BITS))
+        .groupBy(*names, "_p")
+        .agg(*values, F.min(_ROW).alias("_first"), F.max(_ROW).alias("_last"))
+    )
+    doubled = by_partition.withColumn(_TOTAL, F.explode(F.array(F.lit(False), F.lit(True))))
+    own, total = ~F.col(_TOTAL), F.col(_TOTAL)
+    first = F.min("_first") if by_run else F.shiftleft(F.col("_p"), _PARTITION_BITS)
+    runs = [name for name in names if name == _RUN]
+    keys = [name for name in names if name != _RUN]
+    return (
+        doubled.select(
+            *runs,
+            *(F.when(own, F.col(name)).alias(name) for name in keys),
+            _TOTAL,
+            F.when(total, F.col("_p")).alias("_p"),
+            mark,
+            *(_of_group(index, scale) for index, scale in enumerate(scales)),
+            "_first",
+            "_last",
+        )
+        .groupBy(*runs, *keys, _TOTAL, "_p")
+        .agg(
+            F.when(total, F.max("_last") - first + 1).otherwise(F.sum(mark)).alias(mark),
+            *(_sum(f"_d{index}", scale) for index, scale in enumerate(scales)),
+        )
+        .select(*runs, *keys, mark, *(f"_d{index}" for index in range(len(scales))), _TOTAL)
+    )
+
+
+def _of_group(index: int, scale: int) -> Column:
+    """A sum, and 0 in a row of totals: all groups together may have more digits than one has."""
+    name = f"_d{index}"
+    return F.when(F.col(_TOTAL), F.lit(0).cast(f"decimal(38,{scale})")).otherwise(F.col(name)).alias(name)
+
+
+def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> list[CommitterResult]:
+    """One result for each of so many runs, an empty one where nothing arrived. `arrived` is each run's own total, never
+    a sum of its groups.
+    """
+    if not counted.by_run:
+        invariant(runs == 1, f"{counted.name}: a plan of one run was used for {runs}")
+        return [result_of(counted, batches)]
+    found: dict[int, pa.Table] = {}
+    table = pa.Table.from_batches(batches) if batches else None
+    if table is not None and table.num_rows:
+        table = table.sort_by([(table.column_names[0], "ascending")])
+        numbers = pc.run_end_encode(table.column(0).combine_chunks())
+        start = 0
+        for number, end in zip(numbers.values.to_pylist(), numbers.run_ends.to_pylist(), strict=True):
+            # A copy: a run that waits for its turn must not keep the rows of the whole wave.
+            found[number] = table.take(pa.array(range(start, end), pa.int64())).drop_columns([table.column_names[0]])
+            start = end
+    invariant(all(0 <= number < runs for number in found), f"{counted.name}: rows of a run that is not in the wave")
+    return [result_of(counted, found[run].to_batches() if run in found else []) for run in range(runs)]
+
+
+def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResult:
+    """Split what Spark returned into the result rows and the number of tuples that arrived. Raises BatchDataError where
+    Python cannot read a row.
+    """
+    table = pa.Table.from_batches(batches) if batches else None
+    arrived, rows = 0, counted.schema.empty_table()
+    if table is not None:
+        # Without keys Spark counts nothing as one group of no rows.
+        table = table.filter(pc.greater(table.column(counted.key_count), 0))
+    if table is not None and table.num_rows:
+        arrived, table = _arrived(counted, table)
+        own = table.select(range(len(counted.schema)))
+        # In the order of the keys, so that two attempts at one plan hand over the same table.
+        rows = (
+            own.sort_by([(name, "ascending") for name in own.column_names[: counted.key_count]])
+            if counted.key_count
+            else own
+        )
+        rows = rows.rename_columns(counted.schema.names).cast(counted.schema)
+        check_readable(counted.name, rows)
+    return CommitterResult(
+        committer=counted.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
+    )
+
+
+def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
+    """How many rows the partitions numbered, over all groups, up to the last number of each and from 0 or from the
+    run's first; and the groups.
+    """
+    count, first_bound = counted.key_count, len(counted.schema)
+    if not counted.partitions:
+        return int(pc.sum(table.column(count), min_count=0).as_py()), table
+    if counted.partitions > PARTITIONS_MAX:
+        is_total = table.column(first_bound)
+        return int(pc.sum(table.filter(is_total).column(count), min_count=0).as_py()), table.filter(pc.invert(is_total))
+    bounds = [table.column(first_bound + at) for at in range((1 + counted.by_run) * counted.partitions)]
+    highest = pc.max(table.columns[-1]).as_py() >> _PARTITION_BITS
+    invariant(
+        highest < counted.partitions,
+        f"{counted.name}: rows came in {highest + 1} partitions where Spark's plan has {counted.partitions}: what "
+        f"arrived cannot be told",
+    )
+    if counted.by_run:
+        pairs = [
+            (pc.min(first).as_py(), pc.max(last).as_py()) for first, last in zip(bounds[::2], bounds[1::2], strict=True)
+        ]
+    else:
+        pairs = [(partition << _PARTITION_BITS, pc.max(last).as_py()) for partition, last in enumerate(bounds)]
+    return sum(last - first + 1 for first, last in pairs if last is not None), table
+
+
+def spark_schema(fields: Fields) -> Any:
+    """Spark's StructType of declared fields; needs a session."""
+    return _parse_datatype_string(fields.ddl)
+
+
+def required_fields(aggregation: Aggregation) -> tuple[str, ...]:
+    """The input fields that an aggregation reads."""
+    return (*aggregation.keys, *(source for source, _ in aggregation.sums))
+
+
+def _addend(source: str, fields: Fields) -> Column:
+    field = fields.get(source)
+    invariant(field is not None, f"field {source} was checked when the topology was built")
+    kind = field.type.kind if field is not None else ""
+    # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error.
+    if kind in ("tinyint", "smallint", "int"):
+        # Not cast: where the user's own addition overflows, Spark would name this line instead of the user's.
+        return F.coalesce(column_called(source), F.lit(0).cast(kind))
+    wide = f"decimal(38,{_scale_of(source, fields)})"
+    return F.coalesce(column_called(source).cast(wide), F.lit(0).cast(wide))
+
+
+def _scale_of(source: str, fields: Fields) -> int:
+    field = fields.get(source)
+    return (field.type.scale if field is not None else None) or 0
+
+
+def _sum(name: str, scale: int) -> Column:
+    """Sum of `_s0` or `_d0`, called `_d0`: exact, and 0 over no rows.
+
+    Addends are never NULL, so a sum over rows that is NULL has overflowed: an error also in a session that would hide
+    it.
+    """
+    zero = F.lit(0).cast(f"decimal(38,{scale})")
+    total = F.sum(F.col(name)).cast(f"decimal(38,{scale})")
+    known = F.coalesce(total, F.raise_error(F.lit("a sum has more than 38 digits")).cast(f"decimal(38,{scale})"))
+    return F.when(F.count(F.lit(1)) > 0, known).otherwise(zero).alias(f"_d{name[2:]}")
+
+
+def column_called(name: str) -> Column:
+    """A column by its name alone, whatever signs are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")

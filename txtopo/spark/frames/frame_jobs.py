@@ -1,0 +1,339 @@
+"""The jobs of a topology of DataFrames: its order to the emitters, its plans for one batch or a wave, results by Arrow,
+verdict and bad row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from txtopo.core.limits import RESULTS_BYTES_MAX
+from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed
+from txtopo.errors import BatchDataError, TopologyError, invariant, unreachable
+from txtopo.ports import Assignment
+from txtopo.spark import jobs
+from txtopo.spark.emit import emitter_order
+from txtopo.spark.failures import building_error, is_about_size
+from txtopo.spark.frames.aggregate import Counted, results_of
+from txtopo.spark.frames.bisect import Ranges
+from txtopo.spark.frames.find_bad_row import BadRows, Only
+from txtopo.spark.frames.frame_checks import check_frames, edges, emitter_failure, rejected_rows
+from txtopo.spark.frames.frame_plan import Compiled, Compiler, Reusable
+from txtopo.spark.frames.planned_frames import settled
+from txtopo.spark.frames.row_local_check import NotCarriedError
+from txtopo.spark.jobs import (
+    BatchWork,
+    JobContext,
+    JobError,
+    Run,
+    RunReports,
+    check,
+    collect_batches,
+    marked,
+    over_nothing,
+    read_through,
+)
+from txtopo.spark.plan_copies import Copies
+from txtopo.spark.session.ship_modules import package_version
+from txtopo.spark.signatures import Signer
+
+TOGETHER_BYTES_MAX = 32 * 2**20
+"""A wave of one part a batch is one task up to so many bytes of the source; a larger one is spread over tasks and
+planned by itself.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFrame:
+    """What a spout gave that gives a DataFrame."""
+
+    frame: DataFrame
+    run: str
+    """Name of the run that it was made for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameWork(BatchWork):
+    """With what spouts gave that give a DataFrame; their parts are its partitions."""
+
+    given: Mapping[str, GivenFrame]
+
+
+class FrameJobs:
+    """Implements `WaveJobs` with DataFrames from spout to committer: one Spark job for each committer."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._topology = context.topology
+        self._compiler = Compiler(context.spark, context.topology, context.code_hash, context.accumulator)
+        self._bolt_names = ", ".join(bolt.name for bolt in context.topology.bolts)
+        """Spark does not tell which bolt an expression came from: where there are several, all are named."""
+        self._bad_rows: BadRows | None = None
+        self._copies: Copies[Reusable] | None = None
+        self._wave_copies: Copies[Reusable] | None = None
+        self.one_by_one: str | None = None
+        """See WaveJobs."""
+
+    @property
+    def reusable(self) -> Reusable | None:
+        """The plan of all batches of one part, after `start`; None where each batch needs its own."""
+        return self._copies.first if self._copies is not None else None
+
+    def start(self) -> None:
+        """See WaveJobs."""
+        try:
+            checking, signer = self._context.signer(), self._context.signer()
+            with over_nothing(self._context, checking.copy):
+                self._compiler.check(checking)
+            with over_nothing(self._context, signer.copy):
+                first, columns = self._compiler.reusable(signer)
+            self._copies = Copies(self._context, first, self._copied) if first is not None else None
+        except (TopologyError, BatchDataError):
+            raise
+        except Exception as error:
+            raise building_error(error, self._bolt_names or "topology") from error
+        self._bad_rows = BadRows(
+            self._topology, self, self._context.reports, self._context.judge, columns, say=self._context.say
+        )
+        self.settle_waves()
+
+    def settle_waves(self) -> None:
+        """Find out whether runs may share a job, and by which plan."""
+        try:
+            signer = self._context.signer()
+            with over_nothing(self._context, signer.copy):
+                first = self._compiler.reusable_wave(signer)
+            self._wave_copies = Copies(self._context, first, self._copied_wave) if first is not None else None
+        except NotCarriedError as error:
+            self.one_by_one = str(error)
+        except (TopologyError, BatchDataError):
+            raise
+        except Exception as error:
+            # The bolts were called before and did not raise: what does not work is to carry the column, and it can be
+            # done without.
+            self.one_by_one = f"the plan cannot be carried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+    def warm_up(self) -> None:
+        """See WaveJobs."""
+        for copies in filter(None, (self._copies, self._wave_copies)):
+            with copies.over_nothing() as reusable:
+                for counted in reusable.compiled.counted if reusable is not None else ():
+                    collect_batches(counted.frame)
+
+    def run_over_nothing(self) -> None:
+        """See WaveJobs."""
+        self.warm_up()
+        if self._copies is not None:
+            return
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            compiled = self._compiler.compile(self._compiler.one_task, signer)
+            try:
+                for counted in compiled.counted:
+                    collect_batches(counted.frame)
+            finally:
+                compiled.let_go()
+
+    def split(self, assignment: Assignment, run: Run) -> BatchWork:
+        """See WaveJobs."""
+        parts: dict[str, Sequence[Mapping[str, Any]]] = {item.name: [] for item in self._topology.spouts}
+        given: dict[str, GivenFrame] = {}
+        for item in self._topology.spouts:
+            metadata = assignment.metadata.get(item.name)
+            if metadata is None:
+                continue
+            if item.spout.emits_frame:
+                # It may run jobs while it is called, or Spark may to count partitions: those are cancelled with the
+                # run.
+                with marked(self._context, [run], None):
+                    frame, partitions = settled(self._compiler.frame(item.name, metadata, [run]))
+                    given[item.name] = GivenFrame(frame, run.name)
+                    parts[item.name] = [{}] * partitions
+            else:
+                parts[item.name] = list(item.spout.parts(metadata))
+                invariant(bool(parts[item.name]), "a spout split a batch into no part")
+        return FrameWork(assignment=assignment, parts=parts, given=given)
+
+    def results(
+        self, runs: Sequence[Run], works: Sequence[BatchWork], *, name: str | None = None, only: Only | None = None
+    ) -> list[list[CommitterResult]]:
+        """See WaveJobs. A run by itself may process `only` some tuples, with reports under another `name`."""
+        check(runs)
+        together = self._is_together(works)
+        names = [run.name for run in runs] if name is None else [name]
+        with contextlib.ExitStack() as stack:
+            copies = (self._copies if len(runs) == 1 else self._wave_copies) if together else None
+            reusable = stack.enter_context(copies.taken(runs)) if copies is not None else None
+            needed = reusable.needed if reusable is not None else {}
+            order = emitter_order(names, works, together=together, needed=needed, only=only)
+            small = len(order) <= jobs.ORDER_BYTES_MAX
+            signer = self._context.signer(runs)
+            copy = reusable.copy if reusable is not None and small else signer.copy
+            # A bolt may run jobs of its own while it is called: those carry the order and the tag as well.
+            number = stack.enter_context(marked(self._context, runs, order if small else None))
+            stack.enter_context(self._context.reports.signatures.held(copy, number, _read_in(works)))
+            if reusable is not None and small:
+                by_committer = self._collected(runs, reusable.compiled, number)
+            else:
+                compiled = self._plan(runs, works, together, None if small else order, signer)
+                stack.callback(compiled.let_go)
+                by_committer = self._collected(runs, compiled, number)
+                self._read(runs, compiled.unread())
+        return [list(found) for found in zip(*by_committer, strict=True)]
+
+    def emitted(self, run: Run, work: BatchWork, spout: str, ranges: Ranges) -> pa.Table:
+        """Tuples as they leave a spout, before any bolt."""
+        check([run])
+        together = self._is_together([work])
+        order = emitter_order([f"{run.name}/shown"], [work], together=together, needed={}, only={spout: ranges})
+        small = len(order) <= jobs.ORDER_BYTES_MAX
+        inside, signer = None if small else order, self._context.signer([run])
+        with (
+            marked(self._context, [run], order if small else None) as number,
+            self._context.reports.signatures.held(signer.copy, number),
+        ):
+            frame = self._given([work], signer, inside).get(spout)
+            if frame is None:
+                frame = self._compiler.leaf(spout, 1 if together else len(work.parts[spout]), signer, inside)
+            return pa.Table.from_batches(collect_batches(frame))
+
+    def blame(self, reports: RunReports) -> Failure | None:
+        """See WaveJobs."""
+        return emitter_failure(reports)
+
+    def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        """See WaveJobs."""
+        failure = check_frames(
+            self._topology,
+            work.counts,
+            reports,
+            results,
+            code_hash=self._context.code_hash,
+            version=package_version(),
+        )
+        if failure is not None:
+            return Failed(attempt=run.attempt, failure=failure)
+        every = [report for (report,) in reports.values()]
+        return Processed(
+            attempt=run.attempt,
+            # R12: the verdict has compared each of them.
+            code_hash=self._context.code_hash,
+            read=sum(report.read for report in every),
+            rejected=sum(report.rejected for report in every),
+            rejected_rows=rejected_rows(self._topology, reports),
+            results=tuple(results),
+            edges=edges(self._topology, reports, results),
+        )
+
+    def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
+        """See WaveJobs: with the bad row where a job failed on data and the emitter does not name it already."""
+        searchable = isinstance(error, JobError) and not is_about_size(error.__cause__)
+        named = self.blame(self._context.reports.so_far(run.name)) is not None
+        if searchable and failure.kind == "data" and failure.position is None and not named:
+            finder = (
+                self._bad_rows
+                if self._bad_rows is not None
+                else unreachable("a job failed before the executor started")
+            )
+            failure = finder.explain(run, work, failure)
+        return Failed(attempt=run.attempt, failure=failure)
+
+    def _is_together(self, works: Sequence[BatchWork]) -> bool:
+        """May one task a spout read all of it: one part a batch, and of a wave not too many bytes?"""
+        if any(count > 1 for work in works for count in work.counts.values()):
+            return False
+        return len(works) == 1 or self._bytes(works) <= TOGETHER_BYTES_MAX
+
+    def _bytes(self, works: Sequence[BatchWork]) -> int:
+        return sum(
+            item.spout.batch_bytes(work.assignment.metadata[item.name])
+            for work in works
+            for item in self._topology.spouts
+            if item.name in work.assignment.metadata
+        )
+
+    def _copied(self, runs: Sequence[Run]) -> Reusable | None:
+        """Another copy of the reusable plan. A bolt may make another plan each time it is called; then this batch has
+        its own.
+        """
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            return self._compiler.reusable(signer, runs)[0]
+
+    def _copied_wave(self, runs: Sequence[Run]) -> Reusable | None:
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy), self._refusing_waves():
+            return self._compiler.reusable_wave(signer, runs)
+
+    def _plan(
+        self, runs: Sequence[Run], works: Sequence[BatchWork], together: bool, order: str | None, signer: Signer
+    ) -> Compiled:
+        rows = {
+            item.name: 1 if together else max(1, sum(len(work.parts[item.name]) for work in works))
+            for item in self._topology.spouts
+        }
+        if len(works) == 1:
+            return self._compiler.compile(rows, signer, order, self._given(works, signer, order), runs)
+        with self._refusing_waves():
+            return self._compiler.compile_wave(rows, signer, order, runs)
+
+    @contextlib.contextmanager
+    def _refusing_waves(self) -> Iterator[None]:
+        """A bolt may make another plan each time it is called: there are no waves any more where one cannot carry the
+        column.
+        """
+        try:
+            yield
+        except NotCarriedError as error:
+            self.one_by_one = str(error)
+            raise
+
+    def _given(self, works: Sequence[BatchWork], signer: Signer, order: str | None) -> dict[str, DataFrame]:
+        return {
+            # Its leaf says whose DataFrame it is, not whose plan it was put into.
+            spout: self._compiler.counted(spout, given.frame, replace(signer, made_for=given.run), order)
+            for work in works
+            if isinstance(work, FrameWork)
+            for spout, given in work.given.items()
+        }
+
+    def _collected(self, runs: Sequence[Run], compiled: Compiled, number: int) -> list[list[CommitterResult]]:
+        return [self._collect(runs, counted, number) for counted in compiled.counted]
+
+    def _read(self, runs: Sequence[Run], leaves: Sequence[DataFrame]) -> None:
+        """Have spouts read what no committer's plan reads."""
+        for leaf in leaves:
+            check(runs)
+            try:
+                read_through(leaf)
+            except Exception as error:
+                raise JobError(self._bolt_names) from error
+
+    def _collect(self, runs: Sequence[Run], counted: Counted, number: int) -> list[CommitterResult]:
+        check(runs)
+        try:
+            batches = collect_batches(counted.frame)
+            if other := counted.other_copy(batches):
+                self._context.reports.signatures.mixed_copies(number, other)
+            results = results_of(counted, batches, len(runs))
+        except Exception as error:
+            # A failure that nothing else is known about belongs to the bolts, or to the committer's own sums where
+            # there are none.
+            raise JobError(self._bolt_names or counted.name) from error
+        for result in results:
+            if result.bytes > RESULTS_BYTES_MAX:
+                raise BatchDataError(
+                    f"results exceed {RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
+                    component=counted.name,
+                )
+        return results
+
+
+def _read_in(works: Sequence[BatchWork]) -> set[str]:
+    """Spouts that some batch reads."""
+    return {spout for work in works for spout, parts in work.parts.items() if parts}

@@ -1,0 +1,80 @@
+"""One thread at a time calls the users' functions that build a plan: they share a session, and so its catalog of
+temporary views.
+
+A bolt may name what it was given (`createOrReplaceTempView`) and read it by that name. Were another batch's plan built
+meanwhile, the name would
+be that batch's, and so would be the rows. Only calls take turns: Spark plans and runs what came of them side by side.
+
+A call may take long, or never come back. Whoever waits shows progress as long as the one in turn is not given up, which
+is timed by itself; once
+that one is given up its jobs are cancelled, and where its call does not end by that, the turn is taken from it. What it
+may still do to the catalog
+shows in the plan of the other (`txtopo.spark.frames.source_nodes`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from txtopo.spark.jobs import Run, check
+
+GIVEN_UP_S = 15.0
+"""So long a call that was given up may take to end: longer than its jobs are cancelled again and again
+(CANCEL_TRIES_MAX).
+"""
+LOOK_AGAIN_S = 0.1
+"""How often one who waits looks whether it, or the one in turn, was given up."""
+
+
+class PlanLock:
+    """Hands one turn from thread to thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._holder: _Turn | None = None
+
+    @contextlib.contextmanager
+    def taken(self, runs: Sequence[Run] = ()) -> Iterator[None]:
+        """Wait for the turn and keep it for the body, which builds a plan of these runs; of none at the start. Raises
+        CancelledError.
+        """
+        turn = _Turn(runs)
+        with self._changed:
+            while self._holder is not None and not self._holder.is_lost(time.monotonic()):
+                check(runs)
+                if runs and self._holder.is_timed:
+                    runs[0].waited.looks += 1
+                self._changed.wait(LOOK_AGAIN_S)
+            self._holder = turn
+        try:
+            check(runs)
+            yield
+        finally:
+            with self._changed:
+                if self._holder is turn:
+                    self._holder = None
+                    self._changed.notify_all()
+
+
+class _Turn:
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+        self._given_up_at: float | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Will it be given up if it makes no progress, and was it not yet? Nobody times the calls at the start."""
+        return bool(self._runs) and self._given_up_at is None
+
+    def is_lost(self, now: float) -> bool:
+        """Was it given up, and has it had time enough to end?"""
+        if self._given_up_at is None and any(run.cancelled.is_set() for run in self._runs):
+            self._given_up_at = now
+        return self._given_up_at is not None and now - self._given_up_at >= GIVEN_UP_S
+
+
+PLAN_LOCK = PlanLock()
+"""Of this process, as Spark has one session in it."""

@@ -1,0 +1,134 @@
+"""Carry a hidden column from a spout's leaf through what DataFrame bolts made of it, or say which bolt looks at other
+rows than its own.
+
+A wave's rows have to stay apart by batch although the bolts know of no batches. The analysed plan is walked from a
+bolt's output down to the leaf and
+rebuilt with the column appended to every projection. That is done only where each node treats each row by itself: an
+unknown node is refused.
+What a node cannot show (a bolt that ran a job while it was called and put the answer into a literal) the compiler has
+to look after.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from txtopo.spark.frames.current_time_check import fixes_a_time
+
+SQL_BATCHED_UDF = 100
+SQL_ARROW_BATCHED_UDF = 101
+_ROW_UDFS = frozenset({SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF})
+"""Python functions that get one row at a time, however these travel. All other kinds see a block of rows, and so their
+neighbours.
+"""
+_GENERATORS = frozenset({"Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "VariantExplode"})
+"""Generators that make rows of one row alone. Table functions in Python and Hive may also emit at the end of their
+input.
+"""
+_WALKED = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "PipeOperator", "ResolvedHint"})
+_NO_MORE_THAN_SAID = frozenset({"WithCTE", "CTERelationRef", "Expand"})
+"""Nodes that may well treat each row by itself (WITH, `unpivot`), but are not walked."""
+
+
+class NotCarriedError(Exception):
+    """The plan does not treat each row by itself; the message says why in a few words."""
+
+
+def carry(made: DataFrame, leaf: DataFrame, column: str) -> DataFrame:
+    """`made` with `column` of `leaf` as its last one. `made` was made from `leaf` without that column. Raises
+    NotCarriedError.
+    """
+    return Carrying(leaf, column).carried(made)
+
+
+class Carrying:
+    """Carries one column of one leaf."""
+
+    def __init__(self, leaf: DataFrame, column: str) -> None:
+        self._spark: SparkSession = leaf.sparkSession
+        jvm: Any = self._spark._jvm
+        self._jvm = jvm
+        catalyst = jvm.org.apache.spark.sql.catalyst
+        self._plans, self._patterns = catalyst.plans.logical, catalyst.trees.TreePattern
+        self._leaf: Any = leaf._jdf.queryExecution().analyzed()
+        self._column = column
+        (self._attribute,) = [found for found in _items(self._leaf.output()) if found.name() == column]
+
+    def carried(self, made: DataFrame) -> DataFrame:
+        """See `carry`."""
+        analysed = made._jdf.queryExecution().analyzed()
+        if self._column in map(str.lower, made.columns):
+            raise NotCarriedError(f"a column of its own is called {self._column}")
+        if fixes_a_time(analysed, self._spark):
+            raise NotCarriedError("depends on when it runs: a text such as 'today' or 'now' is taken for a time")
+        plan = self._walk(analysed)
+        own = [*_items(analysed.output()), self._attribute]
+        plan = self._plans.Project(self._seq(own), plan)
+        dataset = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)
+        return DataFrame(dataset, self._spark)
+
+    def _walk(self, node: Any) -> Any:
+        """The node rebuilt over what is below it, with the attribute among its output."""
+        if node.equals(self._leaf):
+            return node
+        name = str(node.nodeName())
+        if name in _NO_MORE_THAN_SAID:
+            raise NotCarriedError(f"is not known to treat each row by itself: {name}")
+        if name not in _WALKED:
+            raise NotCarriedError(f"looks at other rows: {name}")
+        self._check_expressions(node)
+        below = self._walk(node.children().apply(0))
+        match name:
+            case "Project":
+                return self._plans.Project(node.projectList().appended(self._attribute), below)
+            case "Filter":
+                return self._plans.Filter(node.condition(), below)
+            case "Generate":
+                self._check_generator(node)
+            case "View":
+                # A view over a DataFrame (`spark.sql` with one) only names it, as long as its columns are those below.
+                if not node.output().equals(node.children().apply(0).output()):
+                    raise NotCarriedError("reads a view that is more than a name")
+                return below
+            case "PipeOperator" | "ResolvedHint":
+                # Marks of the parser and for joins; Spark drops them where it begins to optimise.
+                return below
+        return node.withNewChildren(self._seq([below]))
+
+    def _check_expressions(self, node: Any) -> None:
+        if not node.subqueries().isEmpty():
+            raise NotCarriedError("looks at other rows: a subquery")
+        for expression in _items(node.expressions()):
+            if not expression.deterministic():
+                raise NotCarriedError(f"gives another result each time: {expression.sql()}")
+            if expression.containsPattern(self._patterns.CURRENT_LIKE()):
+                raise NotCarriedError(f"depends on when or where it runs: {expression.sql()}")
+            if expression.containsPattern(self._patterns.PYTHON_UDF()):
+                _check_udfs(expression)
+            if expression.references().contains(self._attribute):
+                raise NotCarriedError(f"reads {self._column}")
+
+    def _check_generator(self, node: Any) -> None:
+        kind = str(node.generator().getClass().getSimpleName())
+        if kind not in _GENERATORS or not node.unrequiredChildIndex().isEmpty():
+            raise NotCarriedError(f"looks at other rows, for all that is known: {kind}")
+
+    def _seq(self, found: list[Any]) -> Any:
+        array = self._jvm.java.util.ArrayList()
+        for item in found:
+            array.add(item)
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()
+
+
+def _check_udfs(expression: Any) -> None:
+    kind = str(expression.getClass().getSimpleName())
+    if kind == "PythonUDF" and expression.evalType() not in _ROW_UDFS:
+        raise NotCarriedError(f"looks at other rows: {expression.name()} gets many rows at once")
+    for child in _items(expression.children()):
+        _check_udfs(child)
+
+
+def _items(seq: Any) -> list[Any]:
+    return [seq.apply(index) for index in range(seq.size())]

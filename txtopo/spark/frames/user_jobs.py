@@ -1,0 +1,59 @@
+"""Did a call run a Spark job? Its own, told by a tag: other threads run theirs at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+HEARD_S_MAX = 10
+"""Spark tells of its jobs a little later; so long is waited for it."""
+_NUMBERS = itertools.count(1)
+
+
+class NotToldError(Exception):
+    """Spark was too busy to tell whose its jobs are."""
+
+
+class UserJobs:
+    """The jobs of one body of `own_jobs`, which may be asked once the body has ended."""
+
+    def __init__(self, spark: SparkSession, tag: str) -> None:
+        self._context: Any = spark.sparkContext._jsc.sc()
+        self._tag = tag
+        self._before = self._started()
+
+    def any_in_process(self) -> bool:
+        """Was there any, whoever's it was?"""
+        return self._started() != self._before
+
+    def any(self) -> bool:
+        """Was there one? Raises NotToldError."""
+        if not self.any_in_process():
+            return False
+        # Jobs are in the tracker once its queue has heard of them, which is behind.
+        try:
+            self._context.listenerBus().waitUntilEmpty(HEARD_S_MAX * 1000)
+        except Py4JError as error:
+            raise NotToldError("Spark did not tell in time whether a bolt ran a job while it was called") from error
+        return bool(list(self._context.statusTracker().getJobIdsForTag(self._tag)))
+
+    def _started(self) -> int:
+        # Of the whole process, counted as they start.
+        return int(self._context.dagScheduler().numTotalJobs())
+
+
+@contextlib.contextmanager
+def own_jobs(spark: SparkSession) -> Iterator[UserJobs]:
+    """Tell the jobs that this thread, or one that inherits from it, starts in the body."""
+    tag = f"txtopo-own-{next(_NUMBERS)}"
+    spark.sparkContext.addJobTag(tag)
+    try:
+        yield UserJobs(spark, tag)
+    finally:
+        with contextlib.suppress(Py4JError, OSError):
+            spark.sparkContext.removeJobTag(tag)

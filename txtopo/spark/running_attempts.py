@@ -1,0 +1,151 @@
+"""What runs now: names and tags of the attempts in work, cancelling one of them, and how far it has come."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from txtopo.core.values import TransactionAttempt
+from txtopo.errors import invariant
+from txtopo.spark.jobs import Run, Waited
+from txtopo.spark.reports import Reports
+
+CANCEL_AGAIN_S = 0.1
+CANCEL_TRIES_MAX = 100
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Group:
+    """The attempts of one call of `process`, which share one thread: what one of them gets done, all of them wait
+    for.
+    """
+
+    tag: str
+    names: Sequence[str]
+    """Tag and names of the runs that are at work."""
+    before: int = 0
+    """Progress of those that were at work earlier."""
+    waited: Waited = field(default_factory=Waited)
+
+
+class Running:
+    """The runs of one executor. Thread-safe."""
+
+    def __init__(self, topology: str, reports: Reports, session: Callable[[], SparkSession]) -> None:
+        self._topology = topology
+        self._reports = reports
+        self._session = session
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._runs: dict[TransactionAttempt, tuple[Run, _Group]] = {}
+        self._closed = False
+
+    def open(self, attempts: Sequence[TransactionAttempt]) -> list[Run]:
+        """Begin a call of `process`: runs that share a tag, as the job of a wave has it. Those of a closed executor are
+        cancelled.
+        """
+        number = next(self._numbers)
+        tag = f"txtopo-{self._topology}-wave-{number}"
+        group = _Group(tag=tag, names=[f"{attempt}/{number}" for attempt in attempts])
+        runs = [
+            Run(name=name, tag=tag, attempt=attempt, waited=group.waited)
+            for name, attempt in zip(group.names, attempts, strict=True)
+        ]
+        with self._lock:
+            for run in runs:
+                invariant(run.attempt not in self._runs, f"attempt {run.attempt} is being processed already")
+            for run in runs:
+                self._runs[run.attempt] = run, group
+                if self._closed:
+                    run.cancelled.set()
+        for run in runs:
+            self._reports.open(run.name)
+        return runs
+
+    def alone(self, run: Run) -> None:
+        """Give a run a tag of its own, and a name under which nothing of its wave is reported (K1)."""
+        moved = self.progress(run.attempt) + 1 - run.waited.looks
+        self._reports.take(run.name)
+        with self._lock:
+            _, group = self._runs[run.attempt]
+            run.name = f"{run.attempt}/{next(self._numbers)}"
+            run.tag = f"txtopo-{self._topology}-{run.attempt.txid}-{run.attempt.attempt}"
+            group.before, group.tag, group.names = moved, run.tag, [run.name]
+        self._reports.open(run.name)
+
+    def end(self, run: Run) -> None:
+        """Forget a run and its reports. Safe to repeat."""
+        run.done.set()
+        with self._lock:
+            known, group = self._runs.get(run.attempt, (None, None))
+            if known is run and group is not None:
+                del self._runs[run.attempt]
+                if run.name in group.names:
+                    # What it had reported stays progress of those that wait.
+                    group.before += self._reports.received(run.name)
+                    group.names = [name for name in group.names if name != run.name]
+        self._reports.take(run.name)
+
+    def progress(self, attempt: TransactionAttempt) -> int:
+        """Reports received and tasks completed for an attempt and for those that it waits for; 0 for an unknown one."""
+        with self._lock:
+            found = self._runs.get(attempt)
+            if found is None:
+                return 0
+            _, group = found
+            before, tag, names, waited = group.before, group.tag, group.names, group.waited.looks
+        with contextlib.suppress(Py4JError, OSError):
+            return before + waited + sum(map(self._reports.received, names)) + self._completed_tasks(tag)
+        return before + waited
+
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        """Returns at once; a thread goes on until the attempt has ended, since Spark cannot cancel jobs yet to come."""
+        with self._lock:
+            run, _ = self._runs.get(attempt, (None, None))
+        if run is None or run.cancelled.is_set():
+            return
+        run.cancelled.set()
+        threading.Thread(target=self._cancel_jobs, args=(run,), name=f"cancel {attempt}", daemon=True).start()
+
+    def close(self) -> set[str]:
+        """Cancel all runs, also those that are opened later; returns the tags of their jobs. Tells Spark nothing."""
+        with self._lock:
+            self._closed = True
+            runs = [run for run, _ in self._runs.values()]
+        for run in runs:
+            run.cancelled.set()
+        return {run.tag for run in runs}
+
+    def _cancel_jobs(self, run: Run) -> None:
+        # A job that starts between the flag and the first cancellation would be missed: so again until the attempt has
+        # ended.
+        for _ in range(CANCEL_TRIES_MAX):
+            if self._closed:
+                return  # who closes cancels by tag what is left
+            try:
+                self._session().sparkContext.cancelJobsWithTag(run.tag)
+            except (Py4JError, OSError):
+                return
+            except Exception:
+                if self._closed:
+                    return  # of a session that was stopped in the midst of the call, PySpark raises what it likes
+                raise
+            if run.done.wait(CANCEL_AGAIN_S):
+                return
+
+    def _completed_tasks(self, tag: str) -> int:
+        tracker = self._session().sparkContext._jsc.sc().statusTracker()
+        completed = 0
+        for job in tracker.getJobIdsForTag(tag):
+            info = tracker.getJobInfo(job)
+            if info.isDefined():
+                for stage in info.get().stageIds():
+                    found = tracker.getStageInfo(stage)
+                    completed += found.get().numCompletedTasks() if found.isDefined() else 0
+        return completed

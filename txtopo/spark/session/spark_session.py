@@ -1,0 +1,384 @@
+"""Start the one Spark session of a driver quietly and with the settings that results depend on, and stop it
+completely.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from py4j.clientserver import ClientServer
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from txtopo.errors import ConfigurationError, ExecutorLost
+from txtopo.spark.session.python_worker_sockets import SocketFolder
+from txtopo.spark.session.spark_settings import (
+    RESULT_SETTINGS,
+    WORKER_MEMORY_SETTING,
+    changed_settings,
+    is_same_setting,
+    machine_memory_bytes,
+    worker_memory_mib,
+)
+
+TASK_FAILURES_MAX = 4
+"""Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
+STOP_S = 10.0
+"""Seconds the JVM gets to end by itself before it is killed."""
+KILLED_S = 0.5
+"""Seconds after which a JVM whose connections broke is found to have ended."""
+_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.maxResultSize": "256m",
+    "spark.scheduler.mode": "FIFO",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.python.worker.reuse": "true",
+    "spark.task.reaper.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LAUNCH_PREFIXES = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives", "spark.files")
+"""Settings that the JVM must know when it is launched. All others are set inside it and never stand in argv."""
+_LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+logger.spark.name = org.apache.spark
+logger.spark.level = warn
+"""
+_sockets = SocketFolder()
+"""Of the one session that a process may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How to start Spark. No field holds a secret: Spark shows its configuration (UI, event log)."""
+
+    app_name: str
+    log_folder: Path
+    """Folder for `spark.log` and the logging configuration; made when missing."""
+    master: str | None = None
+    """As for spark-submit; None is `local[N,4]` with N the number of CPUs."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark settings; those in RESULT_SETTINGS must keep their value."""
+    py_files: tuple[str, ...] = ()
+    """Python files, zips and wheels for the executors."""
+
+    @property
+    def log_file(self) -> Path:
+        """Where everything goes that Spark would have printed."""
+        return self.log_folder / "spark.log"
+
+
+def full_master(master: str | None, cpus: int | None = None) -> str:
+    """The master with a number of task tries: `local`, `local[2]`, `local[*]` and None get one, everything else
+    stays.
+    """
+    if master is None:
+        return f"local[{cpus or os.cpu_count() or 1},{TASK_FAILURES_MAX}]"
+    match = re.fullmatch(r"local(?:\[\s*(\*|\d+)\s*\])?", master)
+    return master if match is None else f"local[{match[1] or '1'},{TASK_FAILURES_MAX}]"
+
+
+def settings(options: SessionOptions) -> dict[str, str]:
+    """All Spark settings for these options. Raises ConfigurationError where the user's differ from one that results
+    depend on.
+    """
+    for name, value in RESULT_SETTINGS.items():
+        given = options.conf.get(name)
+        if given is not None and not is_same_setting(name, given, value):
+            raise ConfigurationError(f"{name}={given} would change results; txtopo needs {value}: leave it out")
+    master = full_master(options.master)
+    merged = {**_DEFAULTS, "spark.master": master, "spark.app.name": options.app_name}
+    if master.startswith("local"):
+        given_cores = master.partition("[")[2].partition(",")[0].rstrip("]")
+        cores = int(given_cores) if given_cores.isdigit() else os.cpu_count() or 1
+        merged |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(cores),
+        }
+        if master.startswith("local["):
+            merged["spark.python.daemon.module"] = "txtopo.spark.session.worker_daemon"
+        if master.startswith("local[") and "spark.executor.cores" not in options.conf:
+            # Each worker may have all of it: Spark divides it by `spark.executor.cores`, which means nothing on a local
+            # master.
+            merged[WORKER_MEMORY_SETTING] = f"{worker_memory_mib(machine_memory_bytes(), cores)}m"
+    merged |= {**options.conf, **RESULT_SETTINGS}
+    if options.py_files:
+        merged["spark.submit.pyFiles"] = ",".join(options.py_files)
+    return merged
+
+
+def start_session(options: SessionOptions) -> SparkSession:
+    """Start the JVM and a session in it; nothing is printed, everything goes to `options.log_file`. Raises
+    ConfigurationError.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise ConfigurationError("this process has a Spark session already; hand it over instead of options")
+    # PySpark says this of every plain UDF with type hints, and means nothing by it.
+    warnings.filterwarnings("ignore", message="Cannot infer the eval type from type hints", category=UserWarning)
+    # Nor that a JVM which stands still cannot be stopped in order: it is killed then, and told.
+    warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process", category=RuntimeWarning)
+    # A dead JVM is told as an outcome; py4j would print a traceback of its own for every call.
+    # It does so at the root logger.
+    logging.getLogger().addFilter(_is_not_py4j)
+    # Nor would anybody read the JSON of kilobytes that PySpark prints for each error in a query: the error itself is
+    # told.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    merged = settings(options)
+    if str(merged["spark.master"]).startswith("local["):
+        merged |= _sockets.settings(merged)
+    with _environment(str(merged["spark.master"])), _interrupt_handler_kept():
+        try:
+            _launch_jvm(options, merged)
+            builder = SparkSession.builder
+            for name, value in merged.items():
+                builder = builder.config(name, value)
+            spark = builder.getOrCreate()
+            _sockets.entrust(spark._jvm)
+            check_settings(spark)
+        except Exception as error:
+            killed = _Jvm.started is not None and _Jvm.started.was_killed()
+            stop_session()
+            if isinstance(error, ConfigurationError):
+                raise
+            if killed:  # by the kernel, say, and no setting is wrong
+                raise ExecutorLost(
+                    f"the JVM was killed while Spark started (see {options.log_file}); start again"
+                ) from error
+            first = str(error).strip().partition("\n")[0]
+            raise ConfigurationError(f"Spark did not start: {first} (see {options.log_file})") from error
+        except BaseException:  # Ctrl-C or SIGTERM: whatever has been started by now ends with it
+            stop_session()
+            raise
+    return spark
+
+
+def hear_of_lost_reports(spark: SparkSession, lost: Callable[[BaseException], None]) -> None:
+    """Have `lost` called when the driver could not take what tasks report: from then on the JVM sends nothing more, and
+    no batch is at fault.
+
+    The server of accumulators would print a traceback, and one more when the JVM dies; that is told as an outcome.
+    """
+    context: Any = spark.sparkContext
+
+    def handle(*_: object) -> None:
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError | EOFError):
+            lost(error)
+
+    context._accumulatorServer.handle_error = handle
+
+
+def check_settings(spark: SparkSession) -> None:
+    """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
+    if not hasattr(spark, "sparkContext"):
+        raise ConfigurationError(
+            "the Spark session is one of Spark Connect, whose jobs cannot be told apart by batch; build one with "
+            ".master(…), without .remote(…) and SPARK_REMOTE"
+        )
+    wrong = [
+        f'.config("{name}", "{value}") (it is {actual}, and results depend on it)'
+        for name, actual, value in changed_settings(spark.conf.get)
+    ]
+    context: Any = spark.sparkContext
+    if not isinstance(context._gateway, ClientServer):
+        # Decided when the JVM was launched. A batch's order is a property of the thread that starts its jobs.
+        raise ConfigurationError(
+            "the Spark session is not fit for txtopo: threads are not pinned, so a job could run with another "
+            "batch's order; unset PYSPARK_PIN_THREAD (it is false) and start again"
+        )
+    if re.fullmatch(r"local(\[[^,\]]*\])?", str(context.master)):
+        wrong.append(f'.master("{full_master(context.master)}") (on {context.master} no task is tried twice)')
+    if context.getConf().get("spark.task.reaper.enabled", "false") != "true":
+        wrong.append('.config("spark.task.reaper.enabled", "true") (so that cancelled tasks end)')
+    if wrong:
+        raise ConfigurationError(f"the Spark session is not fit for txtopo; build it with {', '.join(wrong)}")
+
+
+def jvm_ended() -> bool:
+    """Has the JVM that this process started ended (K11)? False where somebody else started it."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def running_session() -> SparkSession | None:
+    """The session that this process has already, started by whomever."""
+    # Active is a session in the thread that made it, and in no other; a script may call `run` in a thread.
+    return (
+        SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if SparkContext._active_spark_context is not None
+        else None
+    )
+
+
+def stop_session() -> None:
+    """Stop the session and the JVM of this process, however far they came; killed when they do not end in time. Safe to
+    repeat.
+    """
+    context: Any = SparkContext._active_spark_context
+    gateway: Any = SparkContext._gateway
+    process = _Jvm.started
+
+    def end() -> None:
+        if context is not None and (process is None or process.poll() is None):
+            with contextlib.suppress(Py4JError, OSError):
+                (SparkSession._instantiatedSession or context).stop()
+        with contextlib.suppress(Py4JError, OSError):
+            gateway.shutdown()
+
+    answers = gateway is not None and within(STOP_S, end)
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if process is not None:
+        process.end(STOP_S if answers else 0.0)
+        _Jvm.started = None
+    _sockets.remove()
+
+
+def within(seconds: float, work: Callable[[], None]) -> bool:
+    """Do `work` in a thread and wait at most `seconds` for it: no call into a JVM that stands still comes back. Returns
+    whether it ended.
+    """
+    thread = threading.Thread(target=work, name="ends Spark", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+class _Jvm(subprocess.Popen[bytes]):
+    """The process of the JVM, known from the moment it is there.
+
+    PySpark hands it out only once the JVM has answered: what ends the start before that, a signal most of all, would
+    leave a JVM for ever.
+    """
+
+    started: ClassVar[_Jvm | None] = None
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        with _signals_held():
+            super().__init__(*arguments, **settings)
+            _Jvm.started = self
+
+    def was_killed(self) -> bool:
+        """Has a signal ended it? Its connections break a moment before."""
+        try:
+            return self.wait(KILLED_S) < 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def end(self, patience_s: float) -> None:
+        """Wait so long for it to end by itself, as it does when its stdin ends, then kill it."""
+        if self.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.stdin.close()
+        try:
+            self.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            # The JVM leads a process group of its own (see _launch_jvm): Python workers go with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait(STOP_S)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals that would end this process in order are delivered at the end of the block. For moments only."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        before = {}
+    for held in before:
+        signal.signal(held, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for held, handler in before.items():
+            signal.signal(held, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
+    options.log_folder.mkdir(parents=True, exist_ok=True)
+    log4j = (options.log_folder / "spark-log4j2.properties").resolve()
+    log4j.write_text(_LOG4J)
+    launch = SparkConf(loadDefaults=False)
+    for name, value in merged.items():
+        if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
+            launch.set(name, value)
+    java_options = (
+        f"-Dlog4j2.configurationFile={log4j.as_uri()} {merged.get('spark.driver.extraJavaOptions', '')}".strip()
+    )
+    launch.set("spark.driver.extraJavaOptions", java_options)
+    with options.log_file.open("ab") as log:
+        # A session of its own: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its
+        # Python
+        # workers in order. Should the driver be killed, the JVM ends when its stdin does.
+        module: Any = java_gateway
+        plain, module.Popen = module.Popen, _Jvm
+        try:
+            gateway = module.launch_gateway(launch, {"stdout": log, "stderr": log, "start_new_session": True})
+        finally:
+            module.Popen = plain
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+@contextlib.contextmanager
+def _interrupt_handler_kept() -> Iterator[None]:
+    """PySpark puts a SIGINT handler of its own in place of the driver's, which cancels all jobs and raises: taken out
+    again.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """Variables that Spark reads while it starts. The Python ones stay: Spark reads them again for each new worker."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    before = os.environ.get("SPARK_LOCAL_IP")
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("SPARK_LOCAL_IP", None)
+        else:
+            os.environ["SPARK_LOCAL_IP"] = before

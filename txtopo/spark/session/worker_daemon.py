@@ -1,0 +1,36 @@
+"""Spark's daemon that forks Python workers, with the heavy imports done once before the first fork.
+
+A worker ends with every error of a bolt and is started anew for each of its tries, and looking for a bad row makes many
+of them: each would
+spend most of a second of CPU on importing pandas and pyarrow. Used on a `local` master (`spark.python.daemon.module`).
+
+What is imported is then frozen: after every task a worker collects garbage, and would look through all of these
+modules, which takes longer than to
+read a small file. The pages that it does not touch stay shared with the daemon, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+
+from pyspark.daemon import manager
+
+_PRELOADED = ("pyspark.worker", "pandas", "pyarrow.compute", "pyarrow.csv", "pyspark.sql.pandas.serializers")
+
+
+def main() -> None:
+    """Import, then fork workers until Spark closes stdin."""
+    for name in _PRELOADED:
+        # What is missing is told by the first task that needs it. Nothing may be printed: Spark reads the port from
+        # stdout.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    manager()
+
+
+if __name__ == "__main__":
+    main()

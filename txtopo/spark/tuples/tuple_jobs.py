@@ -1,0 +1,254 @@
+"""The jobs of a topology with tuple bolts or custom committers: one Spark job for a wave, results from its messages,
+verdict, bad tuple.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from txtopo.core import limits
+from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, TransactionAttempt
+from txtopo.errors import BatchDataError, TxtopoError, invariant
+from txtopo.ports import Assignment
+from txtopo.spark import jobs
+from txtopo.spark.failures import building_error
+from txtopo.spark.frames.frame_jobs import TOGETHER_BYTES_MAX
+from txtopo.spark.frames.plan_lock import PLAN_LOCK
+from txtopo.spark.jobs import (
+    BatchWork,
+    JobContext,
+    JobError,
+    Run,
+    RunReports,
+    check,
+    collect_batches,
+    marked,
+    over_nothing,
+    read_through,
+)
+from txtopo.spark.plan_copies import Copies
+from txtopo.spark.session.ship_modules import package_version
+from txtopo.spark.tuples.tuple_checks import TupleChecks
+from txtopo.spark.tuples.tuple_graphs import MAIN, Graphs
+from txtopo.spark.tuples.tuple_order import Ordered, TupleOrder
+from txtopo.spark.tuples.tuple_plan import OneTask, TupleCompiler
+from txtopo.spark.tuples.tuple_tracing import explained
+from txtopo.spark.tuples.tuple_work import SeenRun, TupleWork, seen_of
+from txtopo.tuples.message import Message, RunSpec
+from txtopo.tuples.results import merge
+from txtopo.tuples.tracing import Again
+from txtopo.tuples.wire import decode, orders_in
+
+
+class TupleJobs:
+    """Implements `WaveJobs` with the tuple runtime from spout to committer."""
+
+    compiler_class = TupleCompiler
+    """What makes its plans; tests put in one that disturbs them."""
+
+    def __init__(self, context: JobContext) -> None:
+        topology = context.topology
+        self._context = context
+        self._topology = topology
+        self._graphs = Graphs(topology, context.ackers if topology.acking == "tuple" else 0)
+        self._compiler = self.compiler_class(context, self._graphs)
+        self._names = ", ".join(bolt.name for bolt in topology.bolts) or ", ".join(
+            item.name for item in topology.committers
+        )
+        """Whom a failed job may be the fault of, where Spark does not tell."""
+        self._copies: Copies[OneTask] | None = None
+        frames = self._graphs.frames
+        self.one_by_one: str | None = f"{frames[0]} is a DataFrame among tuples" if frames else None
+        """See WaveJobs."""
+
+    def start(self) -> None:
+        """See WaveJobs."""
+        try:
+            # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
+            nothing, signer = self._ordered("start", None, Again()), self._context.signer()
+            with over_nothing(self._context, signer.copy), PLAN_LOCK.taken():
+                self._compiler.plan([nothing], signer).let_go()
+            first = self._copied(())
+            self._copies = Copies(self._context, first, self._copied) if first is not None else None
+        except TxtopoError:
+            raise
+        except Exception as error:
+            raise building_error(error, self._names) from error
+
+    def warm_up(self) -> None:
+        """See WaveJobs."""
+        if self._copies is not None:
+            with self._copies.over_nothing() as one_task:
+                if one_task is not None:
+                    collect_batches(one_task.messages)
+
+    def run_over_nothing(self) -> None:
+        """See WaveJobs."""
+        self.warm_up()
+        if self._copies is not None:
+            return
+        nothing, signer = self._ordered("start", None, Again()), self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            with PLAN_LOCK.taken():
+                planned = self._compiler.plan([nothing], signer)
+            try:
+                collect_batches(planned.messages)
+            finally:
+                planned.let_go()
+
+    def split(self, assignment: Assignment, run: Run) -> TupleWork:
+        """See WaveJobs."""
+        spouts = self._topology.spouts
+        parts = {
+            item.name: list(item.spout.parts(assignment.metadata[item.name]))
+            for item in spouts
+            if item.name in assignment.metadata and not item.spout.emits_frame
+        }
+        invariant(all(parts.values()), "a spout split a batch into no part")
+        return TupleWork(assignment=assignment, parts={item.name: parts.get(item.name, []) for item in spouts})
+
+    def results(self, runs: Sequence[Run], works: Sequence[BatchWork]) -> list[list[CommitterResult]]:
+        """See WaveJobs. Messages that make no results are no error yet: `outcome` knows the cause."""
+        return self.run_again(runs, works, [run.name for run in runs], Again())
+
+    def run_again(
+        self, runs: Sequence[Run], works: Sequence[BatchWork], names: Sequence[str], again: Again
+    ) -> list[list[CommitterResult]]:
+        """The same, with reports under other names, for runs that follow a failed one."""
+        check(runs)
+        wave = [self._ordered(name, work, again) for name, work in zip(names, works, strict=True)]
+        order = TupleOrder(runs=tuple(wave))
+        alone = self._fits_one_task(works)
+        text = order.text() if alone and self._copies is not None and again.failures_max == 1 else None
+        if text is not None and len(text) > jobs.ORDER_BYTES_MAX:
+            text = None
+        signatures, specs = self._context.reports.signatures, {MAIN: order.specs}
+        with contextlib.ExitStack() as stack:
+            ready = stack.enter_context(self._copies.taken(runs)) if self._copies is not None and text else None
+            signer = self._context.signer(runs)
+            number = stack.enter_context(marked(self._context, runs, text if ready is not None else None))
+            copy = ready.copy if ready is not None else signer.copy
+            stack.enter_context(signatures.held(copy, number, _read_in(works)))
+            if ready is not None:
+                batches = self._collected(runs, ready.messages)
+            else:
+                with PLAN_LOCK.taken(runs) if self._graphs.frames else contextlib.nullcontext():
+                    planned = self._compiler.plan(wave, signer, failures_max=again.failures_max, alone=alone)
+                stack.callback(planned.let_go)
+                specs = {graph: tuple(found) for graph, found in planned.specs.items()}
+                batches = self._collected(runs, planned.messages)
+                for frame in planned.unread:
+                    self._read(runs, frame)
+            for other in orders_in(batches) - {number}:
+                signatures.mixed(number, other)
+        messages: defaultdict[int, list[Message]] = defaultdict(list)
+        for message in decode(batches):
+            messages[message.run].append(message)
+        return [
+            self._merged(work, {graph: found[at] for graph, found in specs.items()}, sorted(messages[at], key=_place))
+            for at, work in enumerate(works)
+        ]
+
+    def blame(self, reports: RunReports) -> Failure | None:
+        """See WaveJobs."""
+        return TupleChecks(self._graphs, SeenRun(), reports).reported()
+
+    def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
+        """See WaveJobs."""
+        verdict = TupleChecks(self._graphs, seen_of(work), reports)
+        failure = verdict.failure(code_hash=self._context.code_hash, version=package_version())
+        if failure is not None:
+            return Failed(attempt=run.attempt, failure=failure)
+        return Processed(
+            attempt=run.attempt,
+            # R12: the verdict has compared each of them.
+            code_hash=self._context.code_hash,
+            read=verdict.read,
+            rejected=len(verdict.rejected_rows),
+            rejected_rows=verdict.rejected_rows,
+            results=tuple(results),
+            edges=verdict.edges(),
+        )
+
+    def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
+        """See WaveJobs: with the source tuple, after one more run with every tuple traced where it is not known; or
+        without it, as a dead letter.
+        """
+        if error is not None or failure.kind != "data" or failure.position is not None:
+            return Failed(attempt=run.attempt, failure=failure)
+        causes = TupleChecks(self._graphs, seen_of(work), self._context.reports.so_far(run.name)).causes()
+        return explained(self, self._context, self._graphs, run, work, failure, causes)
+
+    def _copied(self, runs: Sequence[Run]) -> OneTask | None:
+        return self._compiler.one_task(self._context.signer())
+
+    def _read(self, runs: Sequence[Run], frame: DataFrame) -> None:
+        check(runs)
+        try:
+            read_through(frame)
+        except Exception as error:
+            raise JobError(self._names) from error
+
+    def _collected(self, runs: Sequence[Run], plan: DataFrame) -> list[pa.RecordBatch]:
+        check(runs)
+        try:
+            return collect_batches(plan)
+        except Exception as error:
+            # A failure that nothing else is known about belongs to whatever is not txtopo's own.
+            raise JobError(self._names) from error
+
+    def _ordered(self, name: str, work: BatchWork | None, again: Again) -> Ordered:
+        spouts = [item.name for item in self._topology.spouts]
+        parts = work.parts if work is not None else dict.fromkeys(spouts, ())
+        spec = RunSpec(
+            run=name,
+            attempt=work.assignment.attempt if work is not None else TransactionAttempt(0, 0),
+            sources={spout: max(1, len(parts[spout])) for spout in spouts},
+            traced=again.traced,
+            excluded=again.excluded,
+        )
+        return Ordered(
+            spec=spec,
+            metadata={spout: work.metadata(spout) if work is not None else None for spout in spouts},
+            parts=parts,
+        )
+
+    def _fits_one_task(self, works: Sequence[BatchWork]) -> bool:
+        """Is there no DataFrame, has every batch one part a spout, and are these few enough bytes for the memory of one
+        task?
+        """
+        if self._graphs.frames or any(count > 1 for work in works for count in work.counts.values()):
+            return False
+        metadata = [(item.spout, work.metadata(item.name)) for work in works for item in self._topology.spouts]
+        size = sum(spout.batch_bytes(found) for spout, found in metadata if found is not None)
+        return size <= TOGETHER_BYTES_MAX
+
+    def _merged(self, work: BatchWork, specs: dict[str, RunSpec], messages: Sequence[Message]) -> list[CommitterResult]:
+        seen = seen_of(work)
+        seen.specs, seen.acks, seen.error = specs, None, None
+        try:
+            results, seen.acks = merge(self._graphs.main, specs[MAIN], messages)
+        except BatchDataError as error:
+            seen.error = error
+            return []
+        for result in results:
+            if result.bytes > limits.RESULTS_BYTES_MAX:
+                raise BatchDataError(
+                    f"results exceed {limits.RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
+                    component=result.committer,
+                )
+        return results
+
+
+def _place(message: Message) -> tuple[int, ...]:
+    return message[:6]
+
+
+def _read_in(works: Sequence[BatchWork]) -> set[str]:
+    """Spouts that some batch reads."""
+    return {spout for work in works for spout in work.assignment.metadata}

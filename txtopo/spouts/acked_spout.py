@@ -1,0 +1,308 @@
+"""Spouts of Storm's ack API: `next_tuple` emits messages, `ack` and `fail` say what became of them (IRichSpout,
+JStorm's IAckValueSpout).
+
+They run in the driver. What `next_tuple` emits becomes a batch whose tuples stand in its metadata, so the batch is the
+same in every attempt whatever
+the source does meanwhile; a message is acked once the COMMIT of its batch is known.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import abstractmethod
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts.user_spout import UserSpout, told_of
+from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, SpoutKind, Tally
+from txtopo.topology.tuple_bolts import returned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MessageId = str | int | tuple[Any, ...]
+"""Text, a whole number, or a tuple of those: what the source knows a message by."""
+
+
+class SpoutOutputCollector(Protocol):
+    """Takes the messages of a spout (Storm's SpoutOutputCollector)."""
+
+    def emit(self, values: Sequence[Any], message_id: MessageId | None = None) -> None:
+        """Emit one tuple. With an id it is acked or failed later; without one neither. Raises BatchDataError naming a
+        field that does not fit.
+        """
+
+
+class RichSpout(UserSpout):
+    """A source of messages with ids (Storm's IRichSpout): at-least-once.
+
+    A message is acked when its batch is committed, and failed when its batch is quarantined. A driver that dies in
+    between leaves both open:
+    after a restart the batches that were committed lately are acked again, so `ack` and `fail` must bear ids that they
+    do not know. What the source
+    gives again of messages that were planned before the restart is counted twice: the topology must be declared
+    at-least-once, or a bolt must
+    drop what it has seen.
+    """
+
+    kind: SpoutKind = "at_least_once"
+    wants_settled = True
+    described_as = "spout with acks"
+    parts_max = 1
+    batch_size: ClassVar[int] = 1000
+    """Tuples of a batch, at most; a batch closes earlier when `next_tuple` emits nothing."""
+    collector: SpoutOutputCollector
+    """Set before `open` is called; also for emitting in `fail`."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if not isinstance(cls.batch_size, int) or isinstance(cls.batch_size, bool) or cls.batch_size < 1:
+            raise TopologyError(f"{cls.__name__}.batch_size = {cls.batch_size!r} is no number of tuples from 1")
+
+    def open(self, config: Mapping[str, Any], context: SpoutContext) -> None:
+        """Called once for a driver that has just taken the lead, on a shallow copy of the spout: begin here what must
+        begin anew with it.
+        """
+
+    @abstractmethod
+    def next_tuple(self, collector: SpoutOutputCollector) -> None:
+        """Emit the next message, or some; none where there are none now. Must not block."""
+
+    def ack(self, message_id: Any) -> None:
+        """The batch with this message is committed. At least once a message that is committed."""
+
+    def fail(self, message_id: Any) -> None:
+        """The batch with this message was quarantined: it has no effect."""
+
+    def ack_value(self, message_id: Any, values: Sequence[Any]) -> None:
+        """Override it to get the values back as well (JStorm's IAckValueSpout); by default calls `ack`."""
+        self.ack(message_id)
+
+    def fail_value(self, message_id: Any, values: Sequence[Any]) -> None:
+        """The same for `fail`."""
+        self.fail(message_id)
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+    # -------------------------------------------------------------------------------------------------- the port, which
+
+    def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
+        user = copy.copy(self)
+        made = AckedCoordinator(user, context.spout)
+        with told_of(context.spout, "open"):
+            user.open({**context.config, **self.config}, context)
+        return made
+
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        return [{}]
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        from txtopo.spouts.tuple_emitter import emit_tuples
+        from txtopo.spouts.value_codec import from_json
+
+        return emit_tuples((from_json(entry[0], self.fields) for entry in metadata["tuples"]), self.fields, tally, "")
+
+    def batch_bytes(self, metadata: Metadata) -> int:
+        return len(json.dumps(metadata["tuples"]))
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        if number >= len(metadata["tuples"]):
+            return None
+        entry = metadata["tuples"][number]
+        place = f"message {_id_of(entry)!r}" if len(entry) > 1 else f"tuple {number + 1}"
+        raw = json.dumps(dict(zip(self.fields.names, entry[0], strict=True)), ensure_ascii=False)
+        return Position(position=place, raw=raw if len(raw) <= 2000 else raw[:2000] + "…")
+
+    def warm_up(self) -> None:
+        import txtopo.spouts.tuple_emitter
+        import txtopo.spouts.value_codec  # noqa: F401
+
+
+class UnreliableSpout(RichSpout):
+    """A source that never hears of its messages again: at-most-once, since what was emitted and not yet planned is lost
+    with its driver.
+    """
+
+    kind: SpoutKind = "at_most_once"
+    wants_settled = False
+    described_as = "spout without acks"
+
+
+class ReliableSpout(RichSpout):
+    """Remembers what it emitted and emits again what failed, `max_fails` times at most, as pystorm's ReliableSpout
+    does.
+
+    What failed comes again in a batch of its own, since it may have failed because of another message of its batch.
+    Every message needs an id. Whoever overrides `ack` or `fail` calls the method of this class too.
+    """
+
+    described_as = "spout with acks and retries"
+    max_fails: ClassVar[int] = 3
+    """A message that failed more often than this is given up, see `give_up`."""
+
+    @property
+    def unacked(self) -> dict[Hashable, Sequence[Any]]:
+        """Values of what was emitted and neither acked nor given up, by id."""
+        return self._books[0]
+
+    @property
+    def fails(self) -> Counter[Hashable]:
+        """How often each of them failed."""
+        return self._books[1]
+
+    def check_emit(self, values: Sequence[Any], message_id: Any) -> None:
+        """Called for every emission, by the collector."""
+        if message_id is None:
+            raise ValueError("a reliable spout needs an id for every message: emit(values, message_id=…)")
+        kept = tuple(values)
+        if self.unacked.setdefault(message_id, kept) != kept:
+            raise ValueError(
+                f"message {message_id!r} is neither acked nor failed yet, and is emitted again with other values"
+            )
+
+    def ack(self, message_id: Any) -> None:
+        self.fails.pop(message_id, None)
+        self.unacked.pop(message_id, None)
+
+    def give_up(self, message_id: Any) -> None:
+        """A message failed more often than `max_fails` and is in no table. Override it to keep the message elsewhere;
+        by default it is acked, as in pystorm.
+        """
+        self.ack(message_id)
+
+    def fail(self, message_id: Any) -> None:
+        if message_id not in self.unacked:
+            return  # of an earlier driver: the source gives it again, since it was never acked
+        if self.fails[message_id] >= self.max_fails:
+            self.give_up(message_id)
+            ReliableSpout.ack(self, message_id)  # out of the books, whatever `give_up` did
+            return
+        self.fails[message_id] += 1
+        self.collector.emit(self.unacked[message_id], message_id)
+
+    @property
+    def _books(self) -> tuple[dict[Hashable, Sequence[Any]], Counter[Hashable]]:
+        books = self.__dict__.get("_bookkeeping")
+        if books is None:
+            books = self.__dict__["_bookkeeping"] = ({}, Counter())
+        found: tuple[dict[Hashable, Sequence[Any]], Counter[Hashable]] = books
+        return found
+
+
+class AckedCoordinator:
+    """Implements `SpoutCoordinator`, `SettledListener` and `SpoutOutputCollector` for one leadership."""
+
+    def __init__(self, user: RichSpout, spout: str) -> None:
+        self._user = user
+        self._spout = spout
+        self._waiting: list[list[Any]] = []
+        """Emitted and not yet in a batch, as they will stand in its metadata."""
+        self._again: deque[list[Any]] = deque()
+        """The same, of what was emitted while failures were told: each becomes a batch of its own."""
+        self._is_failing = False
+        self._unsettled: set[int] = set()
+        self._is_dry = False
+        user.__dict__.pop("_bookkeeping", None)
+        user.collector = self
+
+    def emit(self, values: Sequence[Any], message_id: MessageId | None = None) -> None:
+        from txtopo.spouts.value_codec import to_json
+
+        if message_id is not None and not self._user.wants_settled:
+            raise ValueError(f"{self._spout} is an unreliable spout: it emits without message ids")
+        self._check(values, message_id)
+        entry: list[Any] = [to_json(values, self._user.fields)]
+        if message_id is not None:
+            entry.append(_stored_id(message_id, self._spout))
+        # Last: what is refused is in nobody's books.
+        check = getattr(self._user, "check_emit", None)
+        if check is not None:
+            check(values, message_id)
+        (self._again if self._is_failing else self._waiting).append(entry)
+
+    def is_ready(self) -> bool:
+        """Pull until a batch is full or nothing more comes. What was pulled before an error stays for the next
+        batch.
+        """
+        if self._again:
+            return True
+        while len(self._waiting) < self._user.batch_size:
+            before = len(self._waiting)
+            with told_of(self._spout, "next_tuple"):
+                if self._user.next_tuple(self) is not None:
+                    returned("next_tuple")
+            self._is_dry = len(self._waiting) == before
+            if self._is_dry:
+                break
+        return bool(self._waiting)
+
+    def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
+        if self._again:
+            taken = [self._again.popleft()]
+        else:
+            taken = self._waiting[: self._user.batch_size]
+            del self._waiting[: len(taken)]
+        if self._user.wants_settled:
+            self._unsettled.add(txid)
+        return {"txid": txid, "tuples": taken}
+
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        return metadata
+
+    def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
+        from txtopo.spouts.value_codec import from_json
+
+        told, what = (self._user.ack_value, "ack") if state == "applied" else (self._user.fail_value, "fail")
+        self._is_failing = state == "quarantined"
+        try:
+            for entry in metadata["tuples"]:
+                if len(entry) > 1:  # AK-08: without an id neither ack nor fail
+                    with told_of(self._spout, what):
+                        told(_id_of(entry), from_json(entry[0], self._user.fields))
+        finally:
+            self._is_failing = False
+        self._unsettled.discard(metadata["txid"])  # planned again, it may have got another txid
+
+    def is_exhausted(self) -> bool:
+        """Not before every batch is settled: what fails may be emitted again."""
+        return self._is_dry and not self._waiting and not self._again and not self._unsettled
+
+    def close(self) -> None:
+        self._user.close()
+
+    def _check(self, values: Sequence[Any], message_id: Any) -> None:
+        from txtopo.spouts.tuple_emitter import check_value
+
+        fields = self._user.fields
+        of = "a message" if message_id is None else f"message {message_id!r}"
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence) or len(values) != len(fields.items):
+            raise BatchDataError(
+                f"{of}: {values!r} is no tuple of {len(fields.items)} values ({fields.ddl})", component=self._spout
+            )
+        for value, field in zip(values, fields.items, strict=True):
+            if (why := check_value(value, field)) is not None:
+                raise BatchDataError(f"{of}: field {field.name}: {value!r} {why}", component=self._spout)
+
+
+def _stored_id(message_id: Any, spout: str) -> Any:
+    """The id as JSON; a tuple becomes a list, and comes back as a tuple."""
+    if isinstance(message_id, tuple):
+        return [_stored_id(item, spout) for item in message_id]
+    if isinstance(message_id, bool) or not isinstance(message_id, str | int):
+        raise BatchDataError(
+            f"message id {message_id!r} is neither text nor a whole number nor a tuple of those", component=spout
+        )
+    return message_id
+
+
+def _id_of(entry: Sequence[Any]) -> Any:
+    return _restored(entry[1])
+
+
+def _restored(stored: Any) -> Any:
+    return tuple(_restored(item) for item in stored) if isinstance(stored, list) else stored

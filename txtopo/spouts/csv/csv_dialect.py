@@ -1,0 +1,197 @@
+"""What a record and a line of a CSV file are, byte by byte.
+
+A record is what RFC 4180 says: fields between delimiters, a field that starts with a quote ends at the next single
+quote and may hold
+delimiters and line ends, a quote inside an unquoted field is a character like any other. Behind a closing quote comes a
+delimiter or the end of
+the line: where something else does, a quote is missing before, and how many lines it swallowed nobody can tell (pyarrow
+reads on regardless).
+Lines end with LF, CRLF or CR. Blank lines are no records. Lines count from 1; a record's line is the one where it
+starts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+HEADER_BYTES_MAX = 1024 * 1024
+"""A header record longer than this is refused: it is no header."""
+HEADER_CHARS_MAX = 400
+"""Characters of a header that an error message shows."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where one record lies in a piece of a file."""
+
+    start: int
+    """Offset of its first byte."""
+    end: int
+    """Offset behind its line end."""
+    closed: bool
+    """False: a quoted value runs to the end of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first record of a file."""
+
+    names: tuple[str, ...]
+    end: int
+    """Offset of the first byte behind it."""
+
+
+def field_pattern(delimiter: bytes, unclosed: bytes = rb"(?!)") -> bytes:
+    """A pattern for one field; `unclosed` stands for the end of a quoted one that is never closed."""
+    behind = b"[" + re.escape(delimiter) + rb"\r\n]"
+    plain = b"[^" + re.escape(delimiter) + rb"\r\n]*+"
+    return rb'(?:"(?:[^"]++|"")*+(?:"(?=' + behind + rb"|\Z)|" + unclosed + rb')|(?!")' + plain + rb")"
+
+
+@lru_cache(maxsize=8)
+def record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
+    """A pattern for one record with its line end; a quoted field that meets the end of the data sets a group. No match:
+    text follows a closing quote.
+    """
+    first = field_pattern(delimiter, rb"(\Z)")
+    return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
+
+
+def first_record(data: bytes, delimiter: str, *, final: bool) -> Record | None:
+    """The first record of `data`, which starts where a record starts, blank lines left out; None where none is
+    complete.
+
+    Unless `final`, more data follows, and what touches the end is incomplete.
+    """
+    size = len(data)
+    for match in record_pattern(delimiter.encode()).finditer(data):
+        start, end = match.span()
+        if start == end:
+            return None
+        text_ends = data[end - 1] in b"\r\n" and match.lastindex is None
+        # A CR at the very end may be the first half of CRLF.
+        if not final and end == size and not (text_ends and data[end - 1] == 0x0A):
+            return None
+        if data[start] not in b"\r\n":
+            return Record(start, end, match.lastindex is None)
+    return None
+
+
+class LineCounter:
+    """Counts physical lines over pieces of a file that follow one another."""
+
+    def __init__(self, line: int = 1) -> None:
+        self.line = line
+        """The line on which the next byte lies."""
+        self._after_return = False
+
+    def feed(self, data: bytes) -> None:
+        """Go on by `data`."""
+        if not data:
+            return
+        self.line += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+        if self._after_return and data.startswith(b"\n"):
+            self.line -= 1
+        self._after_return = data.endswith(b"\r")
+
+
+_MAGICS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip (or a spreadsheet)"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"BZh", "bzip2"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PAR1", "Parquet"),
+    (b"ORC", "ORC"),
+    (b"Obj\x01", "Avro"),
+    (b"%PDF-", "PDF"),
+    (b"SQLite format 3\x00", "a SQLite database"),
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+"""What a file begins with that is no text in UTF-8. The longer one of two first."""
+_MAY_BE_TEXT = ("ORC", "bzip2", "Parquet")
+"""Letters that a header could begin with: it is none only where bytes follow that no text has."""
+_OTHER_DELIMITERS = (";", "\t", "|", ",")
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+
+def check_encoding(data: bytes) -> None:
+    """Raise ValueError where these first bytes of a file say that it is no text in UTF-8, naming what it is."""
+    for magic, what in _MAGICS:
+        if data.startswith(magic) and (what not in _MAY_BE_TEXT or _NO_TEXT.search(data[:1024])):
+            raise ValueError(
+                f"it is {what}, not UTF-8 text; convert it, and deliver it under a new name (docs/files.md)"
+            )
+
+
+def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
+    """The header record in the first bytes of a file, a byte order mark left out; None where there is none. Raises
+    ValueError saying what is wrong.
+    """
+    check_encoding(data)
+    skipped = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
+    first = first_record(data[skipped:], delimiter, final=final)
+    if first is None:
+        if not final:
+            raise ValueError(f"its header record is longer than {HEADER_BYTES_MAX} bytes")
+        return None
+    if data[skipped : skipped + first.start].strip(b"\r\n"):
+        raise ValueError("text follows a closing quote in its header")
+    if not first.closed:
+        raise ValueError("a quoted name in its header is not closed")
+    try:
+        text = data[skipped + first.start : skipped + first.end].decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"its header is not UTF-8 ({error}): convert the file, and deliver it under a new name (docs/files.md)"
+        ) from error
+    csv.field_size_limit(max(csv.field_size_limit(), HEADER_BYTES_MAX))
+    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    return Header(tuple(names), skipped + first.end)
+
+
+def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...]) -> str:
+    """What a file may be whose header does not fit, for the end of a message; empty where its header has some of the
+    needed columns.
+    """
+    if start.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] in (b"{", b"["):
+        return "; it looks like JSON: only CSV with a header line is read (docs/files.md)"
+    if b"\0" in start[:1024]:
+        return "; it holds NUL characters, so it may be UTF-16 or no text at all (docs/files.md)"
+    if len(found) == 1:
+        for other in _OTHER_DELIMITERS:
+            if {name.strip(' "') for name in found[0].split(other)} & set(needed):
+                return f"; is {other!r} its delimiter? Say FileSpout(…, delimiter={other!r})"
+    if found and not set(found) & set(needed):
+        near = {name.strip().lower() for name in found} & {name.strip().lower() for name in needed}
+        if near:
+            return "; names are compared as they stand, with their blanks and capitals"
+        return "; it has none of the declared columns: has the file no header line? (docs/files.md)"
+    return ""
+
+
+def column_indexes(header: tuple[str, ...], needed: tuple[str, ...]) -> list[int]:
+    """Where the needed columns stand in the header, matched by exact name. Raises ValueError naming the column that is
+    missing or there twice.
+    """
+    indexes = []
+    for name in needed:
+        count = header.count(name)
+        if count == 0:
+            shown = ", ".join(map(repr, header))
+            shown = shown if len(shown) <= HEADER_CHARS_MAX else shown[:HEADER_CHARS_MAX] + "…"
+            raise ValueError(f"column {name!r} is missing; the header has {shown}")
+        if count > 1:
+            raise ValueError(f"column {name!r} stands {count} times in the header")
+        indexes.append(header.index(name))
+    return indexes

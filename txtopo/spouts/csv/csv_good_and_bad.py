@@ -1,0 +1,210 @@
+"""Takes a window of a CSV file apart into the rows that parse and the records that do not, with the parser of the fast
+path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.core.fields import Field, Fields
+from txtopo.errors import unreachable
+from txtopo.spouts.csv.csv_dialect import field_pattern
+from txtopo.spouts.csv.csv_value_checks import (
+    accepts_all,
+    as_text,
+    converted,
+    impossible_values,
+    is_utf8,
+    refused_values,
+)
+from txtopo.spouts.csv.csv_values import BadValueError, Decoder
+from txtopo.spouts.csv.csv_windows import Records, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sifted:
+    """What became of a window."""
+
+    window: Window
+    batches: list[pa.RecordBatch]
+    """Rows that parse, in order."""
+    refused: dict[int, str]
+    """Number of a record in the window (from 0) -> why it does not parse, in order."""
+
+    records: Records | None = None
+    """Where it was taken apart."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows parse."""
+        return sum(batch.num_rows for batch in self.batches)
+
+
+class RecordSplitter:
+    """Sifts the windows of one file, one after another."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._fields = decoder.fields.items
+        self._suspects: set[int] = set()
+        """Columns in which values did not parse so far: their texts are looked at first. What is found does not depend
+        on it.
+        """
+        self._expects_trouble = False
+
+    def sift(self, window: Window) -> Sifted:
+        """Which rows of the window parse, and which records do not."""
+        if window.refused is not None:
+            return Sifted(window=window, batches=[], refused={0: window.refused})
+        if not self._expects_trouble:
+            try:
+                batches = self._decoder.decode(window.data, newlines=window.records is not None)
+                return Sifted(window=window, batches=batches, refused={})
+            except (BadValueError, pa.ArrowInvalid):
+                self._expects_trouble = True
+        sifted = self._apart(window)
+        self._expects_trouble = bool(sifted.refused)
+        return sifted
+
+    def _apart(self, window: Window) -> Sifted:
+        records = window.taken_apart()
+        widths, columns = self._tokenised(window, records)
+        left = [number for number in range(len(records.raws)) if number not in widths]
+        wrong = pa.array([False] * len(left), pa.bool_())
+        for at in self._suspects:
+            if columns:
+                wrong = pc.or_(wrong, impossible_values(self._fields[at], columns[at], self._decoder))
+        batch = self._converted(columns, wrong)
+        if batch is None:
+            # Few values do not parse and look as if they did.
+            wrong = pc.or_(wrong, self._refused_mask(columns, len(left)))
+            batch = self._converted(columns, wrong)
+        rows = pc.indices_nonzero(wrong).to_pylist()
+        numbers = [left[row] for row in rows]
+        refused = self._wrong_widths(records, widths) | self._reasons(records, numbers)
+        # Few values do parse and do not look as if they did, such as numbers with blanks around them.
+        batches = self._decoder.decode(_without(records.raws, set(refused))) if batch is None else [batch]
+        rows_count = sum(batch.num_rows for batch in batches)
+        if rows_count + len(refused) != len(records.raws):
+            unreachable(f"{len(records.raws)} records of a CSV file are {rows_count} rows and {len(refused)} rejects")
+        return Sifted(window=window, batches=batches, refused=dict(sorted(refused.items())), records=records)
+
+    def _tokenised(self, window: Window, records: Records) -> tuple[set[int], list[pa.Array]]:
+        """Records of a wrong width; and the columns of all others: of suspects their texts, the others' values."""
+        while True:
+            fields = [as_text(field) if at in self._suspects else field for at, field in enumerate(self._fields)]
+            try:
+                widths, batches = self._parsed(window, records, fields)
+            except (BadValueError, pa.ArrowInvalid):
+                self._learn(window, records)
+                continue
+            rows = sum(batch.num_rows for batch in batches)
+            if rows + len(widths) != len(records.raws) or len(batches) > 1:
+                unreachable(f"{len(records.raws)} records of a CSV file were parsed as {rows} and {len(widths)}")
+            return widths, batches[0].columns if batches else []
+
+    def _parsed(
+        self, window: Window, records: Records, fields: Sequence[Field]
+    ) -> tuple[set[int], list[pa.RecordBatch]]:
+        """One pass that tells wrong widths and parses everything else. Raises like the decoder."""
+        parser = self._decoder.of(Fields(tuple(fields)))
+        widths: set[int] = set()
+
+        def note(row: Any) -> str:
+            widths.add(row.number - 1)
+            return "skip"
+
+        if not is_utf8(window.data):
+            # The handler is given text and cannot be called with anything else.
+            widths = {number for number, raw in enumerate(records.raws) if self._columns(raw) != self._width}
+            return widths, parser.decode(_without(records.raws, widths))
+        source = pa.BufferReader(b"\n" + window.data)
+        newlines = window.records is not None
+        batches = list(parser.stream(source, len(window.data) + 1, note, newlines=newlines))
+        return widths, batches
+
+    def _learn(self, window: Window, records: Records) -> None:
+        """Find the columns because of which the window does not parse."""
+        known = len(self._suspects)
+        _, batches = self._parsed(window, records, [as_text(field) for field in self._fields])
+        for at, (field, texts) in enumerate(zip(self._fields, batches[0].columns, strict=True)):
+            if (texts.null_count and not field.nullable) or not accepts_all(field, texts, self._decoder):
+                self._suspects.add(at)
+        if known == len(self._suspects):
+            self._suspects.update(range(len(self._fields)))
+
+    def _refused_mask(self, columns: list[pa.Array], rows: int) -> pa.BooleanArray:
+        """The rows in which the parser itself refuses a value."""
+        found: set[int] = set()
+        for at in self._suspects:
+            found.update(refused_values(self._fields[at], columns[at], self._decoder))
+        return pa.array([row in found for row in range(rows)], pa.bool_())
+
+    def _converted(self, columns: list[pa.Array], wrong: pa.BooleanArray) -> pa.RecordBatch | None:
+        """The rows that are not wrong; None where some may not parse."""
+        if not columns:
+            return self._decoder.empty
+        good = pc.invert(wrong)
+        batch = pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))]).filter(good)
+        try:
+            return pa.RecordBatch.from_arrays(
+                [
+                    converted(field, column, self._decoder) if at in self._suspects else column
+                    for at, (field, column) in enumerate(zip(self._fields, batch.columns, strict=True))
+                ],
+                schema=self._decoder.empty.schema,
+            )
+        except (BadValueError, pa.ArrowInvalid):
+            return None
+
+    def _wrong_widths(self, records: Records, numbers: set[int]) -> dict[int, str]:
+        found = {number: self._columns(records.raws[number]) for number in numbers}
+        if self._width in found.values():
+            unreachable("the parser of CSV files counts other columns in a record than stand there")
+        return {number: f"{columns} columns, the header has {self._width}" for number, columns in found.items()}
+
+    def _reasons(self, records: Records, chosen: list[int]) -> dict[int, str]:
+        """Why these records do not parse: the first declared column that is wrong, however they were found."""
+        found: dict[int, str] = {}
+        if not chosen:
+            return found
+        parser = self._decoder.of(Fields(tuple(as_text(field) for field in self._fields)))
+        (texts,) = parser.decode(b"".join([records.raws[number] for number in chosen]))
+        for field, column in zip(self._fields, texts.columns, strict=True):
+            for row, reason in refused_values(field, column, self._decoder).items():
+                found.setdefault(chosen[row], reason)
+        return found
+
+    @property
+    def _width(self) -> int:
+        return len(self._decoder.header)
+
+    def _columns(self, raw: bytes) -> int:
+        """How many columns a record has."""
+        delimiter = self._decoder.delimiter.encode()
+        if b'"' not in raw:
+            return raw.count(delimiter) + 1
+        value = _value_pattern(delimiter)
+        columns = position = 0
+        while match := value.match(raw, position):
+            columns += 1
+            position = match.end() + 1
+            if raw[match.end() : position] != delimiter:
+                break
+        return columns
+
+
+def _without(raws: list[bytes], numbers: set[int]) -> bytes:
+    return b"".join([raw for number, raw in enumerate(raws) if number not in numbers])
+
+
+@lru_cache(maxsize=8)
+def _value_pattern(delimiter: bytes) -> re.Pattern[bytes]:
+    return re.compile(field_pattern(delimiter))

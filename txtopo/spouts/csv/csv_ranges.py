@@ -1,0 +1,176 @@
+"""Reads one byte range of one planned file: as a stream of blocks, and window by window from the first block on that
+does not parse as a whole.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.core.fields import Fields
+from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
+from txtopo.core.plan import Metadata
+from txtopo.core.values import RejectedRow
+from txtopo.errors import BatchDataError
+from txtopo.spouts.csv.csv_good_and_bad import RecordSplitter, Sifted
+from txtopo.spouts.csv.csv_values import BadValueError, Decoder
+from txtopo.spouts.csv.csv_windows import Lines, RecordTooLongError, windows
+from txtopo.spouts.fingerprint import read_at
+from txtopo.spouts.planned_file import COMPONENT
+from txtopo.spouts.reject_limit import shown_raw
+from txtopo.topology.components import Position
+
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Bytes that pyarrow parses at a time."""
+LOCATED_CHARS_MAX = 300
+"""Characters of a record that `locate` shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeRows:
+    """A stretch of a piece: its rows, and the records in it that do not parse."""
+
+    batch: pa.RecordBatch | None
+    rejects: Sequence[RejectedRow] = ()
+
+
+class Piece:
+    """One byte range of one file."""
+
+    def __init__(
+        self, descriptor: int, metadata: Metadata, file: Mapping[str, Any], planned: Fields, start: int, end: int
+    ) -> None:
+        self._descriptor = descriptor
+        self._path = str(file["path"])
+        self._quotes = bool(file["quotes"])
+        self._decoder = Decoder(
+            tuple(metadata["headers"][file["header"]]),
+            planned,
+            metadata["format"]["delimiter"],
+            may_hold_nul=file["nul"],
+            may_hold_hexadecimal=file["hexadecimal"],
+            null_values=tuple(metadata["format"]["null_values"]),
+            tells_infinite=False,
+        )
+        self._start = start if start == file["data"] else self._behind_line(start - 1, file["size"])
+        self._end = end if end == file["size"] else self._behind_line(end - 1, file["size"])
+        self._lines = Lines(self._read)
+
+    def emitted(self) -> Iterator[RangeRows]:
+        """Read the piece as a stream of blocks; from the first one on that does not parse as a whole, window by window.
+
+        A file with quotes goes window by window from the start: pyarrow's parser accepts text behind a closing quote.
+        """
+        if self._start >= self._end:
+            return
+        done = 0
+        if not self._quotes:
+            try:
+                for batch in self._stream():
+                    done += batch.num_rows
+                    yield RangeRows(batch=batch)
+                return
+            except (BadValueError, pa.ArrowInvalid):
+                pass  # A record that does not parse, or one that is larger than a block.
+        for sifted in self.sifted():
+            rejects = self._rejects(sifted) if sifted.refused else ()
+            for batch in sifted.batches:
+                # No record before the first block that failed is refused, so the rows already emitted are the first
+                # ones.
+                fresh = batch.slice(min(done, batch.num_rows))
+                done -= batch.num_rows - fresh.num_rows
+                if fresh.num_rows:
+                    yield RangeRows(batch=fresh)
+            if rejects:
+                yield RangeRows(batch=None, rejects=rejects)
+
+    def sifted(self) -> Iterator[Sifted]:
+        """The piece window by window; raises BatchDataError naming a record that is too long."""
+        sifter = RecordSplitter(self._decoder.telling_infinite())
+        try:
+            for window in windows(
+                self._read, self._start, self._end, self._decoder.delimiter, len(self._decoder.header)
+            ):
+                yield sifter.sift(window)
+        except RecordTooLongError as error:
+            position = f"{self._path}:{self._lines.at(error.offset)}"
+            raise BatchDataError(f"{position}: {error}", component=COMPONENT, position=position) from None
+
+    def position(self, sifted: Sifted, number: int) -> Position:
+        """Of the `number`-th record of the window that parses."""
+        records = sifted.records or sifted.window.taken_apart()
+        at = next(itertools.islice((at for at in range(len(records.raws)) if at not in sifted.refused), number, None))
+        return Position(
+            position=f"{self._path}:{self._lines.at(sifted.window.start) + records.lines[at]}",
+            raw=shown_raw(records.raws[at].rstrip(b"\r\n"), LOCATED_CHARS_MAX),
+        )
+
+    def _rejects(self, sifted: Sifted) -> list[RejectedRow]:
+        first_line = self._lines.at(sifted.window.start)
+        records = sifted.records or sifted.window.taken_apart()
+        rejects = []
+        for number, reason in sifted.refused.items():
+            raw = records.raws[number].rstrip(b"\r\n")
+            rejects.append(
+                RejectedRow(
+                    path=self._path,
+                    line=first_line + records.lines[number],
+                    reason=reason,
+                    raw=raw[:REJECTED_RAW_BYTES_MAX],
+                    raw_bytes=len(raw),
+                )
+            )
+        self._lines.passed(sifted.window, records.lines_count)
+        return rejects
+
+    def _stream(self) -> Iterator[pa.RecordBatch]:
+        return self._decoder.stream(self._source(), BLOCK_BYTES, newlines=False)
+
+    def _source(self) -> Any:
+        # From one byte earlier, a line end: a U+FEFF that starts the first value is no byte order mark.
+        source = _Range(self._descriptor, self._start - 1, self._end)
+        if self._end - self._start < BLOCK_BYTES:
+            return pa.BufferReader(source.readall())
+        return pa.PythonFile(source, mode="r")
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return read_at(self._descriptor, offset, size)
+
+    def _behind_line(self, offset: int, size: int) -> int:
+        """The offset behind the first LF at or after `offset`; the file's size where there is none."""
+        while offset < size:
+            data = self._read(offset, 64 * 1024)
+            at = data.find(b"\n")
+            if at >= 0:
+                return offset + at + 1
+            if not data:
+                break
+            offset += len(data)
+        return size
+
+
+class _Range(io.RawIOBase):
+    """A stretch of a file as a stream; does not own the descriptor."""
+
+    def __init__(self, descriptor: int, start: int, end: int) -> None:
+        self._descriptor = descriptor
+        self._offset = start
+        self._end = end
+
+    def readable(self) -> bool:
+        return True
+
+    def readall(self) -> bytes:
+        return self.read(self._end - self._offset)
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._end - self._offset
+        wanted = left if size < 0 else min(size, left)
+        data = read_at(self._descriptor, self._offset, wanted) if wanted > 0 else b""
+        self._offset = self._offset + len(data) if data else self._end
+        return data

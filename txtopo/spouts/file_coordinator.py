@@ -1,0 +1,207 @@
+"""The coordinator half of the file source: closes batches over settled files and fingerprints each file once, when it
+is planned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from txtopo.core.fields import Fields
+from txtopo.core.os_errors import is_gone
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, unreachable
+from txtopo.spouts.csv.csv_dialect import HEADER_BYTES_MAX, Header
+from txtopo.spouts.fingerprint import FileStat, open_regular, read_at, read_content
+from txtopo.spouts.settled_files import FileWatch, SettledFile
+from txtopo.topology.components import SpoutContext
+
+PATH_BYTES_MAX = 2000
+"""Bytes of a path that can be remembered for ever (an index row in Postgres holds less than 2700)."""
+
+
+class _Source(Protocol):
+    """What a batch is cut by."""
+
+    path: str
+    fields: Fields
+    files_per_batch: int
+    bytes_per_batch: int
+    settled_s: float
+    may_be_empty: bool
+
+    def layout(self) -> Mapping[str, Any]:
+        """How the files are to be read, for the plan."""
+
+    def header_of(self, start: bytes, *, final: bool) -> Header | None:
+        """The header in the first bytes of a file, its end where the records begin; None: the file has no records.
+        Raises ValueError.
+        """
+
+
+class _StillChangingError(Exception):
+    """The file is not what it was when it settled."""
+
+
+class FileCoordinator:
+    """Implements `SpoutCoordinator`. A batch is fingerprinted in `is_ready`, so that yes means yes."""
+
+    def __init__(self, source: _Source, context: SpoutContext) -> None:
+        self._source = source
+        self._context = context
+        self._watch = FileWatch(source.path, source.settled_s, context, may_be_empty=source.may_be_empty)
+        self._next: Metadata | BatchDataError | None = None
+
+    def is_ready(self) -> bool:
+        self._watch.look()
+        while self._next is None and self._watch.backlog:
+            self._next = self._cut()
+        return self._next is not None
+
+    def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
+        cut, self._next = self._next, None
+        if cut is None:
+            unreachable(f"batch {txid} is cut before the spout said that it is ready")
+        if isinstance(cut, BatchDataError):
+            raise cut
+        return cut
+
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        headers: list[list[str]] = []
+        files: list[dict[str, Any]] = []
+        found: list[SettledFile] = []
+        for planned in metadata["files"]:
+            path = str(planned["path"])
+            try:
+                file = self._look_at(path)
+                described, header = self._describe(file)
+            except _StillChangingError as error:
+                raise OSError(f"{path}: the file is still changing, or is being replaced") from error
+            files.append(_numbered(described, header, headers))
+            found.append(file)
+        for file, described in zip(found, files, strict=True):
+            self._watch.redo(file, bytes.fromhex(described["sha256"]))
+        return self._metadata(headers, files)
+
+    def is_exhausted(self) -> bool:
+        return self._context.once and self._next is None and self._watch.is_exhausted
+
+    def close(self) -> None:
+        self._next = None
+
+    def _cut(self) -> Metadata | BatchDataError | None:
+        """The next batch, or why it cannot be one; None where every file of it has to settle again."""
+        headers: list[list[str]] = []
+        files: list[dict[str, Any]] = []
+        taken: list[SettledFile] = []
+        for file in self._next_files():
+            try:
+                described, header = self._describe(file)
+            except _StillChangingError:
+                self._watch.put_back(file)
+                continue
+            except BatchDataError as error:
+                # It stays in the backlog, so that it is refused again and never skipped; once repaired it differs from
+                # what settled, and has to settle anew. Files before it are a batch and not held up.
+                return self._plan(headers, files, taken) if files else error
+            files.append(_numbered(described, header, headers))
+            taken.append(file)
+        return self._plan(headers, files, taken) if files else None
+
+    def _plan(self, headers: list[list[str]], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
+        for file, described in zip(taken, files, strict=True):
+            self._watch.consume(file, bytes.fromhex(described["sha256"]))
+        return self._metadata(headers, files)
+
+    def _metadata(self, headers: list[list[str]], files: list[dict[str, Any]]) -> Metadata:
+        return {"format": self._source.layout(), "schema": self._source.fields.ddl, "headers": headers, "files": files}
+
+    def _next_files(self) -> list[SettledFile]:
+        """Settled files up to the limits; a file larger than a batch is a batch of its own."""
+        chosen: list[SettledFile] = []
+        size = 0
+        for file in self._watch.backlog[: self._source.files_per_batch]:
+            size += file.stat.size
+            if chosen and size > self._source.bytes_per_batch:
+                break
+            chosen.append(file)
+        return chosen
+
+    def _look_at(self, path: str) -> SettledFile:
+        """The file of a redo as it is now. Raises BatchDataError where it is gone or is no file any more."""
+        try:
+            with open_regular(path) as descriptor:
+                return SettledFile(path=path, stat=FileStat.of(os.fstat(descriptor)))
+        except OSError as error:
+            if not is_gone(error):
+                raise _named(error, path) from error
+            raise BatchDataError(
+                f"{path}: cannot be read again, there is no file ({error.strerror or error})",
+                component=self._context.spout,
+                position=path,
+            ) from error
+
+    def _describe(self, file: SettledFile) -> tuple[dict[str, Any], Header | None]:
+        try:
+            with open_regular(file.path) as descriptor:
+                content = read_content(descriptor)
+                start = read_at(descriptor, 0, HEADER_BYTES_MAX)
+                # Checked after the hash: a file that changed meanwhile has not settled.
+                if FileStat.of(os.fstat(descriptor)) != file.stat or content.size != file.stat.size:
+                    raise _StillChangingError
+        except OSError as error:
+            if not is_gone(error):
+                raise _named(error, file.path) from error
+            raise _StillChangingError from error
+        self._check_path(file.path)
+        header = self._header(file, start) if content.size else None
+        described = {
+            "path": file.path,
+            "size": file.stat.size,
+            "mtime_ns": file.stat.mtime_ns,
+            "inode": file.stat.inode,
+            "ctime_ns": file.stat.ctime_ns,
+            "sha256": content.sha256,
+            "quotes": content.quotes,
+            "nul": content.nul,
+            "hexadecimal": content.hexadecimal,
+            "header": None,
+            "data": header.end if header else 0,
+        }
+        return described, header
+
+    def _header(self, file: SettledFile, start: bytes) -> Header | None:
+        try:
+            return self._source.header_of(start, final=len(start) == file.stat.size)
+        except ValueError as error:
+            raise BatchDataError(
+                f"{file.path}: {error}", component=self._context.spout, position=f"{file.path}:1"
+            ) from error
+
+    def _check_path(self, path: str) -> None:
+        problem = None
+        try:
+            if len(path.encode("utf-8")) > PATH_BYTES_MAX:
+                problem = f"is longer than {PATH_BYTES_MAX} bytes"
+        except UnicodeEncodeError:
+            problem = "is not UTF-8"
+        if problem:
+            raise BatchDataError(
+                f"the path {os.fsencode(path)!r} {problem}: rename the file", component=self._context.spout
+            )
+
+
+def _numbered(described: dict[str, Any], header: Header | None, headers: list[list[str]]) -> dict[str, Any]:
+    """Says which of the batch's headers the file has; one that is new is added to them."""
+    if header is None:
+        return described
+    names = list(header.names)
+    if names not in headers:
+        headers.append(names)
+    return {**described, "header": headers.index(names)}
+
+
+def _named(error: OSError, path: str) -> OSError:
+    """The same with the file's name, which reads by descriptor do not have."""
+    return error if error.filename is not None else OSError(error.errno, error.strerror or str(error), path)

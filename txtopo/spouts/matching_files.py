@@ -1,0 +1,126 @@
+"""Which files a path means: a folder, a file or a pattern. What cannot be looked at is an error, never a file less."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from txtopo.core.os_errors import is_gone
+
+Found = tuple[str, os.stat_result]
+
+
+def find_files(path: str) -> Iterator[Found]:
+    """Every regular file that `path` means (a folder, a file, else a pattern), symlinks followed, each once.
+
+    Names that start with `_` or `.` are no input, nor are directories, FIFOs and devices; folders are walked by `**`
+    alone, hidden ones by their name. Raises OSError
+    where a plain path is not there, and where a folder or a file of it cannot be looked at.
+    """
+    seen: set[str] = set()
+    for name, status in _candidates(path):
+        if not _is_hidden(os.path.basename(name)) and stat.S_ISREG(status.st_mode) and name not in seen:  # noqa: PTH119 - runs a million times
+            seen.add(name)
+            yield name, status
+
+
+def why_none(path: str) -> str:
+    """What is there instead, where no file matches; empty where nothing is there at all."""
+    if not os.path.isdir(path):  # noqa: PTH112
+        return ""
+    names = os.listdir(path)  # noqa: PTH208
+    if not names:
+        return "the folder is empty"
+    if any(os.path.isdir(os.path.join(path, name)) for name in names if not _is_hidden(name)):  # noqa: PTH112, PTH118
+        return f"it holds folders, which are not walked; {os.path.join(path, '**', '*')!r} walks them"  # noqa: PTH118
+    return "all names in it start with `_` or `.`, or are no regular files"
+
+
+def means(path: str, file: str) -> bool:
+    """Could `path` mean this file? Told by names alone: the file may be gone."""
+    folder = os.path.dirname(file)  # noqa: PTH120
+    return file == path or folder == path or (glob.has_magic(path) and _fits(Path(path).parts, Path(file).parts))
+
+
+def _candidates(path: str) -> Iterator[Found]:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError as error:
+        # A name with characters of a pattern may be that of a file: only where there is none it is a pattern.
+        if not is_gone(error) or not glob.has_magic(path) or os.path.lexists(path):
+            raise
+        start, *parts = Path(path).parts
+        yield from _expand(start, parts)
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        yield path, status
+        return
+    for name in _names_in(path):
+        yield from _stat(os.path.join(path, name))  # noqa: PTH118 - runs a million times
+
+
+def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Found]:
+    """What the rest of a pattern means in a folder. `glob` does the same, but leaves out in silence what cannot be
+    read.
+    """
+    head, *rest = parts
+    if head == "**":
+        here = {(status.st_dev, status.st_ino) for _, status in _stat(folder)}
+        if not here or here & above:
+            return  # gone since it was listed, or a link to a folder above it: all of it was found there
+        above |= here
+        if rest:
+            yield from _expand(folder, rest)
+    if not glob.has_magic(head):
+        names = [head]
+    else:
+        wanted = "*" if head == "**" else head
+        names = [
+            name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_left_out(name, wanted)
+        ]
+    for name in names:
+        for found, status in _stat(os.path.join(folder, name)):  # noqa: PTH118
+            if not rest and not (head == "**" and stat.S_ISDIR(status.st_mode)):
+                yield found, status
+            elif stat.S_ISDIR(status.st_mode):
+                yield from _expand(found, parts, above) if head == "**" else _expand(found, rest)
+
+
+def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    if not pattern or not names:
+        return not pattern and not names
+    if pattern[0] == "**":
+        return _fits(pattern, names[1:]) or (_fits(pattern[1:], names) if len(pattern) > 1 else True)
+    return fnmatch.fnmatchcase(names[0], pattern[0]) and _fits(pattern[1:], names[1:])
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError as error:
+        if is_gone(error):
+            return []  # since it was listed itself
+        raise
+
+
+def _stat(path: str) -> Iterator[Found]:
+    try:
+        yield path, os.stat(path)  # noqa: PTH116
+    except OSError as error:
+        if not is_gone(error):  # gone since it was listed, or a link to nowhere
+            raise
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+def _is_left_out(name: str, pattern: str) -> bool:
+    """Hidden folders are walked by name only: what another program writes below `_temporary` would count there, and
+    again where it is renamed to.
+    """
+    return _is_hidden(name) and not pattern.startswith(name[0])

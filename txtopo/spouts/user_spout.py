@@ -1,0 +1,155 @@
+"""What all spouts that a user writes have in common: declared fields, settings, and their errors told as those of the
+spout.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, StoreUnavailable, TopologyError, TxtopoError, raise_if_full
+from txtopo.topology.components import Input, Spout
+from txtopo.topology.tuple_bolts import FailedException
+from txtopo.topology.user_exceptions import is_of_code, said
+
+
+class UserSpout(Spout):
+    """Base of the spouts with Storm's names. Write `outputs`, or set `self.fields` (text or Fields) in `__init__`."""
+
+    outputs: ClassVar[Sequence[str]] = ()
+    """Fields of what it emits: `["word string", "n bigint"]`."""
+    config: ClassVar[Mapping[str, Any]] = {}
+    """Settings of its own; in the driver they come over those of the topology."""
+    described_as: ClassVar[str] = "spout"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if isinstance(cls.__dict__.get("outputs"), str):
+            raise TopologyError(
+                f"{cls.__name__}.outputs is text; write a list: outputs = [{cls.__dict__['outputs']!r}]"
+            )
+        if not isinstance(cls.outputs, Sequence) or not all(isinstance(one, str) for one in cls.outputs):
+            raise TopologyError(
+                f"{cls.__name__}.outputs = {cls.outputs!r} is no list of fields: outputs = ['word string', 'n bigint']"
+            )
+        if "outputs" in cls.__dict__:
+            cls.fields = parse_fields(", ".join(cls.outputs))
+        elif "fields" in cls.__dict__:
+            cls.fields = parse_fields(cls.__dict__["fields"])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, parse_fields(value) if name == "fields" else value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "fields":
+            raise TopologyError(
+                f"{type(self).__name__} declares no fields: write outputs = ['word string', 'n bigint']"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def inputs(self, metadata: Metadata) -> Sequence[Input]:
+        return ()
+
+    def describe(self) -> Mapping[str, Any]:
+        """What it is, for the code hash and `show`; its code is covered by the hash of its module."""
+        return {"kind": self.described_as, "type": type(self).__qualname__, "fields": _ddl(self)}
+
+
+def must_have(spout: UserSpout, base: type, choices: Sequence[str]) -> None:
+    """Raise TopologyError where the user's class has none of these methods of its own."""
+    if all(getattr(type(spout), name, None) is getattr(base, name, None) for name in choices):
+        raise TopologyError(f"{type(spout).__name__} must have a method {' or '.join(choices)}")
+
+
+def hears(spout: UserSpout) -> None:
+    """A spout with a method `settled` is told how its batches ended; one that gives a coordinator half of its own says
+    `wants_settled = True`.
+
+    Raises TopologyError where what is called `settled` cannot be called like it.
+    """
+    if getattr(spout, "settled", None) is not None:
+        problem = _settled_problem(spout)
+        if problem is not None:
+            raise TopologyError(problem)
+        spout.wants_settled = True
+
+
+def check_hears(component: str, spout: UserSpout, coordinator: object) -> None:
+    """Raise BatchDataError where a coordinator half could not be told how a batch ended, or never would be: known
+    before the first commit.
+    """
+    has = getattr(coordinator, "settled", None) is not None
+    problem = _settled_problem(coordinator) if has else None
+    if spout.wants_settled and not has:
+        problem = (
+            f"{type(spout).__name__} wants to hear how its batches ended, and {type(coordinator).__name__}, "
+            f"which get_coordinator gave, has no method settled"
+        )
+    elif has and not spout.wants_settled:
+        problem = (
+            f"{type(coordinator).__name__}, which get_coordinator gave, has a method settled: write "
+            f"wants_settled = True in {type(spout).__name__}, or nobody calls it"
+        )
+    if problem is not None:
+        raise BatchDataError(problem, component=component)
+
+
+def _settled_problem(told: object) -> str | None:
+    settled: Any = getattr(told, "settled", None)
+    wanted = f"{type(told).__name__}.settled must be a method settled(self, txid, metadata, state)"
+    if not callable(settled):
+        return wanted
+    try:
+        inspect.signature(settled).bind(1, {}, "applied")
+    except TypeError as error:
+        return f"{wanted}: {error}"
+    except ValueError:
+        pass  # built in: nothing is known of its arguments
+    return None
+
+
+@contextmanager
+def told_of(component: str, what: str) -> Iterator[None]:
+    """Errors of the user's coordinator half in the words of the port.
+
+    FailedException is trouble that may pass, as in Storm: nothing is stored and the spout is asked again later. OSError
+    is left as it is.
+    Anything else is a mistake in the spout: BatchDataError with the user's own line, so that the topology halts and
+    says where.
+    """
+    try:
+        yield
+    except FailedException as error:
+        raise OSError(f"{component}: {what} failed: {said(error) or type(error).__name__}") from error
+    except BatchDataError as error:
+        raise BatchDataError(str(error), component=component, position=error.position, detail=error.detail) from error
+    except (OSError, StoreUnavailable, TxtopoError):
+        raise
+    except BaseException as error:
+        if not is_of_code(error):
+            raise
+        raise_if_full(error)
+        where = user_line(error)
+        message = f"{where + ': ' if where else ''}{type(error).__name__} in {what}: {said(error)}".rstrip(": ")
+        detail = "".join(traceback.format_exception(error))
+        raise BatchDataError(message, component=component, detail=detail) from error
+
+
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+def user_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame outside of this package."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def _ddl(spout: Spout) -> str:
+    fields: Fields = spout.fields
+    return fields.ddl

@@ -1,0 +1,323 @@
+"""What can be wrong with declared components once they are connected: sources, streams, fields, cycles, guarantees."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from txtopo.core.fields import Fields
+from txtopo.errors import TopologyError, UnknownStreamError
+from txtopo.topology.check_component import refuse_grouping
+from txtopo.topology.components import Acking, Guarantee, SpoutComponent, Subscription
+from txtopo.topology.declarer import CommitterDraft, Draft, FrameDraft, TupleDraft
+from txtopo.topology.guarantees import acceptable, given, is_enough, why
+from txtopo.topology.outputs import fields_of
+from txtopo.topology.phases import PROCESSING, phases_of
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+
+BoltDraft = FrameDraft | TupleDraft
+
+
+class Connections:
+    """The components of one topology by name, as TopologyBuilder collected them. Each check raises TopologyError with
+    the first mistake.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spouts: Mapping[str, SpoutComponent],
+        bolts: Mapping[str, BoltDraft],
+        committers: Mapping[str, CommitterDraft],
+    ) -> None:
+        self._name = name
+        self._spouts = spouts
+        self._bolts = bolts
+        self._committers = committers
+
+    @property
+    def _has_tuples(self) -> bool:
+        """As Topology.has_tuples: then committers that count are fed with tuples too."""
+        return any(isinstance(bolt, TupleDraft) for bolt in self._bolts.values()) or any(
+            committer.takes_tuples for committer in self._committers.values()
+        )
+
+    def check_presence_and_sources(self) -> None:
+        """There is something to read and something to keep, and every input is a component that may be read."""
+        self._check_presence()
+        for reader in self._readers():
+            self._check_sources(reader)
+
+    def check_acking(self, acking: Acking) -> None:
+        """Tracking by tuple needs tuples: a setting that does nothing is a mistake."""
+        if acking == "tuple" and not self._has_tuples:
+            raise TopologyError(
+                f'topology {self._name!r}: acking="tuple" tracks tuples, and here are only functions on DataFrames '
+                f"and committers that count: "
+                'leave it out, batches are complete by their counts (acking="batch")'
+            )
+
+    def check_streams(self) -> None:
+        """Streams, groupings, fields and tables fit, nothing is left unread, and each component can run in its
+        phase.
+        """
+        self._check_phases()
+        for reader in self._readers():
+            for subscription in reader.inputs:
+                self._check_stream(reader, subscription)
+        for committer in self._committers.values():
+            if not self._has_tuples and committer.inputs[0].grouping == "global":
+                refuse_grouping(committer.name, "global")
+        self._check_tables()
+        self._check_read()
+
+    def bolts_in_order(self) -> list[BoltDraft]:
+        """Bolts, each after its inputs; among those that are free, as they were set."""
+        return [self._bolts[name] for name in _in_order({**self._bolts, **self._committers}) if name in self._bolts]
+
+    def committers_in_order(self) -> list[CommitterDraft]:
+        """Committers by phase, so each after those that it is downstream of; in a phase as they were set."""
+        _in_order({**self._bolts, **self._committers})
+        phases = self._phases
+        return sorted(self._committers.values(), key=lambda one: phases[one.name])
+
+    @property
+    def _phases(self) -> Mapping[str, int]:
+        """See `phases_of`; only once it is known that there is no cycle."""
+        reads = {one.name: [item.source for item in one.inputs] for one in self._readers()}
+        return phases_of(reads, self._committers)
+
+    def fields(self, reader: str, subscription: Subscription) -> Fields:
+        """Fields of what a subscription reads."""
+        source = subscription.source
+        if source in self._spouts:
+            return self._spouts[source].spout.fields
+        bolt = self._bolts.get(source)
+        if isinstance(bolt, FrameDraft):
+            if bolt.fields is None:
+                raise TopologyError(
+                    f"{reader!r} reads bolt {source!r}, which declares no fields: declare fields=… on "
+                    f"set_bolt({source!r}, …)"
+                )
+            return bolt.fields
+        return fields_of(self._streams(source)[subscription.stream])
+
+    def check_guarantee(self, wanted: Guarantee) -> None:
+        """Refuse a pair of spout and committer that gives less than the topology wants."""
+        for committer in self._committers.values():
+            for spout in self._spouts_behind(committer):
+                kind, effects = spout.spout.kind, committer.bolt.effects
+                pair = given(kind, effects)
+                if not is_enough(pair, wanted):
+                    raise TopologyError(
+                        f"spout {spout.name!r} with committer bolt {committer.name!r} gives {pair}, and the topology "
+                        f"is to be {wanted}: "
+                        f"{why(spout.name, kind, committer.name, effects)}. "
+                        f"To accept it write TopologyBuilder({self._name!r}, "
+                        f'guarantee="{acceptable(kind, effects, wanted)}")'
+                    )
+
+    def _readers(self) -> list[Draft]:
+        return [*self._bolts.values(), *self._committers.values()]
+
+    def _check_presence(self) -> None:
+        if not self._spouts:
+            raise TopologyError(f"topology {self._name!r} has no spout: add one with set_spout")
+        if not self._committers:
+            raise TopologyError(
+                f"topology {self._name!r} has no committer bolt, so nothing would be kept: add one with "
+                f"set_committer_bolt"
+            )
+
+    def _check_sources(self, reader: Draft) -> None:
+        if not reader.inputs:
+            how = "inputs=" if isinstance(reader, FrameDraft) else "a grouping or inputs="
+            raise TopologyError(f"{reader.name!r} has no input: name one with {how}")
+        for subscription in reader.inputs:
+            source = subscription.source
+            if source in self._committers:
+                self._check_committed(reader, self._committers[source])
+            elif source not in self._spouts and source not in self._bolts:
+                raise TopologyError(
+                    f"{reader.name!r} reads {source!r}, but there is no such "
+                    f"component{nearest(source, [*self._spouts, *self._bolts])}"
+                )
+
+    def _check_committed(self, reader: Draft, source: CommitterDraft) -> None:
+        """What a committer emits in the commit phase never leaves the driver."""
+        if not source.outputs:
+            hint = (
+                "; a BatchCommitter has one where it declares `outputs`" if isinstance(reader, CommitterDraft) else ""
+            )
+            raise TopologyError(f"{reader.name!r} reads {source.name!r}, but a committer bolt has no output{hint}")
+
+    def _check_phases(self) -> None:
+        """What is downstream of a committer runs in the driver, by the tuple engine, when its committers are
+        applied.
+        """
+        phases = self._phases
+        for reader in self._readers():
+            phase = phases[reader.name]
+            if isinstance(reader, FrameDraft) and phase != PROCESSING:
+                way = " -> ".join(self._way_from_committer(reader.name))
+                raise TopologyError(
+                    f"bolt {reader.name!r} is a function on DataFrames downstream of a committer bolt ({way}): "
+                    f"tuples of a committer come in the commit "
+                    "phase, in the driver, while Spark runs in the processing phase only; write a tuple bolt, or put "
+                    "it upstream of the committer"
+                )
+            for item in reader.inputs:
+                if item.grouping == "direct" and phases.get(item.source, PROCESSING) != phase:
+                    raise TopologyError(
+                        f"{reader.name!r} reads {item.source!r} with a direct_grouping, and is downstream of a "
+                        f"committer bolt: {item.source!r} names "
+                        f"tasks of {reader.name!r} in the processing phase, and these run in the commit phase only; "
+                        f"use another grouping"
+                    )
+
+    def _way_from_committer(self, bolt: str) -> list[str]:
+        """Names from a committer upstream to this bolt of the commit phase."""
+        sources = [item.source for item in self._bolts[bolt].inputs]
+        for source in sources:
+            if source in self._committers:
+                return [source, bolt]
+        return [*self._way_from_committer(next(one for one in sources if self._phases.get(one))), bolt]
+
+    def _streams(self, source: str) -> Mapping[str, Stream]:
+        """Declared streams of a component; those of spouts and DataFrame bolts are known by name only."""
+        bolt = self._bolts.get(source) or self._committers.get(source)
+        if isinstance(bolt, TupleDraft | CommitterDraft):
+            return bolt.outputs
+        return {DEFAULT_STREAM: Stream("")}
+
+    def _check_stream(self, reader: Draft, subscription: Subscription) -> None:
+        source, name = subscription.source, subscription.stream
+        streams = self._streams(source)
+        if name not in streams:
+            there = f"it declares {', '.join(streams)}" if streams else "it declares no outputs"
+            raise UnknownStreamError(
+                f"{reader.name!r} reads stream {name!r} of {source!r}, but {there}{nearest(name, list(streams))}"
+            )
+        if isinstance(reader, FrameDraft):
+            self._check_frame_input(reader, subscription, streams[name])
+            return
+        if (subscription.grouping == "direct") != streams[name].direct:
+            raise TopologyError(_direct_mismatch(reader.name, subscription))
+        fields = self.fields(reader.name, subscription)
+        for field in subscription.fields:
+            check_field(f"{reader.name!r}: {subscription.grouping}_grouping({source!r})", field, source, fields)
+        if isinstance(reader, CommitterDraft):
+            _check_committer_fields(reader, source, fields)
+        else:
+            _check_bolt_fields(reader, source, fields)
+
+    def _check_frame_input(self, reader: FrameDraft, subscription: Subscription, stream: Stream) -> None:
+        """A DataFrame bolt takes tuples of all tasks alike; beside them its other inputs arrive as tuples too, with
+        declared fields.
+        """
+        if stream.direct:
+            raise TopologyError(_direct_mismatch(reader.name, subscription))
+        if any(isinstance(self._bolts.get(other.source), TupleDraft) for other in reader.inputs):
+            self.fields(reader.name, subscription)
+
+    def _check_tables(self) -> None:
+        owners: dict[object, str] = {}
+        for component in self._committers.values():
+            table = component.bolt.describe().get("table")
+            if table is not None and table in owners:
+                raise TopologyError(
+                    f"committer bolts {owners[table]!r} and {component.name!r} have one target table, {table!r}: a "
+                    f"table belongs to one committer"
+                )
+            owners[table] = component.name
+
+    def _check_read(self) -> None:
+        read = {subscription.source for reader in self._readers() for subscription in reader.inputs}
+        sinks = {bolt.name for bolt in self._bolts.values() if isinstance(bolt, TupleDraft) and not bolt.outputs}
+        for name in [*self._spouts, *self._bolts]:
+            if name not in read | sinks:
+                raise TopologyError(f"nothing reads {name!r}: connect it or take it out")
+
+    def _spouts_behind(self, committer: CommitterDraft) -> Iterable[SpoutComponent]:
+        """Spouts whose tuples reach a committer, in the order in which they were set."""
+        seen: set[str] = set()
+        waiting = [committer.name]
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            draft = self._bolts.get(name) or self._committers.get(name)
+            waiting += [subscription.source for subscription in draft.inputs] if draft else []
+        return [spout for spout in self._spouts.values() if spout.name in seen]
+
+
+def _check_committer_fields(committer: CommitterDraft, source: str, fields: Fields) -> None:
+    for name in committer.bolt.required_fields():
+        check_field(f"committer bolt {committer.name!r}", name, source, fields)
+    try:
+        committer.bolt.check_fields(fields)
+    except TopologyError as error:
+        raise TopologyError(f"committer bolt {committer.name!r}: {error}") from error
+
+
+def _check_bolt_fields(reader: TupleDraft, source: str, fields: Fields) -> None:
+    try:
+        reader.bolt.check_fields(fields)
+    except TopologyError as error:
+        raise TopologyError(f"bolt {reader.name!r} reads {source!r}: {error}") from error
+
+
+def _direct_mismatch(reader: str, subscription: Subscription) -> str:
+    source, stream = subscription.source, subscription.stream
+    if subscription.grouping == "direct":
+        return (
+            f"{reader!r} reads {source!r} with a direct_grouping, but stream {stream!r} is not declared `Stream(…, "
+            f"direct=True)`: "
+            "who emits on it names no task"
+        )
+    return (
+        f"{reader!r} reads stream {stream!r} of {source!r}, which is declared direct: its readers need a "
+        f"direct_grouping"
+    )
+
+
+def _in_order(drafts: Mapping[str, Draft]) -> list[str]:
+    """Names, each after those among its inputs; the rest as they were set. Raises TopologyError for a cycle, showing
+    its path.
+    """
+    ordered: dict[str, Draft] = {}
+    path: list[str] = []
+
+    def visit(draft: Draft) -> None:
+        if draft.name in path:
+            cycle = path[path.index(draft.name) :]
+            kinds = {isinstance(drafts[name], CommitterDraft) for name in cycle}
+            kind = "bolts and committer bolts" if len(kinds) > 1 else "committer bolts" if kinds == {True} else "bolts"
+            raise TopologyError(f"the {kind} form a cycle: {' -> '.join([*cycle, draft.name])} (each reads the next)")
+        if draft.name in ordered:
+            return
+        path.append(draft.name)
+        for subscription in draft.inputs:
+            if subscription.source in drafts:
+                visit(drafts[subscription.source])
+        path.pop()
+        ordered[draft.name] = draft
+
+    for draft in drafts.values():
+        visit(draft)
+    return list(ordered)
+
+
+def check_field(who: str, name: str, source: str, fields: Fields) -> None:
+    """Raise TopologyError where `source` has no field of that name."""
+    if fields.get(name) is None:
+        raise TopologyError(
+            f"{who} names field {name!r}, but {source!r} has {', '.join(fields.names)}{nearest(name, fields.names)}"
+        )
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """A hint at the name that was perhaps meant, or nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

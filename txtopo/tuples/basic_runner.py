@@ -1,0 +1,157 @@
+"""Run a BasicBolt, BatchBolt or BatchCommitter over the tuples of one attempt: the loop that every word goes
+through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from txtopo.core.fields import parse_fields
+from txtopo.errors import unreachable
+from txtopo.topology.streams import Origin, Tuple
+from txtopo.topology.tuple_bolts import BasicBolt, returned
+from txtopo.tuples.bolt_runner import BoltRunner
+from txtopo.tuples.buffer import TRACKED_ROWS, Buffer
+from txtopo.tuples.collectors import PlainCollector, executed_roots
+from txtopo.tuples.columns import Columns
+from txtopo.tuples.roots import Roots
+from txtopo.tuples.task_context import CAUGHT, Arrived
+
+Rows = Iterator[tuple[int, Any]]
+"""Number and values of each tuple that is left."""
+
+
+class BasicRunner(BoltRunner):
+    """BasicBolt, BatchBolt and BatchCommitter: what is emitted while a tuple is executed is anchored on it, and it is
+    acked when that returns.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.collector = PlainCollector(self.buffers)
+        self._basic = isinstance(self._template, BasicBolt)
+        streams = list(self.buffers.by_stream.values())
+        # A bolt without streams is given one that it cannot name: the loop then needs no case of its own.
+        self._first = streams[0] if streams else Buffer(Columns("", "", parse_fields("nothing int")), None)
+        self._others = streams[1:]
+        self._row = -1
+
+    def begin(self, config: Mapping[str, Any], context: Any) -> None:
+        if isinstance(self.bolt, BasicBolt):
+            self.bolt.prepare(config, context)
+        else:
+            self.bolt.prepare(config, context, self.collector, self.setting.run.attempt)
+
+    def take(self, arrived: Arrived) -> None:
+        rows = self.rows(arrived)
+        if not self.setting.tracked:
+            self._through(rows, arrived, self._execute_plain)
+            self.guard(self.buffers.flush_full)
+            return
+        roots = arrived.roots if arrived.roots is not None else unreachable("tracked tuples came without their roots")
+        failed: list[int] = []
+        done, more = 0, True
+        while more and not self.stopped:
+            more, failures = self._through(rows, arrived, self._execute_tracked)
+            failed += failures
+            done = self._flush_tracked(roots, done)
+        arrived.ack(self.setting)
+        if self.setting.fold is not None:
+            for row in failed:
+                self.setting.fold.fail(np.array(arrived.roots_of(row), dtype=np.int64))
+
+    def _through(
+        self, rows: Rows, arrived: Arrived, execute_all: Callable[[Rows, Origin], bool]
+    ) -> tuple[bool, list[int]]:
+        """Execute tuples until there is much to be sent: (are there more?, those that failed)."""
+        failed = []
+        more = False
+        # One `try` around many tuples: after a failure `rows` goes on with the next one.
+        while not self.stopped:
+            try:
+                more = execute_all(rows, arrived.origin)
+                break
+            except CAUGHT as error:
+                failed.append(self._row)
+                self.failed_on(error, arrived, self._row)
+        return more, failed
+
+    def _flush_tracked(self, roots: Roots, done: int) -> int:
+        """Send what the tuples from number `done` on have emitted; returns the number of the next one."""
+        # Each stream notes as many tuples; the first one is there also where the bolt declares none.
+        executed = len(self._first.anchors)
+        mine = roots.slice(done, executed)
+        self.guard(lambda: self.buffers.flush_all(lambda buffer: executed_roots(buffer.anchors, mine)))
+        self._first.clear()
+        return done + executed
+
+    def _execute_plain(self, rows: Rows, origin: Origin) -> bool:
+        """Execute tuples until one raises; `self._row` is then its number. False: there are no more. Each name looked
+        up and each call in here is paid for every tuple.
+        """
+        execute, new, row = self.bolt.execute, object.__new__, -1
+        try:
+            if self._basic:
+                collector = self.collector
+                for row, values in rows:
+                    # As Tuple(values, origin, row), without a call in between.
+                    tup = new(Tuple)
+                    tup.values = values
+                    tup._origin = origin
+                    tup._row = row
+                    if execute(tup, collector) is not None:
+                        returned("execute")
+            else:
+                for row, values in rows:
+                    tup = new(Tuple)
+                    tup.values = values
+                    tup._origin = origin
+                    tup._row = row
+                    if execute(tup) is not None:
+                        returned("execute")
+        finally:
+            self._row = row
+        return False
+
+    def _execute_tracked(self, rows: Rows, origin: Origin) -> bool:
+        """The same, and after each tuple, also one that raises, it is noted how much had been emitted. True: that must
+        be sent first.
+        """
+        execute, new, row, basic = self.bolt.execute, object.__new__, -1, self._basic
+        first, others = self._first, self._others
+        emitted, note, collector = first.first, first.anchors.append, self.collector
+        try:
+            for row, values in rows:
+                tup = new(Tuple)
+                tup.values = values
+                tup._origin = origin
+                tup._row = row
+                if basic:
+                    if execute(tup, collector) is not None:
+                        returned("execute")
+                else:
+                    if execute(tup) is not None:
+                        returned("execute")
+                count = len(emitted)
+                note(count)
+                for other in others:
+                    other.anchors.append(len(other.first))
+                    count += len(other.first)
+                # Between two tuples: what one of them emits is anchored on it as a whole.
+                if count >= TRACKED_ROWS:
+                    return True
+        except CAUGHT:
+            for buffer in (first, *others):
+                buffer.anchors.append(len(buffer.first))
+            raise
+        finally:
+            self._row = row
+        return False
+
+    def finish(self) -> None:
+        if not isinstance(self.bolt, BasicBolt):
+            self.collector.finishing = True
+            self.guard(self.end_batch)

@@ -1,0 +1,135 @@
+"""What a task of one attempt does with its tuples: the frame that bolts of every kind fill in, and what it makes of
+their errors.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from txtopo.topology.streams import Stream
+from txtopo.topology.tuple_bolts import TupleBolt, returned
+from txtopo.tuples.buffer import Buffers, Send
+from txtopo.tuples.task_context import CAUGHT, Arrived, TaskContext
+
+
+class TaskRunner(ABC):
+    """What a task does with its tuples. Methods note failures of user code in the setting and raise nothing of it."""
+
+    stopped = False
+    """The task has failed for good in this attempt: it is given nothing more, and emits nothing more."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """Before the first tuple."""
+
+    @abstractmethod
+    def take(self, arrived: Arrived) -> None:
+        """Some tuples of one edge and source task."""
+
+    def finish(self) -> None:  # noqa: B027
+        """All tuples have come."""
+
+    def flush(self) -> None:  # noqa: B027
+        """Send everything that was emitted."""
+
+    def cleanup(self) -> None:  # noqa: B027
+        """The end of the task, also after failures."""
+
+
+class BoltRunner(TaskRunner):
+    """What all bolts have in common."""
+
+    def __init__(
+        self,
+        setting: TaskContext,
+        bolt: Any,
+        config: Mapping[str, Any],
+        streams: Mapping[str, Stream],
+        send: Send,
+        direct: Callable[[str], frozenset[int]],
+    ) -> None:
+        """`bolt` is the template; `direct` tells the tasks that read a stream with a direct grouping."""
+        self.setting = setting
+        self.bolt: Any = None
+        self._template = bolt
+        self._config = config
+        # Traced runs are there to name the tuple that fails, so each row is checked while its tuple is executed.
+        self.buffers = Buffers(
+            setting.node.name, streams, send, direct, tracked=setting.tracked, eager=setting.run.traced
+        )
+
+    def prepare(self) -> None:
+        """A fresh copy of the template: nothing of another attempt or task is in it."""
+        context = self.setting.context(self._config)
+
+        def begin() -> None:
+            self.bolt = copy.deepcopy(self._template)
+            self.begin(context.config, context)
+
+        self.guard(begin)
+        # What `prepare` emits belongs to no tuple.
+        self.guard(self.buffers.flush_all)
+
+    @abstractmethod
+    def begin(self, config: Mapping[str, Any], context: Any) -> None:
+        """Call the bolt's `prepare`."""
+
+    def cleanup(self) -> None:
+        """After errors too; an error of its own is a failure like any other."""
+        bolt, self.bolt = self.bolt, None
+        if isinstance(bolt, TupleBolt):
+            unsent = self.buffers.rows
+            try:
+                bolt.cleanup()
+            except CAUGHT as error:
+                self.setting.fail(error)
+                self.stop()
+            if not self.stopped and self.buffers.rows > unsent:
+                # Everything was sent before: these would be gone, counted by nobody.
+                self.setting.problem(
+                    f"{type(bolt).__name__} emitted in cleanup, when its batch was over: emit in finish_batch"
+                )
+                self.stop()
+
+    def flush(self) -> None:
+        self.guard(self.buffers.flush_all)
+
+    def end_batch(self, *arguments: Any) -> None:
+        """Call the bolt's `finish_batch`."""
+        if self.bolt.finish_batch(*arguments) is not None:
+            returned("finish_batch")
+
+    def guard(self, call: Callable[[], None]) -> None:
+        """Call user code that works on no single tuple."""
+        if self.stopped:
+            return
+        try:
+            call()
+        except CAUGHT as error:
+            self.setting.fail(error)
+            self.stop()
+
+    def rows(self, arrived: Arrived) -> Iterator[tuple[int, Any]]:
+        """The values of each tuple, numbered. None where Python cannot hold one of them, such as a day in the year
+        12000: that tuple failed.
+        """
+        try:
+            return enumerate(arrived.rows())
+        except CAUGHT as error:
+            row = arrived.first_unreadable()
+            self.setting.fail(error, roots=arrived.roots_of(row))
+            self.stop()
+            return enumerate(())
+
+    def failed_on(self, error: BaseException, arrived: Arrived, row: int) -> None:
+        """User code raised over a tuple: note it, and stop unless more failures are wanted."""
+        setting = self.setting
+        setting.fail(error, on=arrived.shown(row), roots=arrived.roots_of(row))
+        if not setting.has_room:
+            self.stop()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.buffers.drop()

@@ -1,0 +1,145 @@
+"""Keep what a task emits as it comes, and make record batches of it many rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.core.fields import Fields
+from txtopo.topology.streams import Stream
+from txtopo.tuples.columns import Columns, adder
+from txtopo.tuples.roots import Roots
+
+FLUSH_ROWS = 8192
+"""A stream's rows are sent when there are so many."""
+
+TRACKED_ROWS = 32_768
+"""A tracked BasicBolt or BatchBolt sends its rows between two tuples, when there are so many on all streams: few
+messages, and room for what one tuple may emit.
+"""
+
+FULL_ROWS = 65_536
+"""So many rows are sent even before the tuple that emits them is done, where tuples are not tracked."""
+
+Send = Callable[[str, pa.RecordBatch, Roots | None, Sequence[int] | None], None]
+"""(stream, rows, their roots where tuples are tracked, the task of each row on a direct stream)."""
+
+
+class Buffer:
+    """What was emitted on one stream and not yet sent."""
+
+    __slots__ = ("add", "anchors", "columns", "direct", "first", "named", "values")
+
+    def __init__(self, columns: Columns, direct: frozenset[int] | None) -> None:
+        self.columns = columns
+        self.direct = direct
+        """The tasks that may be named; None: the stream is not direct."""
+        self.values: list[list[Any]] = [[] for _ in range(columns.width)]
+        """By field. The lists stay the same objects: collectors hold their `append`."""
+        self.first = self.values[0]
+        """Its length is the number of rows."""
+        self.add = adder(self.values, columns)
+        self.named: list[int] = []
+        """On a direct stream: the task of each row."""
+        self.anchors: list[Any] = []
+        """Of a RichBolt with tracked tuples: what each row is anchored on. Else of a tracked bolt: how many rows there
+        were after each input tuple.
+        """
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for values in self.values:
+            values.clear()
+        self.named.clear()
+        self.anchors.clear()
+
+
+class Buffers:
+    """All output streams of one task."""
+
+    def __init__(
+        self,
+        component: str,
+        streams: Mapping[str, Stream],
+        send: Send,
+        direct: Callable[[str], frozenset[int]],
+        *,
+        tracked: bool,
+        eager: bool,
+    ) -> None:
+        """`eager`: check each row at once, so that an error is raised in the line that emits it."""
+        self.component = component
+        self.tracked = tracked
+        self.eager = eager
+        self._send = send
+        self.by_stream: dict[str, Buffer] = {}
+        for name, stream in streams.items():
+            fields = stream.fields
+            if isinstance(fields, Fields):
+                named = direct(name) if stream.direct else None
+                self.by_stream[name] = Buffer(Columns(component, name, fields), named)
+
+    def of(self, stream: str) -> Buffer:
+        """The buffer of a declared stream. Raises ValueError for another."""
+        if not isinstance(stream, str):
+            raise TypeError(
+                f"emit takes values first, then a stream's name: emit(values, anchors=[tuple]), not {stream!r} as "
+                f"the stream"
+            )
+        buffer = self.by_stream.get(stream)
+        if buffer is None:
+            declared = ", ".join(self.by_stream) or "none"
+            raise ValueError(f"{self.component} declares no stream {stream!r}; its streams: {declared}")
+        return buffer
+
+    def plain(self, stream: str) -> Buffer:
+        """The same, for emitting without naming a task. Raises ValueError on a direct stream."""
+        buffer = self.of(stream)
+        if buffer.direct is not None:
+            raise ValueError(f"stream {stream!r} of {self.component} is direct: name the task with emit_direct")
+        return buffer
+
+    def direct(self, stream: str, task: int) -> Buffer:
+        """The same, for emitting to one task. Raises ValueError for a task that does not read the stream directly."""
+        buffer = self.of(stream)
+        if buffer.direct is None:
+            raise ValueError(f"stream {stream!r} of {self.component} is not declared direct: use emit")
+        if task not in buffer.direct:
+            allowed = ", ".join(map(str, sorted(buffer.direct))) or "none"
+            raise ValueError(
+                f"task {task!r} does not read stream {stream!r} of {self.component} directly; these do: {allowed}"
+            )
+        return buffer
+
+    def flush(self, buffer: Buffer, roots: Callable[[Buffer], Roots] | None = None) -> None:
+        """Send what a stream holds. `roots` tells what its rows belong to where tuples are tracked; None: to no tree.
+        Raises BatchDataError.
+        """
+        if buffer.first:
+            batch = buffer.columns.batch(buffer.values)
+            found = (roots(buffer) if roots is not None else Roots.none(batch.num_rows)) if self.tracked else None
+            self._send(buffer.columns.stream, batch, found, buffer.named if buffer.direct is not None else None)
+        buffer.clear()
+
+    def flush_full(self) -> None:
+        """Send the streams that hold many rows; for tasks without tracked tuples."""
+        for buffer in self.by_stream.values():
+            if len(buffer.first) >= FLUSH_ROWS:
+                self.flush(buffer)
+
+    def flush_all(self, roots: Callable[[Buffer], Roots] | None = None) -> None:
+        """Send everything."""
+        for buffer in self.by_stream.values():
+            self.flush(buffer, roots)
+
+    @property
+    def rows(self) -> int:
+        """How many rows were emitted and not sent."""
+        return sum(len(buffer.first) for buffer in self.by_stream.values())
+
+    def drop(self) -> None:
+        """Forget everything: the attempt failed."""
+        for buffer in self.by_stream.values():
+            buffer.clear()

@@ -1,0 +1,248 @@
+"""The collectors that bolts emit, ack and fail through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from txtopo.errors import BatchDataError
+from txtopo.topology.streams import DEFAULT_STREAM, Tuple
+from txtopo.tuples.buffer import FLUSH_ROWS, FULL_ROWS, Buffer, Buffers, Send
+from txtopo.tuples.roots import Ints, Roots
+from txtopo.tuples.user_errors import shown_value
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+UNANSWERED, ACKED, FAILED = 0, 1, 2
+"""What a RichBolt said of a tuple."""
+
+
+class PlainCollector:
+    """For BasicBolt, BatchBolt and BatchCommitter: what is emitted while a tuple is executed is anchored on it."""
+
+    __slots__ = ("_buffers", "emit", "finishing")
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
+        self.finishing = False
+        """True in `finish_batch`: rows belong to no input tuple, so that a full buffer can be sent at once."""
+        self.emit: Callable[..., None] = self._slow if buffers.eager else self._fast()
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit to one task."""
+        buffer = self._buffers.direct(stream, task)
+        if self._buffers.eager:
+            buffer.columns.check(values)
+        buffer.add(values)
+        buffer.named.append(task)
+        self._flush_full(buffer)
+
+    def _slow(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        buffer = self._buffers.plain(stream)
+        if self._buffers.eager:
+            buffer.columns.check(values)
+        buffer.add(values)
+        self._flush_full(buffer)
+
+    def _flush_full(self, buffer: Buffer) -> None:
+        if len(buffer.first) >= FLUSH_ROWS and (self.finishing or not self._buffers.tracked):
+            self._buffers.flush(buffer)
+
+    def _fast(self) -> Callable[..., None]:
+        """An `emit` that costs little more than an append on the default stream: this is the path of every word that is
+        split.
+        """
+        default = self._buffers.by_stream.get(DEFAULT_STREAM)
+        slow = self._slow
+        if default is None or default.direct is not None:
+            return slow
+        first, append, add = default.first, default.first.append, default.add
+        refuse, check_kind = default.columns.refuse, default.columns.check_kind
+
+        def emit_one(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+            if stream is DEFAULT_STREAM and len(first) < FULL_ROWS:
+                if type(values) is not list and type(values) is not tuple:
+                    check_kind(values)
+                if len(values) != 1:
+                    refuse(values)
+                append(values[0])
+            else:
+                slow(values, stream)
+
+        def emit(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+            if stream is DEFAULT_STREAM and len(first) < FULL_ROWS:
+                add(values)
+            else:
+                slow(values, stream)
+
+        return emit_one if default.columns.width == 1 else emit
+
+
+class RichCollector:
+    """For RichBolt: anchors, acks and fails by hand."""
+
+    __slots__ = ("_buffers", "_fail", "_repeated", "acked", "answers", "counting")
+
+    def __init__(
+        self, buffers: Buffers, fail: Callable[[Tuple], None], repeated: Callable[[Tuple], None], *, counting: bool
+    ) -> None:
+        """`fail` is told of tuples that failed, `repeated` of those acked twice. `counting` False: acking is off, and
+        `fail` does nothing.
+        """
+        self._buffers = buffers
+        self._fail = fail
+        self._repeated = repeated
+        self.counting = counting
+        self.answers: dict[int | None, bytearray] = {}
+        """What was said of each tuple: by the number of their origin, a byte a row."""
+        self.acked: list[Tuple] = []
+        """With tracked tuples: those acked and not yet told."""
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()) -> None:
+        """Emit one tuple, anchored on `anchors`."""
+        self._put(self._buffers.plain(stream), values, anchors)
+
+    def emit_direct(
+        self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()
+    ) -> None:
+        """The same, to one task."""
+        self._put(self._buffers.direct(stream, task), values, anchors, task)
+
+    def ack(self, tup: Tuple) -> None:
+        """This tuple is done."""
+        check_tuple("ack", tup)
+        answers = self.answers.get(tup._origin.number)
+        if answers is not None:
+            if answers[tup._row] == ACKED:
+                self._repeated(tup)
+            answers[tup._row] = answers[tup._row] or ACKED
+        if self._buffers.tracked:
+            self.acked.append(tup)
+
+    def fail(self, tup: Tuple) -> None:
+        """This tuple failed."""
+        check_tuple("fail", tup)
+        answers = self.answers.get(tup._origin.number)
+        if answers is not None:
+            answers[tup._row] = FAILED
+        if self.counting:
+            self._fail(tup)
+
+    def reset_timeout(self, tup: Tuple) -> None:
+        """A batch goes by progress, not by time."""
+        check_tuple("reset_timeout", tup)
+
+    def _put(
+        self, buffer: Buffer, values: Sequence[Any], anchors: Sequence[Tuple] | Tuple, task: int | None = None
+    ) -> None:
+        buffers = self._buffers
+        anchored = (anchors,) if isinstance(anchors, Tuple) else checked_anchors(anchors)
+        if buffers.eager:
+            buffer.columns.check(values)
+        buffer.add(values)
+        # Only now: a row that was refused must not leave its task behind.
+        if task is not None:
+            buffer.named.append(task)
+        if buffers.tracked:
+            buffer.anchors.append(anchored)
+        if len(buffer.first) >= FLUSH_ROWS:
+            buffers.flush(buffer, anchored_roots)
+
+
+class ArrowCollector:
+    """For ArrowBolt."""
+
+    __slots__ = ("_buffers", "_send", "roots", "rows")
+
+    def __init__(self, buffers: Buffers, send: Send) -> None:
+        self._buffers = buffers
+        self._send = send
+        self.rows = 0
+        """Of the input batch at hand."""
+        self.roots: Roots | None = None
+        """Those of its rows; None in `finish_batch`, and where tuples are not tracked."""
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: Any = None) -> None:
+        """Emit a record batch; `anchors` holds the number of the input row of each row."""
+        buffer = self._buffers.plain(stream)
+        fitted = buffer.columns.fitted(batch)
+        positions = self._positions(fitted, anchors)
+        roots = None
+        if self._buffers.tracked:
+            roots = (
+                Roots.none(fitted.num_rows) if positions is None or self.roots is None else self.roots.take(positions)
+            )
+        self._send(stream, fitted, roots, None)
+
+    def _positions(self, batch: pa.RecordBatch, anchors: Any) -> NDArray[np.int64] | None:
+        if anchors is None:
+            return None
+        numbers = np.asarray(anchors)
+        if len(numbers) and numbers.dtype.kind not in "iu":
+            raise self._error(f"anchors are numbers of input rows, not {numbers.dtype}")
+        positions = numbers.astype(np.int64)
+        if len(positions) != batch.num_rows:
+            raise self._error(f"{len(positions)} anchors for {batch.num_rows} rows")
+        if len(positions) and (positions.min() < 0 or positions.max() >= self.rows):
+            raise self._error(f"an anchor is none of the {self.rows} rows of its input batch")
+        return positions
+
+    def _error(self, what: str) -> BatchDataError:
+        return BatchDataError(f"{self._buffers.component}: {what}", component=self._buffers.component)
+
+
+def check_tuple(method: str, tup: object) -> None:
+    """Raise TypeError for what is no tuple that came in, whatever the acking: with it or without, a bolt is right or
+    wrong.
+    """
+    if not isinstance(tup, Tuple):
+        raise TypeError(
+            f"{method} wants a tuple that the bolt was given, not {shown_value(tup)} ({type(tup).__name__})"
+        )
+
+
+def checked_anchors(anchors: Iterable[Tuple]) -> Sequence[Tuple]:
+    """The same for several that a row is anchored on."""
+    if not isinstance(anchors, Iterable):
+        raise TypeError(
+            f"anchors={anchors!r}: a tuple that the bolt was given is wanted, or a list of them; () for none"
+        )
+    found = tuple(anchors)
+    for anchor in found:
+        check_tuple("anchors", anchor)
+    return found
+
+
+def anchored_roots(buffer: Buffer) -> Roots:
+    """The roots of rows that a RichBolt emitted: of all their anchors together, each once."""
+    return Roots.of_rows(map(_union, buffer.anchors))
+
+
+def executed_roots(ends: Sequence[int], roots: Roots) -> Roots:
+    """The roots of rows emitted by the input tuples whose roots are given; `ends` are the numbers of rows after each of
+    them.
+    """
+    after: Ints = np.array(ends, dtype=np.int64)
+    return roots.repeated(after - np.append(0, after[:-1]))
+
+
+def _union(anchors: Sequence[Tuple]) -> Sequence[int]:
+    if len(anchors) == 1:
+        return roots_of(anchors[0])
+    return sorted({root for anchor in anchors for root in roots_of(anchor)})
+
+
+def roots_of(tup: Tuple) -> Sequence[int]:
+    """Ids of the spout tuples behind a tuple; none where they are not tracked."""
+    origin = tup._origin
+    return () if origin.roots is None else origin.roots[tup._row]
+
+
+def id_of(tup: Tuple) -> int:
+    """A tuple's own id, where there are ackers."""
+    return int(tup._origin.ids[tup._row])

@@ -1,0 +1,93 @@
+"""Decide whether all tuples of a batch have come to a task: the counting of Storm's CoordinatedBolt, for one attempt
+and task, without I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+
+class Coordination:
+    """What one task of one attempt was told and has received. Order does not matter; a report that is repeated is
+    one.
+    """
+
+    def __init__(self, expected: Mapping[int, Collection[int]], names: Mapping[int, str] | None = None) -> None:
+        """`expected` are the ids of the source tasks by edge; `names` are the edges' names, for messages."""
+        self._expected = {edge: frozenset(sources) for edge, sources in expected.items()}
+        self._names = names or {}
+        self._received: dict[tuple[int, int], int] = {}
+        self._reports: dict[tuple[int, int], tuple[int, bool]] = {}
+        self._problem: str | None = None
+        self._finished = False
+
+    def take(self, edge: int, source: int, rows: int) -> int:
+        """So many tuples of a source task arrived; returns how many had arrived of it before."""
+        if source not in self._expected.get(edge, ()):
+            self._fail(
+                f"{rows} tuples came over {self._name(edge)} from task {source}, which is none of this attempt's"
+            )
+        key = (edge, source)
+        before = self._received.get(key, 0)
+        self._received[key] = before + rows
+        return before
+
+    def report(self, edge: int, source: int, rows: int, *, failed: bool = False) -> None:
+        """A source task says that it sent so many, 0 included; `failed`: and that it failed, so that more were to
+        come.
+        """
+        key = (edge, source)
+        if source not in self._expected.get(edge, ()):
+            self._fail(f"a report came over {self._name(edge)} from task {source}, which is none of this attempt's")
+        known = self._reports.setdefault(key, (rows, failed))
+        if known != (rows, failed):
+            self._fail(
+                f"{self._name(edge)}: task {source} reported {known[0]} tuples sent, and then {rows}: two runs of "
+                f"one task differ"
+            )
+
+    def received(self) -> dict[int, int]:
+        """Tuples that arrived, by edge; every edge is there."""
+        totals = dict.fromkeys(self._expected, 0)
+        for (edge, _), rows in self._received.items():
+            totals[edge] = totals.get(edge, 0) + rows
+        return totals
+
+    @property
+    def upstream_failed(self) -> bool:
+        """Did a source task say that it failed? Then the batch never becomes complete, and this task is not to
+        blame.
+        """
+        return any(failed for _, failed in self._reports.values())
+
+    def shortfall(self) -> str | None:
+        """Once there is no more input: why the batch is not complete, naming source tasks and counts; None where it
+        is.
+        """
+        if self._problem is not None:
+            return self._problem
+        for edge, sources in sorted(self._expected.items()):
+            for source in sorted(sources):
+                received = self._received.get((edge, source), 0)
+                known = self._reports.get((edge, source))
+                if known is None:
+                    return (
+                        f"{self._name(edge)}: task {source} did not report how many tuples it sent; {received} arrived"
+                    )
+                if known[0] != received:
+                    return f"{self._name(edge)}: task {source} sent {known[0]} tuples, {received} arrived"
+        return None
+
+    def finish(self) -> bool:
+        """True once, when the batch is complete: every source task has reported, none failed, and all counts agree."""
+        if self._finished or self.upstream_failed or self.shortfall() is not None:
+            return False
+        self._finished = True
+        return True
+
+    def _name(self, edge: int) -> str:
+        return self._names.get(edge, f"edge {edge}")
+
+    def _fail(self, problem: str) -> None:
+        if self._problem is None:
+            self._problem = problem

@@ -1,0 +1,207 @@
+"""Run a RichBolt, which acks by hand, or an ArrowBolt, which gets record batches, over the tuples of one attempt."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from txtopo.core.values import Failure
+from txtopo.topology.streams import Tuple
+from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt, returned
+from txtopo.tuples.basic_runner import BasicRunner
+from txtopo.tuples.bolt_runner import BoltRunner
+from txtopo.tuples.buffer import Send
+from txtopo.tuples.collectors import (
+    FAILED,
+    UNANSWERED,
+    ArrowCollector,
+    RichCollector,
+    anchored_roots,
+    id_of,
+    roots_of,
+)
+from txtopo.tuples.task_context import CAUGHT, Arrived, TaskContext, shown_tuple
+from txtopo.tuples.user_errors import user_frame
+
+_numbers = itertools.count()
+"""Of origins: no tuple of another attempt or task of this process is taken for one that is waited for."""
+
+
+class RichRunner(BoltRunner):
+    """RichBolt: anchors, acks and fails by hand. What it neither acked nor failed when its batch is over fails the
+    attempt: nobody will ever process it.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.collector = RichCollector(
+            self.buffers, self._fail, lambda tup: self._noted(tup, "acked twice"), counting=self.setting.counting
+        )
+        self._open: list[Arrived] = []
+        """With tuples that were neither acked nor failed when their message had been taken in."""
+        self._told: list[BaseException] = []
+        """Errors that were noted when the bolt failed a tuple over them."""
+
+    def begin(self, config: Mapping[str, Any], context: Any) -> None:
+        bolt: RichBolt = self.bolt
+        bolt.prepare(config, context, self.collector)
+
+    def take(self, arrived: Arrived) -> None:
+        origin = arrived.origin
+        if self.setting.tracked and arrived.roots is not None:
+            origin.roots = arrived.roots.rows
+            origin.ids = arrived.ids.tolist() if self.setting.fold is not None else None
+        answers = bytearray(arrived.batch.num_rows)
+        if self.setting.wants_acks:
+            origin.number = next(_numbers)
+            self.collector.answers[origin.number] = answers
+        execute = self.bolt.execute
+        rows = self.rows(arrived)
+        while not self.stopped:
+            row = 0
+            try:
+                for row, values in rows:
+                    if execute(Tuple(values, origin, row)) is not None:
+                        returned("execute")
+                break
+            except CAUGHT as error:
+                answers[row] = FAILED
+                self.failed_on(error, arrived, row)
+        if origin.number is not None and answers.find(UNANSWERED) >= 0:
+            self._open.append(arrived)
+        self._settle()
+
+    def finish(self) -> None:
+        self.guard(self._end)
+        self._settle()
+        if not self.stopped:
+            self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Storm: a tuple that is never acked times out, and its spout tuple comes again. Here the attempt fails at its
+        end.
+        """
+        left = [
+            (arrived, row)
+            for arrived in self._open
+            for row, answer in enumerate(self.collector.answers[arrived.origin.number])
+            if answer == UNANSWERED
+        ]
+        name = type(self._template).__name__
+        for arrived, row in left:
+            if not self.setting.has_room:
+                break
+            message = f"{name} neither acked nor failed the tuple {arrived.shown(row)}"
+            more = f"; so it did with {len(left)} tuples, and its batch is over" if len(left) > 1 else ""
+            self.setting.note(
+                Failure(kind="data", message=f"{message}{more}", component=self.setting.node.name),
+                arrived.roots_of(row),
+            )
+
+    def flush(self) -> None:
+        self.guard(lambda: self.buffers.flush_all(anchored_roots))
+
+    def _end(self) -> None:
+        try:
+            self.end_batch()
+        except CAUGHT as error:
+            if not any(error is told for told in self._told):
+                raise
+            self.stop()
+
+    def _settle(self) -> None:
+        """Tell the ackers what was acked, and send what was emitted where that must be known by batch."""
+        acked, self.collector.acked = self.collector.acked, []
+        fold = self.setting.fold
+        if fold is not None and acked:
+            pairs = [(root, id_of(tup)) for tup in acked for root in roots_of(tup)]
+            table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+            fold.add(table[:, 0], table[:, 1])
+        if not self.stopped and not self.setting.tracked:
+            self.guard(self.buffers.flush_full)
+
+    def _fail(self, tup: Tuple) -> None:
+        """Called by the bolt: the tuple failed, and the bolt goes on."""
+        roots = roots_of(tup)
+        if self.setting.fold is not None:
+            self.setting.fold.fail(np.array(roots, dtype=np.int64))
+        if not self.setting.has_room:
+            return  # a bolt may fail a million tuples: only what is noted is put into words
+        error = sys.exception()
+        if error is not None:
+            # `except …: collector.fail(tup)`: what is being handled is why.
+            self.setting.fail(error, on=shown_tuple(tup), roots=roots)
+            self._told.append(error)
+            return
+        self._noted(tup, "failed")
+
+    def _noted(self, tup: Tuple, what: str) -> None:
+        """Note what the bolt did to a tuple, with the line that did it."""
+        trace = "".join(traceback.format_stack())
+        where = user_frame(trace)
+        message = (
+            f"{type(self._template).__name__} {'failed the tuple' if what == 'failed' else what + ':'} "
+            f"{shown_tuple(tup)}"
+        )
+        self.setting.note(
+            Failure(
+                kind="data",
+                message=f"{where}: {message}" if where else message,
+                component=self.setting.node.name,
+                detail=trace,
+            ),
+            roots_of(tup),
+        )
+
+
+class ArrowRunner(BoltRunner):
+    """ArrowBolt: whole record batches. Traced runs give it one row at a time, so that the row that fails is known."""
+
+    def __init__(self, setting: TaskContext, bolt: Any, config: Any, streams: Any, send: Send, direct: Any) -> None:
+        super().__init__(setting, bolt, config, streams, send, direct)
+        self.collector = ArrowCollector(self.buffers, send)
+
+    def begin(self, config: Mapping[str, Any], context: Any) -> None:
+        bolt: ArrowBolt = self.bolt
+        bolt.prepare(config, context)
+
+    def take(self, arrived: Arrived) -> None:
+        rows = arrived.batch.num_rows
+        step = 1 if self.setting.run.traced else rows
+        arrived.ack(self.setting)
+        for first in range(0, rows, step):
+            if self.stopped:
+                return
+            self._execute(arrived, first, step)
+
+    def _execute(self, arrived: Arrived, first: int, rows: int) -> None:
+        collector = self.collector
+        collector.rows = rows
+        # Tuples straight from a source have roots that nobody reads without tracking: they stay packed.
+        roots = arrived.roots if self.setting.tracked else None
+        collector.roots = roots.slice(first, rows) if roots is not None else None
+        try:
+            if self.bolt.execute(arrived.batch.slice(first, rows), collector) is not None:
+                returned("execute")
+        except CAUGHT as error:
+            if rows == 1:
+                self.failed_on(error, arrived, first)
+            else:
+                self.setting.fail(error)
+                self.stop()
+        collector.rows, collector.roots = 0, None
+
+    def finish(self) -> None:
+        self.guard(lambda: self.end_batch(self.collector))
+
+
+def work_of(bolt: Any) -> type[BoltRunner]:
+    """How a bolt runs."""
+    if isinstance(bolt, ArrowBolt):
+        return ArrowRunner
+    return RichRunner if isinstance(bolt, RichBolt) else BasicRunner

@@ -1,0 +1,152 @@
+"""Say in words what went wrong in user code: the user's own file and line, and the values it was working on."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sysconfig
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from txtopo.core.os_errors import fault_of
+from txtopo.core.values import Failure, cause_of
+from txtopo.errors import BatchDataError
+from txtopo.topology.user_exceptions import said
+
+VALUE_CHARACTERS_MAX = 80
+ROW_CHARACTERS_MAX = 1000
+DETAIL_CHARACTERS_MAX = 20_000
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+RAISED = r"^(?:[^:]*:\d+: ){0,2}"
+"""What stands before the class of an error: its file and line where they are known, and those of the call that ran a
+job.
+"""
+_MEMORY = re.compile(RAISED + r"[\w.]*MemoryError\b")
+_SHIPPED = re.compile(r"^.*/userFiles-[0-9a-f-]+/")
+"""Where Spark puts what `--py-files` ships: a folder of this run, which nobody can open later. What is left is the name
+under which it was shipped.
+"""
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def user_frame(trace: str) -> str | None:
+    """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or
+    txtopo's.
+    """
+    own = [(file, line) for file, line in _FRAME.findall(trace) if is_own(file)]
+    return f"{_SHIPPED.sub('', own[-1][0])}:{own[-1][1]}" if own else None
+
+
+def is_own(file: str) -> bool:
+    """Is it a file of the user's?"""
+    # Compiled libraries, such as pyarrow, name their sources by relative paths.
+    if (
+        file.startswith("<")
+        or file.endswith((".pxi", ".pyx"))
+        or "pyspark.zip" in file
+        or "py4j" in file
+        or f"{'/'}pyspark/" in file
+    ):
+        return False
+    return "site-packages" not in file and not file.startswith((_PACKAGE, *_LIBRARIES))
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    """A row for people, in one line and not endless: `carrier='AA', distance=0`.
+
+    >>> shown({"carrier": "AA", "distance": None})
+    "carrier='AA', distance=NULL"
+    """
+    return _cut(
+        ", ".join(f"{name}={shown_value(value)}" for name, value in values.items()),
+        ROW_CHARACTERS_MAX,
+    )
+
+
+def shown_value(value: Any) -> str:
+    """One value for people, not endless."""
+    if value is None:
+        return "NULL"
+    return _cut(repr(value) if isinstance(value, str | bytes) else str(value), VALUE_CHARACTERS_MAX)
+
+
+def one_line(text: str) -> str:
+    """The text without line ends."""
+    return " ".join(text.splitlines())
+
+
+def failure_of(error: BaseException, component: str, *, on: str | None = None) -> Failure:
+    """The failure of a component whose code, or whose source, raised. `on` tells what it was working on.
+
+    Trouble of the operating system is one of the infrastructure only in spouts, which read from it; see
+    `spout_failure_of`.
+    """
+    trace = "".join(traceback.format_exception(error))
+    where = user_frame(trace)
+    lacking = isinstance(error, ImportError) or type(error).__name__ == "UnpicklingError"
+    if isinstance(error, BatchDataError):
+        what, detail, position = str(error), error.detail or _cut(trace, DETAIL_CHARACTERS_MAX), error.position
+        where = None if position is not None else where
+    else:
+        first = said(error).strip().partition("\n")[0]
+        # Some say nothing but their name, MemoryError among them.
+        what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
+    message = f"{where}: {what}" if where else what
+    return Failure(
+        kind="halt" if lacking else "data",
+        message=one_line(f"{message}; on {on}" if on else message),
+        component=component,
+        position=position,
+        detail=detail,
+        cause=cause_of(component, type(error).__name__, where),
+        next_command=shipping_remedy(message) if lacking else None,
+    )
+
+
+def is_of_memory(words: str) -> bool:
+    """Do the words of a failure say that a process had no memory left?"""
+    return _MEMORY.search(words) is not None
+
+
+def shipping_remedy(words: str) -> str:
+    """What to do about code that a worker could not load, as these words say: nobody's batch is at fault."""
+    if re.search(r"'(?:txtopo|pyarrow|numpy|pyspark)[.']", words):
+        return "point PYSPARK_PYTHON at a Python that has txtopo and all it needs installed"
+    return (
+        "name the file or zip of your modules with --py-files, or install it where the workers run, then start "
+        "`txtopo run` again"
+    )
+
+
+def spout_failure_of(error: BaseException, component: str) -> Failure:
+    """The failure of a spout. What cannot be read at this moment is no fault of the data; `position` is then the file,
+    where there is one.
+    """
+    if not isinstance(error, OSError) or (fault := fault_of(error)) in ("gone", "data"):
+        return failure_of(error, component)
+    words = one_line(f"{type(error).__name__}: {said(error)}")
+    where = None if error.filename is None else str(error.filename)
+    cause = cause_of(component, type(error).__name__, None)
+    if fault == "rights":
+        reader = f"user {os.geteuid()} on {socket.gethostname()}"
+        remedy = f"give {reader} the right to read the source, then start `txtopo run` again"
+        return Failure(
+            kind="halt",
+            message=f"{words} ({reader})",
+            component=component,
+            position=where,
+            cause=cause,
+            next_command=remedy,
+        )
+    if fault == "host":
+        words = f"host {socket.gethostname()}: {words}"
+    return Failure(kind="infrastructure", message=words, component=component, position=where, cause=cause)
+
+
+def _cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else f"{text[:characters_max]}…"
