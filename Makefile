@@ -9,12 +9,12 @@ STAMP  := $(VENV)/.txtopo-installed
 
 setup: $(STAMP)
 
-# Once, and again whenever the dependencies change.
+# Once, and again whenever the dependencies change. In the mode "compat" type checkers and editors see every type: the other one hides them in an import hook.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "txtopo needs Python 3.11 or newer; say which: make PYTHON=python3.12" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing txtopo into $(VENV). PySpark unpacks to about 480 MB, so this takes a few minutes the first time."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[local,dev]'
 	@touch $@
 
 # The main job on real flights, with its driver killed twice on the way.
