@@ -97,4 +97,4 @@ builder.set_committer_bolt("initials", initials).fields_grouping("shout", ["init
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())

@@ -94,4 +94,4 @@ builder.set_committer_bolt("by_word", by_word).fields_grouping("words", ["word"]
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())

@@ -80,4 +80,4 @@ builder.set_committer_bolt("levels", levels).fields_grouping("level", ["service"
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())

@@ -68,4 +68,4 @@ builder.set_committer_bolt("once", Once()).fields_grouping("queue", ["id"])
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())

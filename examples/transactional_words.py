@@ -113,4 +113,4 @@ builder.set_committer_bolt("buckets", buckets, parallelism_hint=5).fields_groupi
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())

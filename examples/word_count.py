@@ -58,4 +58,4 @@ builder.set_committer_bolt("words", words).fields_grouping("count", ["word"])
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())

@@ -1,5 +1,31 @@
-"""Transactional batch topologies on Spark: exactly-once batches into Postgres. This is the public face; names load when
-they are used.
+"""Transactional batch topologies on Spark: every batch is committed into Postgres exactly once, in order.
+
+A topology counts the flights in a folder of CSV files, one file one batch:
+
+    import txtopo
+
+    builder = txtopo.TopologyBuilder("flights")
+    builder.set_spout("departures", txtopo.FileSpout("flights", "carrier string, distance int"))
+    counts = txtopo.CountCommitter("by_carrier", ["carrier"], count="flights", sums=["distance"])
+    builder.set_committer_bolt("by_carrier", counts).fields_grouping("departures", ["carrier"])
+    topology = builder.build()
+    result = txtopo.run(topology, once=True)
+
+`txtopo dev up` starts services on this machine to try it on; on others, give `dsn=` and `zookeeper=`, or write
+them into `txtopo.toml`. `run` returns how the run ended, or raises a TxtopoError. `topology.run_cli()` is for the end
+of a script: it prints errors and returns the exit code.
+
+Public are the names in `__all__` of these modules; they change only with a note in CHANGELOG.md:
+
+    txtopo            topologies, running them, errors
+    txtopo.bolts      what bolts and committers are written with
+    txtopo.spouts     what spouts are written with
+    txtopo.errors     every error, with its exit code
+    txtopo.testing    harnesses that run a topology in a test, without services
+
+Everything else is not: any other module and name may change in every release.
+
+docs/python.md tells more of Python programs, docs/bolts.md of bolts, docs/operating.md of running in production.
 """
 
 from __future__ import annotations
@@ -7,12 +33,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txtopo._lazy import lazy_exports
+from txtopo.topology import launch as _launch
 
 if TYPE_CHECKING:
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
     from txtopo.core.values import TransactionAttempt
-    from txtopo.errors import Fenced, Halted, TxtopoError
+    from txtopo.driver.run_result import RunResult
+    from txtopo.errors import (
+        ConfigurationError,
+        ExecutorLost,
+        Fenced,
+        Halted,
+        StoreUnavailable,
+        TopologyError,
+        TxtopoError,
+    )
+    from txtopo.run_settings import RunSettings
+    from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
@@ -23,34 +61,58 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ClassTopology": "txtopo.topology.class_style",
+    "ConfigurationError": "txtopo.errors",
     "CountCommitter": "txtopo.committers.count_committer",
+    "ExecutorLost": "txtopo.errors",
     "Fenced": "txtopo.errors",
     "FileSpout": "txtopo.spouts.file_spout",
     "Grouping": "txtopo.topology.specs",
     "Halted": "txtopo.errors",
     "NewIds": "txtopo.committers.new_ids",
+    "RunResult": "txtopo.driver.run_result",
+    "RunSettings": "txtopo.run_settings",
+    "StoreUnavailable": "txtopo.errors",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
+    "TopologyError": "txtopo.errors",
     "TransactionAttempt": "txtopo.core.values",
     "TxtopoError": "txtopo.errors",
+    "run": "txtopo.running",
     "spec": "txtopo.topology.specs",
 }
 
 __all__ = [
     "ClassTopology",
+    "ConfigurationError",
     "CountCommitter",
+    "ExecutorLost",
     "Fenced",
     "FileSpout",
     "Grouping",
     "Halted",
     "NewIds",
+    "RunResult",
+    "RunSettings",
+    "StoreUnavailable",
     "Topology",
     "TopologyBuilder",
+    "TopologyError",
     "TransactionAttempt",
     "TxtopoError",
     "__version__",
+    "run",
     "spec",
 ]
 
 # Commands that need neither Arrow nor SQLAlchemy must not wait for them.
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
+
+
+def _run_cli(topology: Topology, settings: RunSettings) -> int:
+    from txtopo.running import run_cli
+
+    return run_cli(topology, **settings)
+
+
+# The room of descriptions knows no driver.
+_launch.launch_with(_run_cli)

@@ -23,9 +23,10 @@ from txtopo.core.values import IN_FOLDER, Fence, Lead
 from txtopo.driver.console import Reporter
 from txtopo.driver.failpoints import arm_from_environment
 from txtopo.driver.load_application import code_hash, load_application, needs_spark
+from txtopo.driver.run_result import RunResult
 from txtopo.driver.signals import StopSignals
 from txtopo.driver.takeover import CandidateIdentity, Leadership, is_opaque, noting_halts, take_lead
-from txtopo.driver.wiring import Surroundings, candidate_of, make_leader
+from txtopo.driver.wiring import Surroundings, candidate_of, make_leader, rules_of
 from txtopo.driver.work_queues import ThreadWorkQueues
 from txtopo.errors import (
     ConfigurationError,
@@ -33,13 +34,10 @@ from txtopo.errors import (
     ExecutorLost,
     Fenced,
     Halted,
-    InvariantBroken,
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
-    TxtopoError,
     ZooKeeperUnavailable,
-    format_error,
 )
 from txtopo.operating.last_run import given_by_hand
 from txtopo.ports import Executor
@@ -47,6 +45,8 @@ from txtopo.topology.components import Topology
 from txtopo.topology.ignored_settings import ignored_settings, told_ignored
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from txtopo.config import Settings
     from txtopo.spark.session.spark_session import SessionOptions
 
@@ -101,23 +101,6 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
                 stop_session()
 
 
-def run_topology(topology: Topology, **flags: Any) -> int:
-    """`topology.run(...)`: the same from Python; errors are told on stderr as by the command, and their exit code is
-    returned.
-    """
-    from txtopo.config import load_settings
-    from txtopo.core.connect_strings import masked
-
-    try:
-        settings = load_settings(flags, cwd=Path.cwd(), environment=os.environ, target=None)
-        return drive(topology, own_script(topology.name), settings, spark_executor)
-    except InvariantBroken:
-        raise
-    except TxtopoError as error:
-        print(masked(format_error(error)), file=sys.stderr, flush=True)
-        return error.exit_code
-
-
 def own_script(name: str) -> str:
     """How to run this script again: as it was typed, and where; passwords hidden."""
     from txtopo.core.connect_strings import masked
@@ -142,7 +125,20 @@ def drive(
     cut: bool = True,
     is_wanted: Callable[[], bool] | None = None,
 ) -> int:
-    """Campaign, lead, and campaign again until the run has an end; returns the exit code. Raises TxtopoError for what
+    """`drive_to_end` for commands: returns the exit code."""
+    return drive_to_end(topology, application, settings, make_executor, cut=cut, is_wanted=is_wanted).exit_code
+
+
+def drive_to_end(
+    topology: Topology,
+    application: str,
+    settings: Settings,
+    make_executor: MakeExecutor,
+    *,
+    cut: bool = True,
+    is_wanted: Callable[[], bool] | None = None,
+) -> RunResult:
+    """Campaign, lead, and campaign again until the run has an end; returns how it ended. Raises TxtopoError for what
     must be told.
     """
     armed = arm_from_environment()
@@ -177,7 +173,7 @@ def drive(
             with signals.call(lambda: None):  # a signal that comes now asks for what is under way
                 executor.close()
                 reporter.close()
-        return tell_end(end, topology, driver.last_txid, reporter, signals)
+        return tell_end(end, driver)
 
 
 def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
@@ -213,12 +209,14 @@ def result_settings() -> Mapping[str, str]:
     return RESULT_SETTINGS
 
 
-def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
-    """The executor of every real run."""
+def spark_executor(
+    topology: Topology, digest: bytes, settings: Settings, session: SparkSession | None = None
+) -> Executor:
+    """The executor of every real run, on `session`, the one that this process has, or one that it starts."""
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session.spark_session import running_session
 
-    session = running_session()
+    session = running_session() if session is None else session
     if session is not None:  # the application's own, which stays its own to stop
         return SparkExecutor(topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers)
     return SparkExecutor(
@@ -271,6 +269,12 @@ class Driver:
     there is.
     """
     last_txid: int = 0
+    placed: int = 0
+    """Batches that this run gave their row in the ledger."""
+    quarantined: int = 0
+    """Those of them without effect."""
+    _counted: tuple[int, int] = (0, 0)
+    """Last txid and quarantined batches of this lead, up to which they are counted."""
     _epoch: int = 0
     """Highest epoch that this process held."""
     _lead: Lead | None = None
@@ -360,6 +364,7 @@ class Driver:
 
     def _run_lead(self, leadership: Leadership, around: Surroundings, rules: Rules) -> End:
         leader = make_leader(leadership, around, rules, opaque=is_opaque(self.topology), cut=self.cut)
+        self._counted = (leadership.last_txid, 0)
         try:
             self.reporter.note(
                 f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, "
@@ -374,6 +379,10 @@ class Driver:
         if state.last_txid > self.last_txid:
             self.last_txid = state.last_txid
             self._trouble = 0
+        last_txid, quarantined = self._counted
+        self.placed += state.last_txid - last_txid
+        self.quarantined += state.quarantined - quarantined
+        self._counted = (state.last_txid, state.quarantined)
         self.reporter.watch(state)
 
     def _identity(self, epoch_seen: int) -> CandidateIdentity:
@@ -456,41 +465,30 @@ class Driver:
             return
 
 
-def rules_of(settings: Settings, session_s: float) -> Rules:
-    """The machine's part of the settings."""
-    return Rules(
-        spout_pending_max=settings.spout_pending_max,
-        workers=settings.workers,
-        attempts_max=settings.attempts_max,
-        on_poison=settings.on_poison,
-        quarantined_in_row_max=settings.quarantined_in_row_max,
-        message_timeout_s=settings.message_timeout_s,
-        session_s=session_s,
-        postgres_away_max_s=settings.postgres_away_max_s,
-        spout_poll_s=settings.spout_poll_s,
-        results_bytes_max=settings.results_bytes_max,
-        checkpoint_every_s=settings.checkpoint_every_s,
-        wave_txids_max=settings.wave_txids_max,
-        wave_bytes_max=settings.wave_bytes_max,
-        once=settings.once,
-    )
-
-
-def tell_end(end: End, topology: Topology, last_txid: int, reporter: Reporter, signals: StopSignals) -> int:
-    """Say how the run ended; returns the exit code, or raises what the command line shows as an error."""
+def tell_end(end: End, driver: Driver) -> RunResult:
+    """Say and return how the run ended, or raise what the command line shows as an error."""
+    is_asked = driver.signals.received
     match end.kind:
         case "halted":
             raise Halted(end.reason, txid=end.txid, next_command=end.next_command)
         case "fenced":
             raise Fenced(end.reason)
-        case "lead_lost" if not signals.received:
+        case "lead_lost" if not is_asked:
             raise ZooKeeperUnavailable(end.reason)
-        case "executor_lost" if not signals.received:
+        case "executor_lost" if not is_asked:
             raise ExecutorLost(end.reason)
         case _:
             pass
-    reporter.note(f"{end.kind}: {end.reason}; {reporter.summary(last_txid)}")
-    return signals.exit_code if signals.received else 0
+    driver.reporter.note(f"{end.kind}: {end.reason}; {driver.reporter.summary(driver.last_txid)}")
+    return RunResult(
+        topology=driver.topology.name,
+        ended="finished" if end.kind == "finished" else "stopped",
+        reason=end.reason,
+        last_txid=driver.last_txid,
+        batches=driver.placed - driver.quarantined,
+        quarantined=driver.quarantined,
+        exit_code=driver.signals.exit_code if is_asked else 0,
+    )
 
 
-__all__ = ["Driver", "drive", "run_application", "run_topology", "spark_executor"]
+__all__ = ["Driver", "drive", "drive_to_end", "run_application", "spark_executor"]

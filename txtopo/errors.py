@@ -1,4 +1,9 @@
-"""Every error of txtopo in one tree. The message is what an operator reads: what failed, why, what to do next."""
+"""Every error of txtopo in one tree. The message is what an operator reads: what failed, why, what to do next.
+
+Names that end in Error say that what was given is wrong. The others say in which state a run has ended (Halted, Fenced)
+or what was away (PostgresUnavailable, ExecutorLost): nothing that was given need be wrong. Programs catch them by these
+names since release 0.1.0.
+"""
 
 from __future__ import annotations
 
@@ -192,3 +197,23 @@ def invariant(condition: object, message: str) -> None:
 def unreachable(message: str) -> NoReturn:
     """Raise `InvariantBroken`; for branches that cannot be reached."""
     raise InvariantBroken(message)
+
+
+__all__ = [
+    "BatchDataError",
+    "ConfigurationError",
+    "DriverFull",
+    "ExecutorLost",
+    "Fenced",
+    "Halted",
+    "InvariantBroken",
+    "LeadLost",
+    "NoBatchAtFault",
+    "PostgresUnavailable",
+    "StoreUnavailable",
+    "TopologyError",
+    "TopologyTypeError",
+    "TxtopoError",
+    "UnknownStreamError",
+    "ZooKeeperUnavailable",
+]

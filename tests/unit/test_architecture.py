@@ -4,6 +4,7 @@ refuses.
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.rooms import BEGIN, END, PAGE, ROOT, diagram, reduced
+from tests.kit.rooms import BEGIN, END, PAGE, ROOT, diagram, modules, reduced
 
 PLANTED = {
     "txtopo/driver/planner.py": "import txtopo.committers.postgres.ledger",
@@ -76,6 +77,47 @@ def test_a_forbidden_import_is_refused(refusals: str, file: str) -> None:
 def test_a_module_without_a_layer_is_refused(refusals: str) -> None:
     """Whoever adds a module says which modules it may import."""
     assert "stray" in refusals
+
+
+MAY_IMPORT_BY_NAME = {
+    "txtopo/_lazy.py": "the face loads its names when they are used",
+    "txtopo/cli/__init__.py": "a command waits for no other command's imports",
+    "txtopo/driver/load_application.py": "the user names the application",
+    "txtopo/spark/session/python_workers.py": "tasks tell which modules they lack",
+    "txtopo/spark/session/worker_daemon.py": "a library that is missing is told by the task that needs it",
+}
+"""Modules that import by a name that no reader of their imports sees, and why."""
+
+
+def imports_by_name(source: str) -> bool:
+    """Does a module call `import_module` or `__import__`, under whatever alias of importlib?"""
+    called = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    names = {node.attr if isinstance(node, ast.Attribute) else ast.unparse(node) for node in called}
+    return bool(names & {"import_module", "__import__"})
+
+
+def test_no_import_is_hidden_from_the_linter() -> None:
+    """An arrow that is a text points wherever it likes."""
+    found = {
+        file.relative_to(ROOT).as_posix()
+        for file in modules().values()
+        if imports_by_name(file.read_text(encoding="utf-8"))
+    }
+
+    assert found == set(MAY_IMPORT_BY_NAME)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from importlib import import_module\nimport_module('txtopo.app')",
+        "import importlib\nimportlib.import_module('txtopo.app')",
+        "__import__('txtopo.app')",
+    ],
+)
+def test_an_import_by_name_is_seen(source: str) -> None:
+    """Guards that never fire are worth nothing."""
+    assert imports_by_name(source)
 
 
 def test_the_diagram_of_the_page_is_that_of_the_code() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from txtopo.config import Settings
 from txtopo.coordinators.codec import CandidateNode as Candidate
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
@@ -139,3 +140,23 @@ def make_leader(
         last_digest=leadership.last_digest,
     )
     return ReadyLeader(planner=planner, runner=Runner(world), state=state, leadership=leadership)
+
+
+def rules_of(settings: Settings, session_s: float) -> Rules:
+    """The machine's part of the settings."""
+    return Rules(
+        spout_pending_max=settings.spout_pending_max,
+        workers=settings.workers,
+        attempts_max=settings.attempts_max,
+        on_poison=settings.on_poison,
+        quarantined_in_row_max=settings.quarantined_in_row_max,
+        message_timeout_s=settings.message_timeout_s,
+        session_s=session_s,
+        postgres_away_max_s=settings.postgres_away_max_s,
+        spout_poll_s=settings.spout_poll_s,
+        results_bytes_max=settings.results_bytes_max,
+        checkpoint_every_s=settings.checkpoint_every_s,
+        wave_txids_max=settings.wave_txids_max,
+        wave_bytes_max=settings.wave_bytes_max,
+        once=settings.once,
+    )

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.config import Settings
@@ -32,6 +32,7 @@ from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTyp
 from txtopo.ports import Executor
 from txtopo.testing.by_hand import BACKOFF_S, IDLE_AFTER_S, SOURCE_S, HandLanes, Idle
 from txtopo.testing.capturing import Emission, Watched, committed_emissions, forget, with_captures
+from txtopo.testing.harness_rules import HarnessRules
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedStores
 from txtopo.topology.components import Topology
@@ -87,7 +88,7 @@ class TopologyHarness:
         capture: bool = True,
         dead_letter_max: int | None = None,
         works_max: int = 50_000,
-        **rules: Any,
+        **rules: Unpack[HarnessRules],
     ) -> None:
         if not isinstance(topology, Topology):
             shown = topology.__name__ if isinstance(topology, type) else type(topology).__name__
@@ -100,7 +101,8 @@ class TopologyHarness:
                 f"on_poison must be {' or '.join(get_args(PoisonPolicy))}, not {rules['on_poison']!r}"
             )
         settings = Settings().with_topology(topology.config)
-        rules = {**{name: getattr(settings, name) for name in settings.sources if name in RULES}, **rules}
+        of_topology = {name: getattr(settings, name) for name in settings.sources if name in RULES}
+        chosen: dict[str, Any] = {**of_topology, **rules}
         self.said: list[str] = []
         """What an operator would have been told."""
         self.end: End | None = None
@@ -112,8 +114,8 @@ class TopologyHarness:
         self._watched = Watched(_executor(self._topology, session), self._reads)
         self._dead_letter_max = settings.dead_letter_max if dead_letter_max is None else dead_letter_max
         # Whatever may be pending can be held at once.
-        workers = max(2, rules.get("spout_pending_max", 2)) if by_hand else 2
-        self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **rules})
+        workers = max(2, chosen.get("spout_pending_max", 2)) if by_hand else 2
+        self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **chosen})
         self._once = once
         self._lanes = HandLanes(self.stores.clock, self._idle_after, works_max, self._in_turn)
         self._lanes.inbox.holds = by_hand

@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Unpack
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType, parse_fields
 from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow, TransactionAttempt
 from txtopo.errors import unreachable
+from txtopo.topology.launch import launch
 from txtopo.topology.phases import phases_of
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -20,6 +21,8 @@ from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from txtopo.run_settings import RunSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,15 +431,17 @@ class Topology:
 
         return describe_topology(self)
 
-    def run(self, **settings: Any) -> int:
+    def run_cli(self, **settings: Unpack[RunSettings]) -> int:
         """Run this topology in the foreground, as `txtopo run` does; returns the exit code, having told errors on
-        stderr.
+        stderr. For the end of a script: `raise SystemExit(topology.run_cli())`. `txtopo.run` is for programs.
 
         Settings are those of `txtopo run` and `txtopo.toml`: once=True, dsn="postgresql://…",
         zookeeper="host:2181/chroot",
         master="local[4]", conf={"spark.executor.memory": "4g"}, workers=4, attempts_max=3, message_timeout_s=300,
         quiet=True, …
         """
-        from importlib import import_module
+        return launch(self, settings)
 
-        return int(import_module("txtopo.app").run_topology(self, **settings))
+    def run(self, **settings: Unpack[RunSettings]) -> int:
+        """`run_cli` by its name in release 0.1.0: scripts that call it go on working."""
+        return self.run_cli(**settings)

@@ -38,7 +38,7 @@ def test_a_script_gets_the_exit_code_and_no_password_is_shown(
 
 def test_an_unknown_setting_of_a_script_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, with a suggestion."""
-    assert orders_topology(tmp_path).run(atempts_max=1) == 2
+    assert orders_topology(tmp_path).run(atempts_max=1) == 2  # type: ignore[call-arg]
     assert "attempts_max" in capsys.readouterr().err
 
 

@@ -175,7 +175,7 @@ def test_a_harness_refuses_a_policy_that_there_is_not() -> None:
     with pytest.raises(
         ConfigurationError, match="on_poison must be halt or quarantine_batch or dead_letter_rows, not 'skip'"
     ):
-        TopologyHarness(topology(), on_poison="skip")
+        TopologyHarness(topology(), on_poison="skip")  # type: ignore[arg-type]
 
 
 def test_what_a_bolt_returns_is_not_lost_without_a_word() -> None:

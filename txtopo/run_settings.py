@@ -1,0 +1,49 @@
+"""The settings that a program may give a run, with their types: an editor completes them, and a type checker refuses a
+name that is misspelt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from txtopo.core.state import PoisonPolicy
+
+
+class RunSettings(TypedDict, total=False):
+    """Keywords of `txtopo.run` and `Topology.run_cli`: those of `txtopo run` and `txtopo.toml`. What is not given comes
+    from there.
+
+    `txtopo config show` says what each means. Seconds may be text such as "5m", bytes such as "256MiB".
+    """
+
+    dsn: str
+    zookeeper: str
+    master: str
+    conf: Mapping[str, str | int | float | bool] | Sequence[str]
+    py_files: Sequence[str]
+    once: bool
+    workers: int
+    wave_txids_max: int
+    wave_bytes_max: int | str
+    spout_pending_max: int
+    attempts_max: int
+    on_poison: PoisonPolicy
+    quarantined_in_row_max: int
+    dead_letter_max: int
+    ackers: int
+    message_timeout_s: float | str
+    zookeeper_session_s: float | str
+    postgres_away_max_s: float | str
+    spout_poll_s: float | str
+    results_bytes_max: int | str
+    checkpoint_every_s: float | str
+    log_folder: str | Path
+    quiet: bool
+    verbose: int
+    debug: bool
+    config: str | Path
+    """Read this file instead of the next `txtopo.toml` upwards."""
+    target: str
+    """Use [target.NAME] of the file before [default]."""
