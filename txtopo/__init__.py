@@ -13,11 +13,11 @@ A topology counts the flights in a folder of CSV files, one file one batch:
 
 `txtopo dev up` starts services on this machine to try it on; on others, give `dsn=` and `zookeeper=`, or write
 them into `txtopo.toml`. `run` returns how the run ended, or raises a TxtopoError. `topology.run_cli()` is for the end
-of a script: it prints errors and returns the exit code.
+of a script: it prints errors and returns the exit code. `txtopo.connect(dsn)` reads what was committed.
 
 Public are the names in `__all__` of these modules; they change only with a note in CHANGELOG.md:
 
-    txtopo            topologies, running them, errors
+    txtopo            topologies, running them, reading what they did, errors
     txtopo.bolts      what bolts and committers are written with
     txtopo.spouts     what spouts are written with
     txtopo.errors     every error, with its exit code
@@ -36,6 +36,7 @@ from txtopo._lazy import lazy_exports
 from txtopo.topology import launch as _launch
 
 if TYPE_CHECKING:
+    from txtopo.client import Client, connect
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
     from txtopo.core.values import TransactionAttempt
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         ExecutorLost,
         Fenced,
         Halted,
+        NotFoundError,
         StoreUnavailable,
         TopologyError,
         TxtopoError,
@@ -61,6 +63,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ClassTopology": "txtopo.topology.class_style",
+    "Client": "txtopo.client",
     "ConfigurationError": "txtopo.errors",
     "CountCommitter": "txtopo.committers.count_committer",
     "ExecutorLost": "txtopo.errors",
@@ -69,6 +72,7 @@ _HOMES = {
     "Grouping": "txtopo.topology.specs",
     "Halted": "txtopo.errors",
     "NewIds": "txtopo.committers.new_ids",
+    "NotFoundError": "txtopo.errors",
     "RunResult": "txtopo.driver.run_result",
     "RunSettings": "txtopo.run_settings",
     "StoreUnavailable": "txtopo.errors",
@@ -77,12 +81,14 @@ _HOMES = {
     "TopologyError": "txtopo.errors",
     "TransactionAttempt": "txtopo.core.values",
     "TxtopoError": "txtopo.errors",
+    "connect": "txtopo.client",
     "run": "txtopo.running",
     "spec": "txtopo.topology.specs",
 }
 
 __all__ = [
     "ClassTopology",
+    "Client",
     "ConfigurationError",
     "CountCommitter",
     "ExecutorLost",
@@ -91,6 +97,7 @@ __all__ = [
     "Grouping",
     "Halted",
     "NewIds",
+    "NotFoundError",
     "RunResult",
     "RunSettings",
     "StoreUnavailable",
@@ -100,6 +107,7 @@ __all__ = [
     "TransactionAttempt",
     "TxtopoError",
     "__version__",
+    "connect",
     "run",
     "spec",
 ]

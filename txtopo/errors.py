@@ -34,6 +34,12 @@ class ConfigurationError(TxtopoError):
     exit_code = 2
 
 
+class NotFoundError(TxtopoError):
+    """The topology or batch named does not exist."""
+
+    exit_code = 1
+
+
 class TopologyError(ConfigurationError, ValueError):
     """The topology cannot be built as written; found before Spark starts."""
 
@@ -209,6 +215,7 @@ __all__ = [
     "InvariantBroken",
     "LeadLost",
     "NoBatchAtFault",
+    "NotFoundError",
     "PostgresUnavailable",
     "StoreUnavailable",
     "TopologyError",

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from txtopo.cli.common import json_option, load, reachable, sayer, verb
 from txtopo.cli.ranges import one_span
-from txtopo.cli.verbs import nearest
-
-if TYPE_CHECKING:
-    from txtopo.audit.run_audit import Range
 
 
 @verb("audit")
@@ -49,38 +43,12 @@ def audit(
     """
     from txtopo.audit import audit_text
     from txtopo.audit.audit_json import audit_json
-    from txtopo.audit.expected_seals import read_expected
-    from txtopo.audit.run_audit import NothingToAuditError
-    from txtopo.audit.run_audit import audit as compare
-    from txtopo.cli.versions import own_version
-    from txtopo.reports import read
+    from txtopo.client import Client
 
-    expected = read_expected(topology, kept)
-    wanted = _range(txids)
+    first, last = (None, None) if txids is None else one_span(txids)
     settings = reachable(load(context))
-    with read.reading(str(settings.dsn)) as connection:
-        try:
-            report = compare(
-                connection,
-                topology,
-                wanted,
-                recount=not no_recount,
-                say=sayer(settings),
-                expected=expected,
-                version=own_version(),
-            )
-        except NothingToAuditError as error:
-            known = read.read_names(connection)
-            hint = "" if topology in known else nearest(topology, known)
-            raise type(error)(f"{error}{hint}\n  next: txtopo status") from error
+    report = Client(str(settings.dsn)).audit(
+        topology, first, last, recount=not no_recount, expected=kept, say=sayer(settings)
+    )
     click.echo(audit_json(report) if as_json else audit_text.audit_text(report))
     return report.exit_code
-
-
-def _range(txids: str | None) -> Range:
-    from txtopo.audit.run_audit import Range
-
-    if txids is None:
-        return Range()
-    first, last = one_span(txids)
-    return Range(first=first, last=last)

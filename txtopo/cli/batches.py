@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txtopo.cli.common import dsn_of, json_option, no_topology, verb
+from txtopo.cli.common import dsn_of, json_option, verb
 from txtopo.cli.ranges import TXIDS, joined
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ def batches(
 
     RANGE is 17, 17..42, 17.. or ..42; several of them with blanks or commas.
     """
+    from txtopo.client import Client
     from txtopo.reports import as_json as rendering
-    from txtopo.reports import read, text
+    from txtopo.reports import text
 
-    with read.reading(dsn_of(context)) as connection:
-        rows = read.read_batches(connection, topology, spans=joined(txids), state=state, limit=limit)
-        if rows is None:
-            raise no_topology(topology, read.read_names(connection))
+    rows = Client(dsn_of(context)).batches(topology, *joined(txids), state=state, limit=limit)
     click.echo(rendering.batches_json(topology, rows) if as_json else text.batches_text(topology, rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from txtopo.cli.verbs import VERBS, nearest
-from txtopo.errors import PostgresUnavailable, TxtopoError
+from txtopo.cli.verbs import VERBS
+from txtopo.errors import PostgresUnavailable
 
 if TYPE_CHECKING:
     from txtopo.config import Settings
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class NotFoundError(TxtopoError):
-    """The topology or batch named does not exist."""
-
-    exit_code = 1
 
 
 class VerbCommand(click.Command):
@@ -165,12 +159,6 @@ def naming(dsn: str) -> Iterator[None]:
         if masked(dsn) in message:
             raise
         raise PostgresUnavailable(f"{masked(dsn)}: {message}", definite=error.definite) from error
-
-
-def no_topology(name: str, known: Sequence[str]) -> NotFoundError:
-    """The error for a topology that no database row knows."""
-    there = f"; there is {', '.join(known[:10])}" if known else "; no topology has run on this database yet"
-    return NotFoundError(f"no topology {name!r}{nearest(name, known)}{there}\n  next: txtopo status")
 
 
 def sayer(settings: Settings) -> Callable[[str], None]:

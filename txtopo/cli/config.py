@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txtopo.cli.common import HELP_NAMES, VerbCommand, dsn_of, example, json_option, load, naming, no_topology
+from txtopo.cli.common import HELP_NAMES, VerbCommand, dsn_of, example, json_option, load, naming
 from txtopo.cli.verbs import VERBS
+from txtopo.reports.not_found import no_topology
 
 if TYPE_CHECKING:
     from txtopo.config import Settings

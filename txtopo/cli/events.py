@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txtopo.cli.common import NotFoundError, dsn_of, no_topology, verb
+from txtopo.cli.common import dsn_of, verb
 from txtopo.cli.ranges import TXID
+from txtopo.errors import NotFoundError
+from txtopo.reports.not_found import no_topology
 
 if TYPE_CHECKING:
     from txtopo.reports.timeline import Timeline, TimelineEvent

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from txtopo.cli.common import load, no_topology, option, reachable, sayer
+from txtopo.cli.common import load, option, reachable, sayer
+from txtopo.reports.not_found import no_topology
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

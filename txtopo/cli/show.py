@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from txtopo.cli.common import NotFoundError, dsn_of, json_option, no_topology, verb
+from txtopo.cli.common import dsn_of, json_option, verb
 from txtopo.cli.ranges import TXID
 
 REJECTS = "20"
@@ -38,19 +38,9 @@ def show(context: click.Context, topology: str, txid: int, rejects: int | None, 
     Exit code 1 when there is no such batch.
     """
     from txtopo.cli.terminal import width_of_terminal
+    from txtopo.client import Client
     from txtopo.reports import as_json as rendering
-    from txtopo.reports import batch_text, read
+    from txtopo.reports import batch_text
 
-    with read.reading(dsn_of(context)) as connection:
-        batch = read.read_batch(connection, topology, txid, rejects=rejects)
-        if batch is None:
-            raise _missing(topology, txid, {one.topology: one.planned_txid for one in read.read_topologies(connection)})
+    batch = Client(dsn_of(context)).batch(topology, txid, rejects=rejects)
     click.echo(rendering.batch_json(batch) if as_json else batch_text.batch_text(batch, width_of_terminal()))
-
-
-def _missing(topology: str, txid: int, planned: dict[str, int]) -> NotFoundError:
-    if topology not in planned:
-        return no_topology(topology, list(planned))
-    last = planned[topology]
-    there = f"its batches go from 1 to {last}" if last else "it has no batches yet"
-    return NotFoundError(f"{topology} has no batch {txid}: {there}\n  next: txtopo batches {topology}")

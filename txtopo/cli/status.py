@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from txtopo.cli.common import dsn_of, json_option, no_topology, verb
+from txtopo.cli.common import dsn_of, json_option, verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from txtopo.reports.model import TopologyStatus
 
 
 @verb("status")
@@ -15,12 +22,11 @@ def status(context: click.Context, topology: str | None, as_json: bool) -> int:
     """Show one topology or all: state, last committed batch, what it waits for, who leads. Exit code 1 when one is
     HALTED or STALLED.
     """
+    from txtopo.client import Client
     from txtopo.reports import as_json as rendering
-    from txtopo.reports import read, text
+    from txtopo.reports import text
 
-    with read.reading(dsn_of(context)) as connection:
-        topologies = read.read_topologies(connection, topology)
-        if topology is not None and not topologies:
-            raise no_topology(topology, read.read_names(connection))
+    client = Client(dsn_of(context))
+    topologies: Sequence[TopologyStatus] = client.topologies() if topology is None else [client.status(topology)]
     click.echo(rendering.status_json(topologies) if as_json else text.status_text(topologies))
     return 1 if any(one.is_bad for one in topologies) else 0

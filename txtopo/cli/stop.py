@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from txtopo.cli.common import dsn_of, load, no_topology, sayer, verb
+from txtopo.cli.common import dsn_of, load, sayer, verb
+from txtopo.reports.not_found import no_topology
 
 TIMEOUT_S = 60.0
 

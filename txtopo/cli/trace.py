@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from txtopo.cli.common import NotFoundError, dsn_of, json_option, no_topology, verb
+from txtopo.cli.common import dsn_of, json_option, verb
+from txtopo.errors import NotFoundError
+from txtopo.reports.not_found import no_topology
 
 LIMIT = 100
 LIMIT_MAX = 100_000

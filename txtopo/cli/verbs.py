@@ -5,7 +5,6 @@ importing any of them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -169,9 +168,3 @@ def no_command(word: str) -> str:
         if name not in _CHANGING or alike >= CHANGING_CUTOFF:
             return f"no command {word!r}: did you mean {ALIASES.get(name, name)}?"
     return f"no command {word!r}: `txtopo --help` lists them"
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """ ": did you mean X?" where something known is near, else nothing."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f": did you mean {near[0]}?" if near else ""

@@ -73,6 +73,14 @@ def orders_about(
     return tuple(order_row(dict(row)) for row in found)
 
 
+def read_orders(
+    connection: Connection, topology: str, *, state: str | None = None, request_id: int | None = None, limit: int = 100
+) -> list[OrderRow]:
+    """The newest orders of a topology first, at most `limit`; those in that state, or the one."""
+    bound = {"topology": topology, "state": state, "request_id": request_id, "limit": limit}
+    return [order_row(dict(row)) for row in rows(connection, report_statements.ORDERS_OF, **bound)]
+
+
 def order_row(row: Mapping[str, Any]) -> OrderRow:
     """A row of `request`."""
     return OrderRow(txids=txids_of(row["arguments"]), **{name: row[name] for name in row if name != "arguments"})

@@ -170,6 +170,13 @@ select request_id, kind, arguments, reason, actor, host, created_at, state, answ
  order by request_id limit 1000
 """
 
+ORDERS_OF = """
+select request_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at from txtopo.request
+ where topology = :topology and (cast(:state as text) is null or state = :state)
+   and (cast(:request_id as bigint) is null or request_id = :request_id)
+ order by request_id desc limit :limit
+"""
+
 ACTIONS_ABOUT = """
 select action_id, at, actor, host, command, reason, request_id, txid, before, after
   from txtopo.action where topology = :topology and txid = :txid order by action_id limit 1000

@@ -98,7 +98,7 @@ class TimelineEvent:
     request_id: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """JSON values of this kind; absent is what is not known."""
-    identity: tuple[object, ...] = ()
+    identity: tuple[object, ...] = field(default=(), metadata={"in_tables": False})
     """Tells it from every other event, however often it is read."""
 
 

@@ -1,0 +1,220 @@
+"""What happened, read by a Python program as typed values; and orders to the leader of a topology."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from txtopo.operating import dry_runs
+from txtopo.operating.orders import LEADERLESS_S, Order, OrderStandsError, RefusedError, follow, place
+from txtopo.reports import read
+from txtopo.reports.interventions import read_orders
+from txtopo.reports.list_batches import Span
+from txtopo.reports.model import BatchDetail, BatchRow, BatchState, OrderRow, TopologyStatus
+from txtopo.reports.not_found import nearest, no_batch, no_topology
+from txtopo.reports.tables import Rows
+from txtopo.reports.timeline import Timeline, TimelineEvent
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from txtopo.audit.verdicts import AuditReport
+
+    Propose = Callable[[Connection, TopologyStatus], dry_runs.Proposal]
+
+
+def connect(dsn: str | None = None) -> Client:
+    """A client of the database `dsn`; without it that of TXTOPO_DSN, `txtopo.toml`, or the services of `txtopo dev up`.
+
+    Nothing is read yet. Raises ConfigurationError where no database is given anywhere.
+    """
+    from txtopo.config import load_settings
+    from txtopo.local.services import running_dev
+
+    settings = load_settings({"dsn": dsn}, cwd=Path.cwd(), environment=os.environ)
+    return Client(str(settings.with_services(running_dev, zookeeper=False).dsn))
+
+
+class Client:
+    """Reads the database of topologies, and gives orders to their leaders. Needs neither Spark nor ZooKeeper.
+
+    Each call reads one state of the database on a connection that it closes: nothing stays open between two calls, and
+    `with` only shows where a program needs the client. Reading needs no more than SELECT.
+
+    Every method raises StoreUnavailable where Postgres does not answer, ConfigurationError where it has no up-to-date
+    schema `txtopo`, and NotFoundError where the topology or the batch named is not there.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is open."""
+
+    def topologies(self) -> Rows[TopologyStatus]:
+        """All topologies by name."""
+        with read.reading(self._dsn) as connection:
+            return Rows(TopologyStatus, read.read_topologies(connection))
+
+    def status(self, topology: str) -> TopologyStatus:
+        """How a topology fares: `state`, `last_txid`, `is_bad`, `next_commands`, …"""
+        with read.reading(self._dsn) as connection:
+            return _status(connection, topology)
+
+    def batches(self, topology: str, *spans: Span, state: BatchState | None = None, limit: int = 20) -> Rows[BatchRow]:
+        """The newest batches first, at most `limit`; those within `spans`, as (17, 42), (17, None) or (None, 42), or
+        in that state.
+        """
+        with read.reading(self._dsn) as connection:
+            found = read.read_batches(connection, topology, spans=spans, state=state, limit=limit)
+            if found is None:
+                raise no_topology(topology, read.read_names(connection))
+        return Rows(BatchRow, found)
+
+    def batch(self, topology: str, txid: int, *, rejects: int | None = read.REJECTS_SHOWN) -> BatchDetail:
+        """Everything about one batch, with at most `rejects` of its rejected rows; None: all."""
+        with read.reading(self._dsn) as connection:
+            found = read.read_batch(connection, topology, txid, rejects=rejects)
+            if found is None:
+                known = read.read_topologies(connection)
+                raise no_batch(topology, txid, {one.topology: one.planned_txid for one in known})
+        return found
+
+    def events(self, topology: str, txid: int | None = None, *, limit: int = 100) -> Rows[TimelineEvent]:
+        """The last `limit` things that happened to a topology, or to one of its batches, oldest first."""
+        with read.reading(self._dsn) as connection:
+            found = Timeline(topology, txid).last(connection, limit)
+            if found is None:
+                raise no_topology(topology, read.read_names(connection))
+        return Rows(TimelineEvent, found)
+
+    def audit(
+        self,
+        topology: str,
+        first: int | None = None,
+        last: int | None = None,
+        *,
+        recount: bool = True,
+        expected: Iterable[str] = (),
+        say: Callable[[str], None] = lambda line: None,
+    ) -> AuditReport:
+        """Compare the committed batches from `first` to `last` with their source, their contributions and the tables.
+
+        Without `recount` the files are left alone. `expected` are seals kept outside of the database, `TXID:SEAL`, or
+        paths of earlier reports. `say` is told the progress. The answer is `verdict`; a MISMATCH is no error.
+        """
+        from txtopo.audit.expected_seals import read_expected
+        from txtopo.audit.run_audit import NothingToAuditError, Range, audit
+
+        kept, wanted = read_expected(topology, expected), Range(first=first, last=last)
+        with read.reading(self._dsn) as connection:
+            try:
+                return audit(connection, topology, wanted, recount=recount, say=say, expected=kept, version=_version())
+            except NothingToAuditError as error:
+                known = read.read_names(connection)
+                hint = "" if topology in known else nearest(topology, known)
+                raise type(error)(f"{error}{hint}\n  next: txtopo status") from error
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def orders(
+        self, topology: str, *, state: Literal["open", "done", "refused"] | None = None, limit: int = 100
+    ) -> Rows[OrderRow]:
+        """What operators asked of a topology and what became of it, newest first."""
+        with read.reading(self._dsn) as connection:
+            _status(connection, topology)
+            return Rows(OrderRow, read_orders(connection, topology, state=state, limit=limit))
+
+    def retry(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
+        """Order failed batches to be tried again, all or those within `spans`. None: there is nothing to retry.
+
+        Like every order it is carried out by the leader that is alive, or by the next one; `wait` waits for that.
+        Raises NotProposedError where it makes no sense for these batches. What is open already is not given twice.
+        """
+        return self._give(
+            topology,
+            lambda connection, status: dry_runs.propose_retry(connection, status, spans),
+            lambda found: Order(topology=topology, kind="retry", txids=found.txids, reason=reason),
+        )
+
+    def skip(self, topology: str, txid: int, *, reason: str) -> OrderRow | None:
+        """Order an uncommitted batch to be quarantined in its place. None: it is already."""
+        if not reason.strip():
+            raise dry_runs.NotProposedError("a reason is needed: it is kept in the action log")
+        return self._give(
+            topology,
+            lambda connection, status: dry_runs.propose_skip(connection, status, txid),
+            lambda _: Order(topology=topology, kind="skip", txids=(txid,), reason=reason),
+        )
+
+    def redrive(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
+        """Order quarantined batches within `spans` to come back under new txids. None: there is none that may."""
+        return self._give(
+            topology,
+            lambda connection, status: dry_runs.propose_redrive(connection, status, spans),
+            lambda found: Order(topology=topology, kind="redrive", txids=found.txids, reason=reason),
+        )
+
+    def stop(self, topology: str) -> OrderRow | None:
+        """Order the leader to commit what is in processing and end. None: no leader is alive, and nothing is done."""
+        if not self.status(topology).is_led:
+            return None
+        return self._order(topology, place(self._dsn, Order(topology=topology, kind="stop")).request_id)
+
+    def wait(self, topology: str, order: OrderRow, *, timeout_s: float = 600.0) -> OrderRow:
+        """Wait until a leader has carried the order out and return it with its `answer`; of a retry that says how often
+        it was tried, not that it went well: `batch` has the state.
+
+        Raises RefusedError where the leader refused it, OrderStandsError where the time is up or no leader is alive:
+        the order stands then.
+        """
+        found = follow(
+            self._dsn, topology, order.request_id, timeout_s=timeout_s, leaderless_s=min(LEADERLESS_S, timeout_s)
+        )
+        if not found.is_answered:
+            why = f"not carried out within {timeout_s:g} s" if found.is_led else f"no leader of {topology} is alive"
+            stands = f"{why}; the order to {order.kind} (order {order.request_id}) stands"
+            raise OrderStandsError(f"{stands}\n  next: txtopo status {topology}")
+        answered = self._order(topology, order.request_id)
+        if answered.state == "refused":
+            raise RefusedError(f"{order.kind} of {topology}: {answered.answer or 'refused without a reason'}")
+        return answered
+
+    def _give(
+        self, topology: str, propose: Propose, make_order: Callable[[dry_runs.Proposal], Order]
+    ) -> OrderRow | None:
+        with read.reading(self._dsn) as connection:
+            found = propose(connection, _status(connection, topology))
+        if found.nothing is not None:
+            return None
+        return self._order(topology, place(self._dsn, make_order(found)).request_id)
+
+    def _order(self, topology: str, request_id: int) -> OrderRow:
+        with read.reading(self._dsn) as connection:
+            found = read_orders(connection, topology, request_id=request_id)
+        if not found:
+            raise RefusedError(f"order {request_id} of {topology} was removed from txtopo.request")
+        return found[0]
+
+
+def _status(connection: Connection, topology: str) -> TopologyStatus:
+    found = read.read_topologies(connection, topology)
+    if not found:
+        raise no_topology(topology, read.read_names(connection))
+    return found[0]
+
+
+def _version() -> str:
+    try:
+        return metadata.version("txtopo")
+    except metadata.PackageNotFoundError:
+        return "unknown"

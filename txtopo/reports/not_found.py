@@ -1,0 +1,29 @@
+"""What to say where a topology or a batch is named that is not there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from txtopo.errors import NotFoundError
+
+
+def no_topology(name: str, known: Sequence[str]) -> NotFoundError:
+    """The error for a topology that no database row knows."""
+    there = f"; there is {', '.join(known[:10])}" if known else "; no topology has run on this database yet"
+    return NotFoundError(f"no topology {name!r}{nearest(name, known)}{there}\n  next: txtopo status")
+
+
+def no_batch(topology: str, txid: int, planned: Mapping[str, int]) -> NotFoundError:
+    """The error for a batch that nothing knows; `planned` has the highest txid planned of each topology."""
+    if topology not in planned:
+        return no_topology(topology, list(planned))
+    last = planned[topology]
+    there = f"its batches go from 1 to {last}" if last else "it has no batches yet"
+    return NotFoundError(f"{topology} has no batch {txid}: {there}\n  next: txtopo batches {topology}")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """ ": did you mean X?" where something known is near, else nothing."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f": did you mean {near[0]}?" if near else ""
