@@ -20,7 +20,7 @@ Public are the names in `__all__` of these modules; they change only with a note
     txtopo            topologies, running them, reading what they did, errors
     txtopo.bolts      what bolts and committers are written with
     txtopo.spouts     what spouts are written with
-    txtopo.errors     every error, with its exit code
+    txtopo.errors     the errors of runs, with their exit codes
     txtopo.testing    harnesses that run a topology in a test, without services
 
 Everything else is not: any other module and name may change in every release.
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         TopologyError,
         TxtopoError,
     )
+    from txtopo.operating.dry_runs import NotProposedError
+    from txtopo.operating.orders import OrderStandsError, RefusedError
     from txtopo.run_settings import RunSettings
     from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
@@ -73,6 +75,9 @@ _HOMES = {
     "Halted": "txtopo.errors",
     "NewIds": "txtopo.committers.new_ids",
     "NotFoundError": "txtopo.errors",
+    "NotProposedError": "txtopo.operating.dry_runs",
+    "OrderStandsError": "txtopo.operating.orders",
+    "RefusedError": "txtopo.operating.orders",
     "RunResult": "txtopo.driver.run_result",
     "RunSettings": "txtopo.run_settings",
     "StoreUnavailable": "txtopo.errors",
@@ -98,6 +103,9 @@ __all__ = [
     "Halted",
     "NewIds",
     "NotFoundError",
+    "NotProposedError",
+    "OrderStandsError",
+    "RefusedError",
     "RunResult",
     "RunSettings",
     "StoreUnavailable",

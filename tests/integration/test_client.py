@@ -14,11 +14,9 @@ import txtopo
 from tests.kit.applications import orders_topology
 from tests.kit.filled_ledger import FilledLedger
 from tests.kit.orders import write_orders
-from txtopo import Client, Halted, NotFoundError, RunResult
+from txtopo import Client, Halted, NotFoundError, NotProposedError, OrderStandsError, RefusedError, RunResult
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError
-from txtopo.operating.dry_runs import NotProposedError
-from txtopo.operating.orders import OrderStandsError, RefusedError
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import txtopo
-from txtopo.operating.dry_runs import NotProposedError
-from txtopo.operating.orders import OrderStandsError, RefusedError
 
 
 def repair(topology: str) -> list[str]:
@@ -15,13 +13,13 @@ def repair(topology: str) -> list[str]:
     if order is not None:
         try:
             told.append(client.wait(topology, order, timeout_s=60).answer or "done")
-        except (RefusedError, OrderStandsError) as error:
+        except (txtopo.RefusedError, txtopo.OrderStandsError) as error:
             told.append(str(error))
     for txid in client.status(topology).failed_txids:
         detail = client.batch(topology, txid, rejects=None)
         try:
             skipped = client.skip(topology, txid, reason=f"failed {len(detail.attempts)} times")
-        except NotProposedError as error:
+        except txtopo.NotProposedError as error:
             told.append(str(error))
         else:
             told.append("skipped already" if skipped is None else skipped.state)
