@@ -111,6 +111,8 @@ class Client:
 
         Without `recount` the files are left alone. `expected` are seals kept outside of the database, `TXID:SEAL`, or
         paths of earlier reports. `say` is told the progress. The answer is `verdict`; a MISMATCH is no error.
+
+        Raises ConfigurationError where there is no such topology or no such batch.
         """
         from txtopo.audit.expected_seals import read_expected
         from txtopo.audit.run_audit import NothingToAuditError, Range, audit
