@@ -209,19 +209,23 @@ def result_settings() -> Mapping[str, str]:
     return RESULT_SETTINGS
 
 
-def spark_executor(
-    topology: Topology, digest: bytes, settings: Settings, session: SparkSession | None = None
-) -> Executor:
-    """The executor of every real run, on `session`, the one that this process has, or one that it starts."""
+def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
+    """The executor of every real run: on the session that this process has, or on one that it starts."""
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session.spark_session import running_session
 
-    session = running_session() if session is None else session
-    if session is not None:  # the application's own, which stays its own to stop
-        return SparkExecutor(topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers)
+    if (session := running_session()) is not None:
+        return executor_on(session, topology, digest, settings)
     return SparkExecutor(
         topology, digest, options=session_options(settings, f"txtopo {topology.name}"), ackers=settings.ackers
     )
+
+
+def executor_on(session: SparkSession, topology: Topology, digest: bytes, settings: Settings) -> Executor:
+    """The executor on a session of the application's own, which stays its own to stop."""
+    from txtopo.spark.executor import SparkExecutor
+
+    return SparkExecutor(topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers)
 
 
 def session_options(settings: Settings, name: str) -> SessionOptions:

@@ -46,7 +46,7 @@ def run(topology: Topology, *, spark: SparkSession | None = None, **settings: Un
             "give them to its builder"
         )
     found = load_settings(settings, cwd=Path.cwd(), environment=os.environ, target=settings.get("target"))
-    executor = app.spark_executor if spark is None else partial(app.spark_executor, session=spark)
+    executor = app.spark_executor if spark is None else partial(app.executor_on, spark)
     return app.drive_to_end(topology, app.own_script(topology.name), found, executor)
 
 
