@@ -1,4 +1,7 @@
-"""Kill -9 of drivers with real Spark: at four named points one after the other, and at a random moment."""
+"""Kill -9 of drivers with real Spark: in the middle of processing, before a COMMIT, and at a random moment.
+
+The demo's test kills one right after a COMMIT, and `test_crash_points.py` kills at every point without Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,8 @@ from txtopo.core.crash_points import CrashPoint
 MODULE = ("tests.kit.spark_driver",)
 FILES = 40
 POINTS = [
-    (CrashPoint.METADATA_WRITTEN, 1),
     (CrashPoint.ATTEMPT_BEGUN, 2),
     (CrashPoint.BEFORE_COMMIT, 5),
-    (CrashPoint.COMMITTED, 5),
 ]
 
 

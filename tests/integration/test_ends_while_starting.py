@@ -74,14 +74,16 @@ class Starting:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=(folder / f"{name}.err").open("w"),
             preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (1, 2)],
         )
         self.words = str(folder / name)
+        self._told = folder / f"{name}.err"
         self.groups: set[int] = set()
 
     def has_launched(self) -> bool:
-        """Is there a process of Spark's?"""
+        """Is there a process of Spark's? Fails where the driver has ended instead, with what it said."""
+        assert self.process.poll() is None, self._told.read_text()
         self.groups |= {os.getpgid(pid) for pid in _launched(self.process.pid, self.words)} - {os.getpgid(0)}
         return bool(self.groups)
 

@@ -358,7 +358,7 @@ UNPINNED = """
     from txtopo.core.values import Processed
     from txtopo.errors import ConfigurationError
     from txtopo.local.java import java_environment
-    from txtopo.spark import session
+    from txtopo.spark.session import spark_session as session
     from txtopo.spark.executor import SparkExecutor
 
     os.environ.update(java_environment())
