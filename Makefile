@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test attack check bench bench-words simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-words simulate clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,16 @@ demo: setup
 # In the order of the folders: the long files come first, and the short unit tests fill up the end.
 test: setup
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# What needs neither Spark nor Postgres nor ZooKeeper: the rooms one by one, the contracts on memory stores, simulated histories.
+test-unit: setup
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not attack and not spark and not postgres and not zookeeper" tests/unit tests/contracts tests/simulation
+
+# All tests ROUNDS times, each time in another random order, and then what differed. SEED repeats the orders of an earlier night.
+ROUNDS ?= 10
+SEED ?=
+test-night: setup
+	@$(BIN)/python -m tests.kit.night $(ROUNDS) $(SEED)
 
 # Attacks that take long or want the machine for themselves: clocks that jump, full disks, standbys, deadlocks. Those that mount something need root.
 attack: setup

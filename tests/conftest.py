@@ -1,12 +1,17 @@
-"""Registers the fixtures of tests/kit and says in the header what the tests run against."""
+"""Registers the fixtures of tests/kit, marks each test by what it needs, and says in the header what the tests run
+against.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib.metadata import version
 
+import pytest
 from hypothesis import settings
 
+from tests.kit import random_order
+from tests.kit.needs import markers_for, needed_for
 from txtopo.errors import ConfigurationError
 from txtopo.local.java import find_java
 from txtopo.local.places import service_account
@@ -21,6 +26,45 @@ new ones.
 
 pytest_plugins = ["tests.kit.fix_postgres", "tests.kit.fix_proxy", "tests.kit.fix_zookeeper", "tests.kit.fix_spark"]
 
+_RUNNING: dict[str, pytest.Item] = {}
+"""The test whose fixtures are made or that runs; none while a test is cleaned up."""
+
+
+def pytest_configure() -> None:
+    """From now on a service that a test starts without its marker fails that test."""
+    sys.addaudithook(_refuse_unmarked)
+
+
+def _refuse_unmarked(event: str, arguments: tuple[object, ...]) -> None:
+    if event != "subprocess.Popen" or "item" not in _RUNNING:
+        return
+    item, needed = _RUNNING["item"], needed_for(arguments[1])
+    if needed and not any(item.get_closest_marker(marker) for marker in needed):
+        pytest.fail(f"{item.nodeid} starts {arguments[0]!r} and has no marker {' or '.join(sorted(needed))}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by the services that its fixtures start, before `-m` chooses; shuffle where a seed is given."""
+    for item in items:
+        for marker in markers_for(getattr(item, "fixturenames", ())):
+            item.add_marker(marker)
+    seed = random_order.seed()
+    if seed is not None:
+        items[:] = random_order.shuffled(items, lambda item: item.nodeid.partition("::")[0], seed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Services that are started from here on belong to this test."""
+    _RUNNING["item"] = item
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """What is stopped at the end of the run was started by other tests."""
+    _RUNNING.clear()
+
 
 def pytest_report_header() -> list[str]:
     """Versions of everything real that the tests use; what is missing is said here and fails the tests that need it."""
@@ -34,4 +78,6 @@ def pytest_report_header() -> list[str]:
         )
     except ConfigurationError as error:
         services = str(error)
-    return [f"services: {services}", f"spark: {version('pyspark')}, python {sys.version.split()[0]}"]
+    seed = random_order.seed()
+    order = [] if seed is None else [f"random order; the same again: {random_order.VARIABLE}={seed}"]
+    return [f"services: {services}", f"spark: {version('pyspark')}, python {sys.version.split()[0]}", *order]

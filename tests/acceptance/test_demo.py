@@ -28,7 +28,7 @@ FIRST_KILL, SECOND_KILL = 13, 26
 OUR_LINE = re.compile(r"\[ *\d+\.\d s\] \S.*")
 TABLE_LINE = re.compile(r"(\w+) +(\w+) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+)")
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.zookeeper, pytest.mark.slow]
 
 
 @pytest.fixture

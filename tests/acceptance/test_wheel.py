@@ -12,8 +12,9 @@ import pytest
 
 from tests.acceptance.commands import ROOT, clean_environment, processes_of, run_txtopo
 from tests.kit.fix_postgres import folder_for_services
+from tests.kit.foreign import SEEN, checked
 
-SOURCES = ("pyproject.toml", "README.md", "txtopo", "coordinators", "committers", "migrations")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "txtopo", "coordinators", "committers", "migrations")
 
 
 def pip(*arguments: str, cwd: Path) -> None:
@@ -69,6 +70,7 @@ def test_the_wheel_installs_one_name_with_everything_in_it(wheel: Path) -> None:
     assert len(tops) == 2
     assert expected - set(names) == set()
     assert len(names) == len(set(names))
+    assert [name.rpartition("/")[2] for name in names if "/licenses/" in name] == ["LICENSE"]
 
 
 def test_the_installed_wheel_answers_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
@@ -93,7 +95,21 @@ def test_the_installed_wheel_answers_from_an_empty_folder(installed: Path, tmp_p
     assert Path(where.stdout.strip()).is_relative_to(installed)
 
 
+def test_a_type_checker_sees_the_types_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """Promise: mypy follows the installed wheel, and not a checkout that is installed beside it."""
+    only_here = installed / "txtopo" / "only_here.py"
+    only_here.write_text("HERE: int = 1\n")
+    try:
+        said = checked(tmp_path, "from txtopo.only_here import HERE", PYTHONPATH=str(installed))
+    finally:
+        only_here.unlink()
+
+    assert said == SEEN
+
+
 @pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.zookeeper
 @pytest.mark.slow
 def test_the_installed_wheel_runs_the_demo(installed: Path) -> None:
     """Promise: the wheel runs the demo from an empty environment."""

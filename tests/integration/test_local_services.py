@@ -26,6 +26,8 @@ from txtopo.local.server import LocalServer
 from txtopo.local.services import LocalServices, dev_down, dev_status, dev_up, running_dev
 from txtopo.local.zookeeper import LocalZooKeeper, ask
 
+pytestmark = [pytest.mark.postgres, pytest.mark.zookeeper]
+
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

@@ -832,6 +832,8 @@ def test_the_number_of_statements_does_not_grow_with_the_batches(database: str, 
     assert len(counted) <= 45
 
 
+@pytest.mark.postgres
+@pytest.mark.zookeeper
 def test_local_services_are_found_by_every_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the suite itself: its markers, its random orders, its pages."""
