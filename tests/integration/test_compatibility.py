@@ -103,7 +103,7 @@ def test_a_driver_finishes_what_the_first_release_left_open(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Promise: after an upgrade a driver takes the lead, carries out the open order, finishes the open batch with the
+    """Promise: after an upgrade a driver takes the lead, answers the open order, finishes the open batch with the
     plan that the earlier release made where ZooKeeper has kept it, and goes on; counts are right and the audit agrees.
     """
     monkeypatch.setenv("TXTOPO_DSN", released.dsn)
@@ -122,7 +122,9 @@ def test_a_driver_finishes_what_the_first_release_left_open(
     ((attempt, digest),) = released.query(f"select attempt, digest from txtopo.ledger where txid = {OPEN}")
     assert attempt == 3
     assert (bytes(digest) == hashlib.sha256(plan).digest()) == (zookeeper == "kept")
-    assert released.query("select state from txtopo.request where request_id = 4") == [("done",)]
+    # Without its plan there is nothing to try again: the batch is made anew, and the order says so.
+    answered = "done" if zookeeper == "kept" else "refused"
+    assert released.query("select state from txtopo.request where request_id = 4") == [(answered,)]
     audited = Audited(released.dsn, released.folder, capsys)
     code, report = audited.audit(f"{OPEN}..{last}")
     assert (code, report["findings"]) == (0, [])

@@ -12,12 +12,12 @@ PROGRAM = """\
 from txtopo import TopologyBuilder
 
 builder = TopologyBuilder("orders")
-reveal_type(TopologyBuilder)
+reveal_type(builder)
 reveal_type(builder.build())
 builder.set_splout()
 """
 SEEN = [
-    'note: Revealed type is "def (name: str, *, config: Mapping[str, Any] | None =) -> TopologyBuilder"',
+    'note: Revealed type is "TopologyBuilder"',
     'note: Revealed type is "Topology"',
     'error: "TopologyBuilder" has no attribute "set_splout"  [attr-defined]',
 ]
