@@ -14,12 +14,12 @@ from txtopo import TopologyBuilder
 builder = TopologyBuilder("orders")
 reveal_type(builder)
 reveal_type(builder.build())
-builder.set_splout()
+builder.no_such_method()
 """
 SEEN = [
     'note: Revealed type is "TopologyBuilder"',
     'note: Revealed type is "Topology"',
-    'error: "TopologyBuilder" has no attribute "set_splout"  [attr-defined]',
+    'error: "TopologyBuilder" has no attribute "no_such_method"  [attr-defined]',
 ]
 """What mypy says of `PROGRAM`. Where it saw no types, everything would be Any and nothing an error."""
 
