@@ -69,16 +69,17 @@ class Starting:
         path.write_text(textwrap.dedent(STARTING))
         # Whoever runs the tests in the background ignores SIGINT and SIGHUP, and children inherit that; a terminal does
         # not.
-        self.process = subprocess.Popen(
-            [sys.executable, str(path), str(folder / name)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / f"{name}.err").open("w"),
-            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (1, 2)],
-        )
-        self.words = str(folder / name)
         self._told = folder / f"{name}.err"
+        with self._told.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, str(path), str(folder / name)],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (1, 2)],
+            )
+        self.words = str(folder / name)
         self.groups: set[int] = set()
 
     def has_launched(self) -> bool:
