@@ -1,5 +1,5 @@
-"""`CountCommitter`: keeps a table of exact counts and sums by key, and a contribution table that tells which batch
-brought what.
+"""`CountCommitter`: maintains a table of exact counts and sums by key, and a contribution table with the share of each
+batch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _RESERVED = frozenset({"txid", "reverses", "ctid", "xmin", "xmax", "cmin", "cmax
 
 
 class CountCommitter(CommitterBolt):
-    """Count rows and sum exact numbers by key, into `table`.
+    """Counts rows and sums exact numbers by key, into `table`.
 
-    `table` is `name` (in schema public) or `schema.name`. `sums` maps input fields to result columns; a list keeps the
-    names. Integers and
-    decimals only: sums of floats depend on the order in which they are added. NULL is a key like any other.
-    `baseline=True` adopts a table that
-    holds rows already, once. `contributions=False` keeps no contribution table; the audit then cannot name the batches
-    behind a key.
+    `table` is `name` (in schema public) or `schema.name`. `keys` are the fields to group by; `count` is the column for
+    the number of rows. `sums` maps input fields to result columns; a list uses the field names as columns. Only
+    integers and decimals can be summed: sums of floats depend on the order of addition. NULL is a key like any other.
+    `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
+    the audit cannot name the batches that contributed to a key.
+
+    Raises TopologyError for an invalid name of a table or column and for a column that is named twice.
 
     >>> CountCommitter("flights_count", ["carrier", "origin"], sums={"distance": "distance_sum"}).table
     'public.flights_count'

@@ -1,4 +1,4 @@
-"""`NewIds`: asks the user's own table "has this id been seen?" in the commit phase, and passes on only what is new."""
+"""`NewIds`: a committer bolt that records message ids in a table of the user and passes on only tuples with new ids."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ ROWS_PER_STATEMENT = 10_000
 
 
 class NewIds(BatchCommitter):
-    """Drops messages whose id was seen before, for sources that may give one twice (at-least-once).
+    """Drops messages whose id was seen before, for sources that may deliver a message twice (at-least-once).
 
-    Guarantee: with a source that is at-least-once, each message id reaches the bolts and committers that read this one
-    **exactly once**, with no error
-    rate: ids are inserted into `table` with ON CONFLICT DO NOTHING inside the database transaction of the batch, in the
-    order of the batches, so
-    that an id is new in the first batch that has it, whoever dies meanwhile. Of several tuples with one id in a batch
-    the first in canonical
-    order is passed on; an id that is NULL is passed on always, since it is no id. The price: one row an id in `table`
-    for as long as the source
-    may repeat it, and that everything downstream runs in the driver. Two messages with one id are one message here,
-    even if they differ.
+    Guarantee: with an at-least-once source, each message id reaches the downstream bolts and committers **exactly
+    once**, without error rate. Ids are inserted into `table` with ON CONFLICT DO NOTHING inside the database
+    transaction of the batch, in the order of the batches, so an id is new in the first batch that contains it,
+    whichever process fails. Of several tuples with the same id in a batch, the first in canonical order is passed on. A
+    NULL id is always passed on. The cost: one row per id in `table` for as long as the source may repeat the id, and
+    everything downstream runs in the driver. Two messages with the same id count as one message, even if their content
+    differs.
 
-    `table` is the user's own, `name` or `schema.name`, with a unique column named like the id field; `fields` declares
-    what comes in and goes out:
-    all fields of the input, with their types, in any order. Values go by name.
+    `table` is an existing table of the user, `name` or `schema.name`, with a unique column that has the name of the id
+    field. `fields` declares all fields of the input with their types, in any order; the output has the same fields.
+    Values are matched by name.
+
+    Raises TopologyError if `id_field` is not in `fields` or cannot be an id, or if `table` is not a table name.
 
     >>> NewIds("seen_orders", "order_id", "order_id string, amount bigint").outputs
     [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
@@ -50,7 +49,7 @@ class NewIds(BatchCommitter):
         self.table = f"{quoted(schema or 'public')}.{quoted(name)}"
 
     def check_fields(self, fields: Fields) -> None:
-        """Its input must have exactly the declared fields. Raises TopologyError saying which are not the same."""
+        """Raise TopologyError, naming the differences, unless the input has exactly the declared fields."""
         extra = [name for name in fields.names if self._fields.get(name) is None]
         words = [self._fields.missing_in(fields), f"{', '.join(extra)} would be lost" if extra else None]
         if any(words):
@@ -61,7 +60,7 @@ class NewIds(BatchCommitter):
             )
 
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:
-        """Insert the ids, pass on the rows of the new ones; returns how many these are."""
+        """Insert the ids and emit the rows with new ids. Returns the number of emitted rows."""
         first: dict[Any, Tuple] = {}
         passed = 0
         for row in rows:
@@ -82,9 +81,7 @@ class NewIds(BatchCommitter):
         return [row[name] for name in self._fields.names]
 
     def _insert(self, transaction: CommitTransaction, ids: list[Any]) -> Sequence[Sequence[Any]]:
-        """The ids that were not there. A table whose ids are not unique is refused by the server: nothing would ever be
-        found in it.
-        """
+        """Insert ids; return those that were new. The server refuses a table without a unique constraint on the ids."""
         column = quoted(self.id_field)
         return transaction.execute(
             f"insert into {self.table} ({column}) select * from unnest(%s::{self._kind}[]) on conflict ({column}) do "

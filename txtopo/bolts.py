@@ -1,5 +1,5 @@
-"""Everything a bolt, a custom committer or a custom grouping is written with: `from txtopo.bolts import BasicBolt,
-Tuple`.
+"""Base classes, collectors and tuples for bolts, custom committers and custom groupings: `from txtopo.bolts import
+BasicBolt, Tuple`.
 """
 
 from __future__ import annotations

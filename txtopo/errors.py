@@ -11,25 +11,24 @@ import traceback
 from typing import Literal, NoReturn
 
 Patience = Literal["store", "lock", "time", "once"]
-"""How long a commit that was aborted through trouble of the store is tried again (W5). store: up to a bound while
-Postgres answers heartbeats. lock:
-without a bound, somebody else holds it. time: a statement's time was up; a few times, then it is the batch's. once: on
-a fresh connection, then never.
+"""How long a commit that was aborted because of the store is retried (W5). store: up to a limit, while Postgres answers
+heartbeats. lock: without a limit, since another session holds the lock. time: a few times after a statement timeout,
+then the batch is at fault. once: on a fresh connection, then never.
 """
 
 
 class Stopped(SystemExit):
-    """A signal ends the process where nothing runs yet that could be stopped in order."""
+    """Ends the process on a signal, before anything runs that needs an orderly stop."""
 
 
 class TxtopoError(Exception):
-    """Base of all errors raised on purpose. `exit_code` is what the command line ends with."""
+    """Base of all errors that txtopo raises on purpose. `exit_code` is the exit code of the command line."""
 
     exit_code = 5
 
 
 class ConfigurationError(TxtopoError):
-    """A setting, a flag or an application is wrong; nothing was started."""
+    """A setting, a flag or an application is invalid; nothing was started."""
 
     exit_code = 2
 
@@ -41,17 +40,17 @@ class NotFoundError(TxtopoError):
 
 
 class TopologyError(ConfigurationError, ValueError):
-    """The topology cannot be built as written; found before Spark starts."""
+    """The topology is invalid. Raised before Spark starts."""
 
 
 class TopologyTypeError(TopologyError, TypeError):
-    """Something of the wrong type stands in a topology: a class for an instance, text for a list, 5.4 for a number of
-    tasks.
+    """A topology argument has the wrong type: a class instead of an instance, text instead of a list, 5.4 as a number
+    of tasks.
     """
 
 
 class UnknownStreamError(TopologyError, KeyError):
-    """A component is to be read on a stream that it does not declare."""
+    """A component reads a stream that the source component does not declare."""
 
     def __str__(self) -> str:
         # KeyError would show the repr of its message.
@@ -59,7 +58,7 @@ class UnknownStreamError(TopologyError, KeyError):
 
 
 class StoreUnavailable(TxtopoError):
-    """Postgres or ZooKeeper did not answer, so nothing is known; trying again may help."""
+    """Postgres or ZooKeeper did not answer, so the outcome is unknown; a retry may help."""
 
     exit_code = 3
 
@@ -70,36 +69,36 @@ class StoreUnavailable(TxtopoError):
 
 
 class PostgresUnavailable(StoreUnavailable):
-    """Postgres is away, or refused for a reason that passes (deadlock, serialization failure, lock timeout)."""
+    """Postgres is unreachable, or refused for a transient reason (deadlock, serialization failure, lock timeout)."""
 
     def __init__(self, message: str, *, definite: bool = True, patience: Patience = "store") -> None:
         super().__init__("postgres", message)
         self.definite = definite
         """True: the database transaction certainly did not commit. False: its outcome is unknown (R7)."""
         self.patience: Patience = patience
-        """How long it is tried again (W5)."""
+        """How long the commit is retried (W5)."""
 
 
 class ZooKeeperUnavailable(StoreUnavailable):
-    """ZooKeeper is away or the session is suspended; the last write may or may not have happened."""
+    """ZooKeeper is unreachable or the session is suspended; the last write may or may not have happened."""
 
     def __init__(self, message: str) -> None:
         super().__init__("zookeeper", message)
 
 
 class ExecutorLost(TxtopoError):
-    """Spark is gone for good in this process (K11); a new process may take over."""
+    """Spark has stopped in this process and cannot be restarted here (K11); a new process may take over."""
 
     exit_code = 3
 
 
 class DriverFull(ExecutorLost):
-    """This process has no memory left. No batch is judged by it: a new process takes over, and what was running are
-    suspects.
+    """This process is out of memory. No batch is blamed for it: a new process takes over, and the batches that were
+    running become suspects.
     """
 
     def __init__(self, what: BaseException | str) -> None:
-        """`what` shows where: the error, or words that name the place."""
+        """`what` is the MemoryError, or a text that names the place."""
         if isinstance(what, BaseException):
             frames = traceback.extract_tb(what.__traceback__)
             said = ": ".join(filter(None, [type(what).__name__, *str(what).splitlines()[:1]]))
@@ -112,23 +111,21 @@ class DriverFull(ExecutorLost):
 
 
 class Fenced(TxtopoError):
-    """Another driver has the lead: a newer epoch stands in the fence (R4) or in ZooKeeper (R2). This driver must stop
-    writing.
-    """
+    """Another driver leads: the fence (R4) or ZooKeeper (R2) has a newer epoch. This driver must stop writing."""
 
     exit_code = 4
 
 
 class LeadLost(TxtopoError):
-    """This driver no longer may lead (session lost, Postgres away for too long, a plan it did not expect); it may
-    campaign again.
+    """This driver has lost the lead (session lost, Postgres unreachable for too long, an unexpected plan); it may try
+    to lead again.
     """
 
     exit_code = 3
 
 
 class Halted(TxtopoError):
-    """The topology must stop until a person has looked (R17). Names the evidence and the next command."""
+    """The topology stops until an operator decides (R17). Has the evidence (`reason`) and the next command."""
 
     exit_code = 1
 
@@ -140,8 +137,8 @@ class Halted(TxtopoError):
 
 
 class NoBatchAtFault(Halted):
-    """A step of a batch failed for a reason that would be the same for every batch (W2): a table that is gone, a right
-    that was taken away.
+    """A step of a batch failed for a reason that would fail every batch (W2), such as a dropped table or a revoked
+    permission.
     """
 
     def __init__(self, reason: str, *, txid: int, component: str, next_command: str | None = None) -> None:
@@ -151,7 +148,9 @@ class NoBatchAtFault(Halted):
 
 
 class BatchDataError(TxtopoError):
-    """The data or the user's code of one batch is at fault: component, position and cause are named."""
+    """The data of one batch, or user code that processes it, is at fault. Names the component, the position and the
+    cause.
+    """
 
     exit_code = 1
 
@@ -168,25 +167,25 @@ class BatchDataError(TxtopoError):
         self.component = component
         """Name of the spout, bolt or committer."""
         self.position = position
-        """Where in the source: `file:line`; None where it is not known."""
+        """Place in the source, as `file:line`; None if unknown."""
         self.detail = detail
         """Traceback or raw record, for the log and `show`."""
         self.cause = cause
-        """Equal where the cause is (W7), as `cause_of` makes it; None: to be read out of the message."""
+        """A key that is equal for equal causes (W7), as `cause_of` makes it; None: derived from the message."""
 
 
 class InvariantBroken(TxtopoError):
-    """A programmer's mistake inside txtopo: the topology stops rather than go on with wrong data (R18)."""
+    """A bug in txtopo: the topology stops rather than continue with wrong data (R18)."""
 
 
 def format_error(error: TxtopoError) -> str:
-    """The error as an operator reads it: what failed and why, then what to type next."""
+    """The error as text for an operator: what failed and why, then the next command."""
     following = getattr(error, "next_command", None)
     return f"txtopo: {error}" + (f"\n  next: {following}" if following else "")
 
 
 def raise_if_full(error: BaseException) -> None:
-    """Raise DriverFull where `error` is a MemoryError of this process, or came of one."""
+    """Raise DriverFull if `error` is a MemoryError of this process or was caused by one."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError):
@@ -195,13 +194,13 @@ def raise_if_full(error: BaseException) -> None:
 
 
 def invariant(condition: object, message: str) -> None:
-    """Stop the topology when `condition` does not hold. Unlike `assert` it stays on under `-O` (R18)."""
+    """Raise InvariantBroken unless `condition` holds. Unlike `assert`, it stays on under `-O` (R18)."""
     if not condition:
         unreachable(message)
 
 
 def unreachable(message: str) -> NoReturn:
-    """Raise `InvariantBroken`; for branches that cannot be reached."""
+    """Raise InvariantBroken, for branches that cannot be reached."""
     raise InvariantBroken(message)
 
 

@@ -10,14 +10,14 @@ from txtopo.errors import Patience
 
 
 class TransactionAttempt(NamedTuple):
-    """One try at one batch, a named tuple: Storm's TransactionAttempt. Txids count from 1, attempts of a txid from 0
-    and never go back.
+    """One attempt at one batch, as a named tuple (Storm's TransactionAttempt). Txids start at 1, attempts of a txid at
+    0; neither ever decreases.
     """
 
     txid: int
-    """The batch's place in the commit order; the same for every attempt."""
+    """The place of the batch in the commit order; the same for every attempt."""
     attempt: int
-    """Which try this is."""
+    """Number of the attempt, from 0."""
 
     def __str__(self) -> str:
         return f"{self.txid}:{self.attempt}"
@@ -51,10 +51,10 @@ class Fence:
 
 FailureKind = Literal["data", "infrastructure", "suspect", "halt"]
 """data: the batch or the user's code is at fault. infrastructure: a store or an executor. suspect: ended without a
-verdict. halt: nobody's batch is at
-fault, any would fail alike: the topology halts at this one, at once, with the failure's words, once the batches below
-it are committed. Such a failure
-is never counted, and no batch is ever quarantined over it."""
+verdict. halt: nobody's batch is at fault, any would fail alike: the topology halts at this one, at once, with the
+failure's words, once the batches below it are committed. Such a failure is never counted, and no batch is ever
+quarantined over it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +90,7 @@ def gravity(failure: Failure) -> int:
 
 def cause_of(component: str | None, error: str, place: str | None) -> str:
     """The cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the user's line,
-    or else what the server named: a
-    constraint, a column, a table.
+    or else what the server named: a constraint, a column, a table.
 
     >>> cause_of("parse", "ValueError", "app.py:12")
     'ValueError in parse at app.py:12'

@@ -1,6 +1,4 @@
-"""A custom committer bolt: an executor half that computes rows in parallel, and a driver half that applies them in
-turn.
-"""
+"""Custom committer bolts: an executor half computes rows in parallel, a driver half applies them in txid order."""
 
 from __future__ import annotations
 
@@ -17,22 +15,26 @@ from txtopo.topology.tuple_bolts import BatchOutputCollector, TopologyContext
 
 
 class CommitTransaction(Protocol):
-    """The one database transaction of a batch, as a driver half sees it: statements, but never its end (P9)."""
+    """The single database transaction of a batch, for use in a driver half: it can execute statements, but not commit
+    or roll back (P9).
+    """
 
     @property
     def attempt(self) -> TransactionAttempt:
         """The attempt being committed."""
 
     def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Sequence[Sequence[Any]]:
-        """Run one statement with bound parameters (`%s`, `%(name)s`) and return its rows, none where it has none.
+        """Run one statement with bound parameters (`%s`, `%(name)s`) and return its rows; empty if it returns none.
 
-        Raises BatchDataError, naming the committer, where the statement fails on data or would end the database
+        Raises BatchDataError, naming the committer, if the statement fails because of data or would end the database
         transaction.
         """
 
 
 class CommitCollector(Protocol):
-    """Emits in the commit phase, to bolts and committer bolts downstream, which run in the same turn."""
+    """Emits tuples in the commit phase, to downstream bolts and committer bolts, which run in the commit of the same
+    batch.
+    """
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to the bolts and committer bolts that read `stream`."""
@@ -41,22 +43,22 @@ class CommitCollector(Protocol):
 class BatchCommitter(CommitterBolt):
     """A custom committer bolt (Storm's committer IBatchBolt).
 
-    The executor half - `prepare`, `execute`, `finish_batch` - runs in the processing phase, one fresh copy for each
-    attempt and task, and emits
-    result rows. The driver half, `commit`, runs in the commit phase, strictly in txid order, inside the database
-    transaction that also writes the
-    ledger: what it does through `transaction` happens exactly once. Two runs over one batch must give the same rows.
+    The executor half - `prepare`, `execute`, `finish_batch` - runs in the processing phase, in a new copy for each
+    attempt and task, and emits result rows. The driver half, `commit`, runs in the commit phase, strictly in txid
+    order, inside the database transaction that also writes the ledger: what it does through `transaction` happens
+    exactly once. The executor half must emit the same rows each time it runs over the same batch.
 
-    A committer downstream of another one runs both halves in the turn of its batch, in the driver: only then are all
-    its tuples there.
+    A committer downstream of another committer runs both halves in the driver, during the commit of its batch, because
+    only then has it all its tuples.
     """
 
     takes_tuples: ClassVar[bool] = True
     result: ClassVar[Sequence[str]] = ()
-    """Fields of the rows between its halves, `["word string", "n bigint"]`; none: those of its one input, as they come.
+    """Fields of the rows between the two halves, such as `["word string", "n bigint"]`; empty: the fields of its only
+    input.
     """
     outputs: ClassVar[Sequence[str | Stream]] = ()
-    """What `commit` emits to bolts and committers downstream."""
+    """Streams that `commit` emits to downstream bolts and committers."""
     config: ClassVar[Mapping[str, Any]] = {}
     _result_names: tuple[str, ...] | None = None
     """Names of the fields of `result`, in the copies that run."""
@@ -68,37 +70,37 @@ class BatchCommitter(CommitterBolt):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """Called once before the first tuple; keeps the collector as `self.collector`."""
+        """Called once before the first tuple; stores the collector as `self.collector`."""
         self.collector = collector
 
     def execute(self, tup: Tuple) -> None:
-        """Take in one tuple; by default it becomes a result row: its values of the fields in `result` by name, or all
-        of them.
+        """Process one tuple. By default it becomes a result row: the values of the fields in `result`, by name, or all
+        values if `result` is empty.
         """
         if self._result_names is None and self.result:
             self._result_names = parse_fields(", ".join(self.result)).names
         self.collector.emit(tup.values if self._result_names is None else [tup[name] for name in self._result_names])
 
     def finish_batch(self) -> None:
-        """All tuples of the batch have come to this task."""
+        """Called when all tuples of the batch have arrived in this task."""
 
     @abstractmethod
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:
-        """Apply the result rows of all tasks, in their canonical order. Returns how many were written; None: all of
-        them.
+        """Apply the result rows of all tasks, which are in canonical order. Returns the number of rows written; None:
+        all of them.
         """
 
     def aggregation(self) -> Aggregation:
-        """It has none: its executor half is its own code."""
+        """Not available: the executor half is code."""
         unreachable("a BatchCommitter has no aggregation")
 
     def required_fields(self) -> tuple[str, ...]:
-        """None by default."""
+        """Empty by default."""
         return ()
 
     def check_fields(self, fields: Fields) -> None:
-        """Takes whatever its inputs declare; without an `execute` of its own they must have the fields of `result`.
-        Raises TopologyError.
+        """Accepts any input fields. If `execute` is not overridden, raises TopologyError unless the input has the
+        fields of `result`.
         """
         if self.result and type(self).execute is BatchCommitter.execute:
             # Types are compared with each value: an int is a bigint, too.
@@ -111,5 +113,5 @@ class BatchCommitter(CommitterBolt):
                 )
 
     def describe(self) -> Mapping[str, Any]:
-        """Its class and what it declares; its code is covered by the module's hash."""
+        """Return the class name and the declared result; the code is covered by the code hash of the module."""
         return {"type": type(self).__qualname__, "result": list(self.result)}

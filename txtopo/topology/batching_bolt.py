@@ -1,4 +1,4 @@
-"""A bolt that gathers tuples in groups and processes each group at once, as pystorm's BatchingBolt does."""
+"""A bolt that collects tuples in groups and processes each group as a whole, like pystorm's BatchingBolt."""
 
 from __future__ import annotations
 
@@ -14,33 +14,31 @@ TICK = "__tick"
 
 
 def is_tick(tup: Tuple) -> bool:
-    """Is it the clock's tuple, and none of a component?"""
+    """True if `tup` is a tick of the clock, not a tuple of a component."""
     return tup.component == SYSTEM and tup.stream == TICK
 
 
 class BatchingBolt(RichBolt):
-    """Gathers tuples by `group_key` and hands each group to `process_batch` (pystorm's BatchingBolt and
+    """Collects tuples by `group_key` and passes each group to `process_batch` (pystorm's BatchingBolt and
     TicklessBatchingBolt).
 
-    In a batch of txtopo the groups are processed when all its tuples have come: no clock decides what is processed
-    together, so every attempt
-    does the same. Where tuples are fed one by one (`txtopo.testing.FeederTopology`) tick tuples do it, as in Storm: set
-    `config = {"topology.tick.tuple.freq.secs": 5}`; it happens on the first tick after `ticks_between_batches` others.
+    In a txtopo batch, the groups are processed when all tuples of the batch have arrived. They do not depend on a
+    clock, so every attempt does the same. If tuples are fed one by one (`txtopo.testing.FeederTopology`), tick tuples
+    trigger the processing, as in Storm: set `config = {"topology.tick.tuple.freq.secs": 5}`; groups are processed on
+    the first tick after `ticks_between_batches` others.
     """
 
     ticks_between_batches: ClassVar[int] = 1
-    """Ticks that are let pass before the one that processes the groups."""
+    """Number of ticks to wait before the tick that processes the groups."""
     auto_anchor: ClassVar[bool] = True
-    """Anchor what `emit` emits on all tuples of the group being processed."""
+    """True: `emit` anchors its tuples on all tuples of the group being processed."""
     auto_ack: ClassVar[bool] = True
-    """Ack the tuples of a group when `process_batch` returns."""
+    """True: the tuples of a group are acked when `process_batch` returns."""
     auto_fail: ClassVar[bool] = True
-    """Fail the tuples of a group whose `process_batch` raises; the exception goes on."""
+    """True: the tuples of a group are failed if `process_batch` raises; the exception is raised again."""
 
     def prepare(self, config: Mapping[str, Any], context: TopologyContext, collector: OutputCollector) -> None:
-        """Keeps what it is given, as `self.settings`, `self.context` and `self.collector`. Call it when you override
-        it.
-        """
+        """Stores its arguments as `self.settings`, `self.context` and `self.collector`. An override must call it."""
         self.settings = config
         self.context = context
         self.collector = collector
@@ -49,21 +47,21 @@ class BatchingBolt(RichBolt):
         self._ticks = 0
 
     def group_key(self, tup: Tuple) -> Hashable:
-        """Tuples with equal keys are processed together; by default all of them."""
+        """Return the key of a tuple's group. By default, all tuples are in one group."""
         return None
 
     @abstractmethod
     def process_batch(self, key: Hashable, tuples: Sequence[Tuple]) -> None:
-        """Process one group, in the order in which its tuples came."""
+        """Process one group; its tuples are in the order of their arrival."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | None = None) -> None:
-        """Emit one tuple; without `anchors` on all tuples of the group, if `auto_anchor` says so."""
+        """Emit one tuple. Without `anchors`, it is anchored on all tuples of the group if `auto_anchor` is True."""
         if anchors is None:
             anchors = self._group if self.auto_anchor else ()
         self.collector.emit(values, stream=stream, anchors=anchors)
 
     def execute(self, tup: Tuple) -> None:
-        """Takes the tuple into its group; a tick is counted and acked at once."""
+        """Adds the tuple to its group; a tick is counted and acked immediately."""
         if is_tick(tup):
             self.collector.ack(tup)
             self.process_tick()
@@ -71,8 +69,8 @@ class BatchingBolt(RichBolt):
             self._groups.setdefault(self.group_key(tup), []).append(tup)
 
     def process_tick(self) -> None:
-        """Counts ticks and processes the groups when more than `ticks_between_batches` have come; the count goes on
-        where there is nothing to do.
+        """Counts ticks, and processes the groups after more than `ticks_between_batches` ticks; counting continues
+        while there is nothing to process.
         """
         self._ticks += 1
         if self._ticks > self.ticks_between_batches and self._groups:
@@ -80,7 +78,7 @@ class BatchingBolt(RichBolt):
             self._ticks = 0
 
     def process_batches(self) -> None:
-        """Processes all groups now, in the order of their first tuples. Those behind a group that raises are kept."""
+        """Processes all groups now, in the order of their first tuples. If a group raises, later groups are kept."""
         while self._groups:
             key = next(iter(self._groups))
             self._group = self._groups.pop(key)
@@ -98,8 +96,8 @@ class BatchingBolt(RichBolt):
                 self._group = ()
 
     def finish_batch(self) -> None:
-        """The batch is complete: what is left is processed now, also behind a group that raises: all that fail are to
-        be known. Then raises the first error.
+        """Called when the batch is complete: processes the remaining groups, also after a group that raises, so that
+        all failures are known. Then raises the first error.
         """
         first: Exception | None = None
         while self._groups:

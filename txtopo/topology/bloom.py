@@ -1,4 +1,6 @@
-"""`BloomFilter`, a set of fixed size that errs to one side, and the bolt that drops repeated ids with it."""
+"""`BloomFilter`, a set of fixed size with false positives only, and `DropRepeated`, the bolt that drops repeated ids
+with it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class BloomFilter:
-    """A set that never denies what is in it, and claims to hold what is not with probability `error_rate` at most,
-    while it holds `capacity` ids.
+    """A set with false positives but no false negatives: with at most `capacity` ids, the probability of a false
+    positive is at most `error_rate`. Raises TopologyError for a capacity below 1 or an error rate outside of 0 to 1.
 
     >>> seen = BloomFilter(1000, 0.01)
     >>> seen.add("a"), seen.add("a"), seen.add("b")
@@ -38,10 +40,10 @@ class BloomFilter:
         self._hashes = max(1, round(self.size_bits / capacity * math.log(2)))
         self._bits = bytearray(-(-self.size_bits // 8))
         self.added = 0
-        """Ids that were new."""
+        """Number of values that were new."""
 
     def add(self, value: Any) -> bool:
-        """Put it in; False where it was there already, or seems so."""
+        """Add a value. Returns True if it was new, False if it was in the set or appears to be."""
         new = False
         for at in self._places(value):
             mask = 1 << (at & 7)
@@ -58,18 +60,15 @@ class BloomFilter:
 
 
 class DropRepeated(BatchBolt):
-    """Drops tuples whose id came before in the same batch, in fixed memory, for sources that repeat messages at short
-    distance.
+    """Drops tuples whose id occurred earlier in the same batch, using fixed memory; for sources that repeat messages at
+    short intervals.
 
-    Guarantee: of the tuples of one batch with one id **at most one** is passed on. Error rate: while a task gets at
-    most `capacity` different ids
-    a batch, each new tuple is dropped **by mistake** with a probability of at most `error_rate`; such tuples are lost.
-    A task that gets more
-    ids fails the batch rather than drop more. It knows nothing of other batches, since each attempt starts afresh: for
-    a source that is
-    at-least-once put `txtopo.committers.new_ids.NewIds` behind it, which is exact. In several tasks it must be read
-    with a fields grouping on the id, since each
-    task knows only what it got. NULL is no id and is passed on always.
+    Guarantee: of the tuples in a batch with the same id, **at most one** is passed on. Error rate: if a task receives
+    at most `capacity` different ids in a batch, each new tuple is dropped **by mistake** with a probability of at most
+    `error_rate`; such tuples are lost. A task that receives more ids fails the batch. Each attempt starts with an empty
+    filter, so repeats across batches are not detected: for an at-least-once source, add `txtopo.NewIds` downstream,
+    which is exact. In several tasks the bolt must read its input with a fields grouping on the id, since each task
+    knows only its own tuples. A NULL id is always passed on.
 
     >>> DropRepeated("order_id", "order_id string, amount bigint", capacity=100_000, error_rate=1e-6).outputs
     [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
@@ -86,7 +85,7 @@ class DropRepeated(BatchBolt):
         self._fields = parse_fields(fields)
 
     def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:
-        """Equal ids must meet in one task."""
+        """Raise TopologyError unless equal ids are sent to the same task."""
         for one in inputs:
             if tasks > 1 and one.grouping != "global" and (one.grouping, one.fields) != ("fields", (self.id_field,)):
                 raise TopologyError(
@@ -96,7 +95,7 @@ class DropRepeated(BatchBolt):
                 )
 
     def check_fields(self, fields: Fields) -> None:
-        """Its inputs must have the declared fields, in any order; others are left where they are."""
+        """Raise TopologyError unless the input has the declared fields, in any order; other fields are dropped."""
         missing = self._fields.missing_in(fields)
         if missing is not None:
             raise TopologyError(f"DropRepeated declares {self._fields.ddl}, and its input has {fields.ddl}: {missing}")
@@ -108,12 +107,12 @@ class DropRepeated(BatchBolt):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """An empty filter for each attempt and task."""
+        """Creates an empty filter for each attempt and task."""
         self._collector = collector
         self._seen = BloomFilter(self.capacity, self.error_rate)
 
     def execute(self, tup: Tuple) -> None:
-        """Passes on what is new."""
+        """Emits the tuple if its id is new. Raises FailedException after more than `capacity` different ids."""
         if tup[self.id_field] is not None and not self._seen.add(tup[self.id_field]):
             return
         if self._seen.added > self.capacity:
@@ -125,4 +124,4 @@ class DropRepeated(BatchBolt):
         self._collector.emit([tup[name] for name in self._fields.names])
 
     def finish_batch(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""

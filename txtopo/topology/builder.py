@@ -1,4 +1,4 @@
-"""TopologyBuilder: Storm's verbs, and every mistake found before Spark starts.
+"""TopologyBuilder: declares a topology with Storm's verbs and finds every mistake before Spark starts.
 
 >>> from txtopo import CountCommitter, FileSpout, TopologyBuilder
 >>> builder = TopologyBuilder("flights")
@@ -55,15 +55,15 @@ ACKINGS: tuple[Acking, ...] = get_args(Acking)
 
 
 class TopologyBuilder:
-    """Collects components under their names; `build` checks the whole and freezes it.
+    """Collects named components; `build` checks the topology and freezes it.
 
-    `acking`: "batch" - counts by task tell when a batch is complete; "tuple" - and each spout tuple's tree is tracked;
-    "off" - neither.
-    `guarantee` is the least that every pair of spout and committer must give; a pair that gives less is refused.
-    `config` are settings for
-    components, JSON values under Storm's names where there is one. A tuple bolt without outputs is outside of every
-    guarantee: what it does, it
-    does again when its attempt is made again.
+    `acking`: "batch" - tuple counts per task decide when a batch is complete; "tuple" - in addition, the tree of each
+    spout tuple is tracked; "off" - neither. `guarantee` is the weakest guarantee that any pair of spout and committer
+    may have; `build` raises TopologyError for a weaker pair. `config` holds settings for components: JSON values, under
+    Storm's names where Storm has the setting. A tuple bolt without outputs is not covered by any guarantee: its side
+    effects are repeated when an attempt is retried.
+
+    Raises TopologyError for an invalid name or an unknown value.
     """
 
     def __init__(
@@ -83,8 +83,9 @@ class TopologyBuilder:
         self._committers: dict[str, CommitterDraft] = {}
 
     def set_spout(self, name: str, spout: Spout, parallelism_hint: int | None = None) -> None:
-        """Add a source of batches; several share the txid. `parallelism_hint`: its parts are spread over so many tasks;
-        None: a task a part.
+        """Add a source of batches. All spouts of a topology share the txids. `parallelism_hint` is the number of tasks
+        over which the parts of a batch are spread; None: one task for each part. Raises TopologyError for an invalid or
+        used name, TopologyTypeError if `spout` is not a spout.
         """
         self._check_new("spout", name)
         tasks = check_tasks(f"spout {name!r}", parallelism_hint)
@@ -108,14 +109,16 @@ class TopologyBuilder:
     ) -> BoltDeclarer:
         """Add a tuple bolt (BasicBolt, RichBolt, BatchBolt, ArrowBolt) or a function `DataFrame -> DataFrame`.
 
-        A tuple bolt runs in `parallelism_hint` tasks, 1 by default; `inputs` is short for shuffle groupings on the
-        declarer. A function with
-        several inputs gets each by keyword, named as its component. `fields` declares its output, needed where
-        something behind it gets tuples
-        or names fields. `rows` says how its row count relates to its input's: `same`, `fewer` or `any`. The first two
-        are enforced over the whole way
-        between spouts, tuple bolts and committers; where a bolt on that way has `any` or several inputs nothing can
-        check them, see `unchecked_promises`.
+        `inputs` names the components to read; for a tuple bolt it is short for shuffle groupings on the declarer. A
+        tuple bolt runs in `parallelism_hint` tasks, 1 by default. A function with several inputs gets each as a keyword
+        argument named after its component. `fields` declares the output columns of a function; it is required if a
+        downstream component receives tuples or refers to columns by name. `rows` tells how many rows a function returns
+        compared with its input: `same`, `fewer` or `any`. `same` and `fewer` are enforced for the whole path between
+        spouts, tuple bolts and committers; they cannot be checked if a bolt on that path has `any` or several inputs,
+        see `unchecked_promises`.
+
+        Returns the declarer for the groupings. Raises TopologyError for an invalid or used name and for arguments that
+        do not apply to this kind of bolt, TopologyTypeError if `function` is not a bolt.
         """
         self._check_new("bolt", name)
         tasks = check_tasks(f"bolt {name!r}", parallelism_hint)
@@ -140,12 +143,12 @@ class TopologyBuilder:
     def set_committer_bolt(
         self, name: str, committer: CommitterBolt, inputs: Inputs = None, *, parallelism_hint: int | None = None
     ) -> BoltDeclarer:
-        """Add a committer bolt; `inputs` is short for shuffle groupings on the declarer.
+        """Add a committer bolt; `inputs` is short for shuffle groupings on the declarer, which is returned.
 
-        Committers are applied in the order in which they were set; those downstream of committers after all of these.
-        `parallelism_hint` is the number of tasks of
-        its executor half, 1 by default, where tuples arrive; in a topology of DataFrame functions alone Spark spreads
-        it.
+        Committers are applied in the order in which they were set; a committer that is downstream of others is applied
+        after them. `parallelism_hint` is the number of tasks of its executor half, 1 by default; it applies if the
+        committer receives tuples. In a topology of DataFrame functions alone, Spark spreads the work. Raises
+        TopologyError for an invalid or used name, TopologyTypeError if `committer` is not a committer bolt.
         """
         self._check_new("committer bolt", name)
         who = f"committer bolt {name!r}"
@@ -158,9 +161,10 @@ class TopologyBuilder:
         return declarer
 
     def build(self, *, module_file: str | None = None) -> Topology:
-        """Check the whole and freeze it. Raises TopologyError with the first mistake found.
+        """Check the topology and return it, frozen. Raises TopologyError with the first mistake found.
 
-        `module_file` is the Python file that counts as the topology's code; by default the caller's.
+        `module_file` is the Python file that belongs to the code hash of the topology; by default the file of the
+        caller.
         """
         wiring = Connections(self._name, self._spouts, self._bolts, self._committers)
         wiring.check_presence_and_sources()
@@ -184,7 +188,7 @@ class TopologyBuilder:
         )
 
     def _configs(self) -> Mapping[str, Mapping[str, Any]]:
-        """By whose they are, of the topology and of all components that get tuples."""
+        """Settings of the topology and of all components that get tuples, by owner."""
         bolts = {f"bolt {name!r}": draft.bolt for name, draft in self._bolts.items() if isinstance(draft, TupleDraft)}
         committers = {f"committer bolt {name!r}": draft.bolt for name, draft in self._committers.items()}
         configs = {who: getattr(bolt, "config", {}) for who, bolt in {**bolts, **committers}.items()}
@@ -247,7 +251,7 @@ def _committer_component(draft: CommitterDraft, wiring: Connections) -> Committe
 
 
 def _emitted(who: str, committer: CommitterBolt) -> Mapping[str, Stream]:
-    """Streams of a committer's driver half."""
+    """Output streams of a committer's driver half."""
     if not isinstance(committer, BatchCommitter):
         return {}
     parse_result(who, committer.result)
@@ -275,7 +279,7 @@ def _checked_name(kind: str, name: object) -> str:
 
 
 def _snake_case(name: object) -> str:
-    """Storm's names are like `wordCount` and `word-count`: say how that is written here."""
+    """Suggests a valid spelling for names in Storm's style, such as `wordCount` and `word-count`."""
     if not isinstance(name, str):
         return ""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+", "_", name).strip("_").lower()
@@ -299,6 +303,6 @@ def _sources(name: str, inputs: object) -> list[str]:
 
 
 def file_of(name: str) -> str | None:
-    """The file behind a code object's name; None where there is none, as in an interactive session."""
+    """The file that a code object was compiled from; None if there is none, as in an interactive session."""
     path = Path(name)
     return str(path.resolve()) if path.is_file() else None

@@ -29,11 +29,12 @@ _COMPONENTS = (Spout, TupleBolt, CommitterBolt)
 
 
 class ClassTopology:
-    """Base of topologies written as a class: each attribute that is a spec is a component, under the attribute's name.
+    """Base of topologies that are written as a class: each attribute that is a spec becomes a component with the
+    attribute's name.
 
-    The whole is checked where the class is defined. `class Base(ClassTopology, abstract=True)` is a part that others
-    inherit from and is not
-    checked; `name=` gives another name than the class's own in small letters (`WordCount`: word_count).
+    The topology is checked when the class is defined; raises TopologyError with the first mistake. `class
+    Base(ClassTopology, abstract=True)` defines a base class that is not checked. By default the topology is named after
+    the class, in snake case (`WordCount`: word_count); `name=` sets another name.
     """
 
     acking: ClassVar[Acking] = "batch"
@@ -53,7 +54,7 @@ class ClassTopology:
 
     @classmethod
     def build(cls, name: str | None = None, *, config: Mapping[str, Any] | None = None) -> Topology:
-        """The topology, under another name or with settings over those of the class where they are given."""
+        """Return the topology. `name` and `config`, if given, override the name and the settings of the class."""
         return _built(cls, name or cls._name, {} if config is None else config)
 
 
@@ -69,7 +70,7 @@ def _built(cls: type[ClassTopology], name: str, config: Mapping[str, Any]) -> To
 
 
 def _specs(cls: type) -> Mapping[str, Spec]:
-    """Specs by attribute, those of base classes first; an attribute that is set anew replaces the inherited one."""
+    """Specs by attribute, those of base classes first; a redefined attribute replaces the inherited one."""
     attributes: dict[str, object] = {}
     for kind in reversed(cls.__mro__):
         attributes |= vars(kind)

@@ -1,4 +1,4 @@
-"""What a component of a topology promises: spouts with their two halves, committer bolts with theirs."""
+"""Interfaces of spouts and committer bolts, each with its two halves, and the frozen topology made of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A source file as `source_file` remembers it for ever."""
+    """A source file as table `source_file` keeps it permanently."""
 
     path: str
     fingerprint: bytes
@@ -35,96 +35,94 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutContext:
-    """What the coordinator half of a spout is told when a driver takes the lead."""
+    """What the coordinator half of a spout receives when a driver takes the lead."""
 
     topology: str
     spout: str
     consumed: Mapping[str, bytes]
-    """Path -> fingerprint of everything that was ever planned into a batch, uncommitted plans included."""
+    """Path -> fingerprint of every input that was ever planned into a batch, including uncommitted plans."""
     once: bool
-    """True: what is there now is all there will be; the run ends with it."""
+    """True: the run ends when the input that exists now is processed."""
     monotonic: Callable[[], float]
     """Seconds of a clock that never goes back."""
     say: Callable[[str], None]
-    """Tells the operator one line."""
+    """Shows one line to the operator."""
     previous: Metadata | None = None
-    """Metadata of the highest txid that redoes nothing, planned or committed; None before the spout's first batch."""
+    """Metadata of the highest txid that is not a redo, planned or committed; None before the spout's first batch."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Of the topology."""
+    """Settings of the topology."""
     recent: Callable[[], Iterable[Metadata]] = tuple
-    """Metadata of the spout's last batches that are mirrored, newest first, redos included. Read as far as it is asked
-    for.
-    """
+    """Metadata of the spout's most recent mirrored batches, newest first, including redos. Read lazily."""
 
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once", "none"]
-"""`none`: tuples may be lost and others may count twice."""
+"""`none`: tuples may be lost or counted twice."""
 SpoutKind = Literal["transactional", "opaque", "at_least_once", "at_most_once"]
-"""What a spout promises: `transactional` - a txid has the same content in every attempt. `opaque` - the content may
-differ, but each tuple is in
-exactly one batch that succeeds. The others come from sources that may give a message twice, or lose it, before it is in
-a batch.
+"""What a spout promises. `transactional`: a txid has the same content in every attempt. `opaque`: the content may
+differ between attempts, but each tuple is in exactly one successful batch. `at_least_once` and `at_most_once`: the
+source may repeat, or lose, a message before it is in a batch.
 """
 Acking = Literal["batch", "tuple", "off"]
-"""`batch`: counts by task decide when a batch is complete. `tuple`: and every spout tuple's tree is tracked. `off`:
-neither.
+"""`batch`: tuple counts per task decide when a batch is complete. `tuple`: in addition, the tree of every spout tuple
+is tracked. `off`: neither.
 """
 
 
 class SpoutCoordinator(Protocol):
-    """The half of a spout that decides what a batch consists of (Storm's ITransactionalSpout.Coordinator). One thread
-    calls it.
+    """The half of a spout that decides what a batch consists of (Storm's ITransactionalSpout.Coordinator). It is called
+    by one thread.
     """
 
     def is_ready(self) -> bool:
-        """Is there input for one more batch now? Polled; may look at the source; raises OSError for trouble that may
-        pass.
+        """True if there is input for another batch now. Polled; may read the source. Raises OSError for a failure that
+        may pass.
         """
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
-        """Metadata of the next batch, called only after `is_ready` said yes. `previous` is that of the highest txid
-        that redoes nothing.
+        """Return the metadata of the next batch; called only after `is_ready` returned True. `previous` is the metadata
+        of the highest txid that is not a redo, None for the first batch.
 
-        The metadata must be enough to emit the same batch again and again. Nothing is read by emitters before it is
-        durable (R3).
-        Raises BatchDataError when the input cannot be a batch (a missing column), OSError for trouble that may pass.
-        """
-
-    def initialize_redo(self, metadata: Metadata) -> Metadata:
-        """Metadata of a batch that redoes the one with `metadata`: the same inputs, with schema and fingerprints as
-        they are now.
-
-        Never moves the source. Raises BatchDataError where an input is gone or cannot be a batch, OSError for trouble
+        The metadata must be sufficient to emit the same batch any number of times. Emitters read nothing before it is
+        durable (R3). Raises BatchDataError if the input cannot be a batch (a missing column), OSError for a failure
         that may pass.
         """
 
+    def initialize_redo(self, metadata: Metadata) -> Metadata:
+        """Return the metadata of a batch that redoes the one with `metadata`: the same inputs, with their current
+        schema and fingerprints.
+
+        Does not advance the source. Raises BatchDataError if an input no longer exists or cannot be a batch, OSError
+        for a failure that may pass.
+        """
+
     def is_exhausted(self) -> bool:
-        """In a `once` run: True when nothing more will come."""
+        """True if, in a `once` run, no more input will come."""
 
     def close(self) -> None:
-        """Give back whatever is held; called once, also after errors."""
+        """Release all resources; called once, also after errors."""
 
 
 class OpaqueCoordinator(SpoutCoordinator, Protocol):
     """The coordinator half of an opaque spout, whose batches may be planned again after their plans were discarded."""
 
     def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
-        """Metadata of a txid that was planned before: whether or not the source is ready, as Storm replays a txid.
+        """Return new metadata for a txid that was planned before. Called whether or not the source is ready, as Storm
+        replays a txid.
 
-        `discarded` is that of the last plan of this txid, None where the spout had no part in it. Where the source
-        gives nothing, although it gave
-        something then, raises OSError - unless that is in the batches before it now: then the batch is empty.
+        `discarded` is the metadata of the last plan of this txid, None if the spout had no part in it. Raises OSError
+        if the source has no input now although it had some for the discarded plan, unless that input is in earlier
+        batches now: then the batch is empty.
         """
 
 
 class SettledListener(Protocol):
-    """What a SpoutCoordinator may have besides: it wants to hear how its batches ended (a spout with
+    """An optional interface of a SpoutCoordinator that is notified of the final state of its batches (a spout with
     `wants_settled`).
     """
 
     def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
-        """The batch has its final row in the ledger; called once COMMIT is known, at least once a batch, after restarts
-        also for earlier ones.
+        """Called when the batch has its final row in the ledger and its COMMIT is known: at least once for each batch;
+        after a restart, again for earlier batches.
         """
 
 
@@ -133,15 +131,15 @@ class Tally:
     """What a task counts while it emits one part."""
 
     read: int = 0
-    """Source records so far, rejected ones included."""
+    """Number of source records so far, including rejected ones."""
     rejects: list[RejectedRow] = field(default_factory=list)
-    """Those that do not parse under the declared schema, in source order."""
+    """Records that do not parse under the declared schema, in source order."""
     attempt: TransactionAttempt | None = None
-    """The attempt that the part is emitted for, where the executor says so. No spout may emit other tuples for it."""
+    """The attempt that the part is emitted for, if the executor sets it. The tuples must not depend on it."""
 
     @property
     def rejected(self) -> int:
-        """How many of them."""
+        """Number of rejected records."""
         return len(self.rejects)
 
 
@@ -152,126 +150,128 @@ class Position:
     position: str
     """`file:line`."""
     raw: str
-    """The record as it stands there, readable and not endless."""
+    """The record as text, shortened if long."""
 
 
 class Spout(ABC):
-    """A source of batches: coordinator half on the driver, emitter half in the tasks. Must be picklable."""
+    """A source of batches: a coordinator half in the driver, an emitter half in the tasks. Must be picklable."""
 
     fields: Fields
     """Declared schema of the tuples it emits."""
     rejected_max: float = REJECTED_MAX
-    """Share of a batch's records that may be rejected; more fails the batch."""
+    """Share of a batch's records that may be rejected (0 to 1); a higher share fails the batch."""
     kind: SpoutKind = "transactional"
     """What it promises about the content of a batch; checked against the committers when the topology is built."""
     emits_frame: bool = False
-    """True: `frame` gives the batch as a DataFrame of Spark's own readers, and `emit_part` is not used."""
+    """True: `frame` returns the batch as a DataFrame, and `emit_part` is not used."""
     parts_max: int | None = None
-    """Parts of a batch, at most; None: as many as its input has."""
+    """Maximum number of parts of a batch; None: unlimited."""
     is_fed: bool = False
-    """True: it has no batches; a test feeds it tuple by tuple."""
+    """True: the spout has no batches; a test feeds it tuple by tuple."""
     wants_settled: bool = False
     """True: its coordinator half is a SettledListener."""
     spec: ClassVar[SpecMethod] = SpecMethod()
-    """Its spec in a class-style topology."""
+    """Returns a spec of this component for a class-style topology."""
 
     @abstractmethod
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
-        """The coordinator half, fresh for a driver that has just taken the lead."""
+        """Return a new coordinator half, for a driver that has just taken the lead."""
 
     @abstractmethod
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        """Split a batch into at least one part, each a JSON value and the work of one task; the same split for the same
-        metadata.
+        """Split a batch into one or more parts. Each part is a JSON value and is processed by one task. The same
+        metadata must always give the same parts.
         """
 
     @abstractmethod
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Emit one part as Arrow batches of exactly `fields`, counting into `tally`. Runs in a task.
 
-        Raises BatchDataError (component left as "spout"; the executor fills the name in) where the source is at fault,
-        naming file and line.
+        Raises BatchDataError with file and line if the source is at fault (with "spout" as component: the executor
+        fills in the name).
         """
 
     def frame(self, spark: Any, metadata: Metadata) -> Any:
-        """The batch as a DataFrame of exactly `fields`, for spouts with `emits_frame`; always the same rows for the
-        same metadata.
+        """Return the batch as a DataFrame of exactly `fields`, for spouts with `emits_frame`; the same metadata must
+        always give the same rows.
         """
         unreachable("this spout emits no DataFrame")
 
     def batch_bytes(self, metadata: Metadata) -> int:
-        """About how many bytes of the source a batch has; 0 where that is not known. Bounds waves."""
+        """Return the approximate size of a batch in bytes, 0 if unknown. Limits how many batches share a wave."""
         return 0
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        """Where in the source the tuple stands that `emit_part` emits as its `number`-th (from 0); None where the
-        source knows no positions.
+        """Return the place in the source of the tuple that `emit_part` emits as number `number` (from 0); None if the
+        source has no positions.
         """
         return None
 
     def warm_up(self) -> None:  # noqa: B027 - most spouts have nothing to do here
-        """Called in tasks before the first batch is there: import what `emit_part` needs, so that the first batch does
+        """Called in tasks before the first batch arrives: import what `emit_part` needs, so that the first batch does
         not wait for it.
         """
 
     @abstractmethod
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
-        """The inputs that this batch consumes, to be remembered for ever."""
+        """Return the inputs that this batch consumes; they are recorded permanently."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """JSON values that tell what this spout is, for the code hash and `show`."""
+        """Return JSON values that describe this spout, for the code hash and `show`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor carries
-    it out in its own way.
+    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor
+    implements it in its own way.
 
-    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum leaves NULL
-    values out and is 0 where all are NULL.
+    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum ignores NULL
+    values and is 0 if all are NULL.
     """
 
     keys: tuple[str, ...]
     count: str
-    """Name of the result column that holds the number of rows of a key (the row's weight)."""
+    """Name of the result column with the number of rows of a key (the row's weight)."""
     sums: tuple[tuple[str, str], ...] = ()
     """(input field, result column)."""
 
 
 class CommitterBolt(ABC):
-    """A bolt that makes a batch visible: rows are computed in parallel, applied strictly in txid order in the one
-    database transaction.
+    """A bolt that makes a batch visible: its rows are computed in parallel and applied strictly in txid order, in the
+    single database transaction of the batch.
     """
 
     effects: Literal["transaction", "outside"] = "transaction"
-    """`outside`: it also writes where a rolled-back database transaction leaves traces, so that it is at-least-once."""
+    """`outside`: it also writes to places that a rollback does not undo, so it is at-least-once."""
     takes_tuples: ClassVar[bool] = False
-    """True: its executor half is code that gets tuples (BatchCommitter), and it may have several inputs. False: it is
-    an `aggregation`, which is data.
+    """True: its executor half is code that receives tuples (BatchCommitter), and it may have several inputs. False: its
+    executor half is an `aggregation`, which is data.
     """
     spec: ClassVar[SpecMethod] = SpecMethod()
-    """Its spec in a class-style topology."""
+    """Returns a spec of this component for a class-style topology."""
 
     @abstractmethod
     def aggregation(self) -> Aggregation:
-        """The executor half."""
+        """Return the executor half."""
 
     @abstractmethod
     def required_fields(self) -> tuple[str, ...]:
-        """Input fields that it names; checked against the declared fields when the topology is built."""
+        """Return the names of the input fields that it uses; they are checked against the declared fields when the
+        topology is built.
+        """
 
     @abstractmethod
     def check_fields(self, fields: Fields) -> None:
-        """Refuse input whose types it cannot count exactly: raises TopologyError naming the field."""
+        """Raise TopologyError, naming the field, for input whose types it cannot count exactly."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """JSON values that tell what this committer is, for the code hash and `show`."""
+        """Return JSON values that describe this committer, for the code hash and `show`."""
 
 
 def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
-    """Types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
+    """Return the types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
 
     def needed(name: str) -> Field:
         found = inputs.get(name)
@@ -290,12 +290,12 @@ def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutComponent:
-    """A spout under its name."""
+    """A spout with its name in the topology."""
 
     name: str
     spout: Spout
     tasks: int | None = None
-    """`parallelism_hint`: its parts are spread over so many tasks; None: a task a part."""
+    """`parallelism_hint`, the number of tasks over which parts are spread; None: one task for each part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,11 +307,11 @@ class Subscription:
     grouping: str | None = None
     """`fields`, `shuffle`, …; None for DataFrame bolts, which have none."""
     fields: tuple[str, ...] = ()
-    """Of a fields or partial key grouping."""
+    """Field names of a fields or partial key grouping."""
     stream: str = DEFAULT_STREAM
-    """Which output stream of the source."""
+    """Output stream of the source."""
     custom: CustomStreamGrouping | None = field(default=None, compare=False)
-    """Of a custom grouping."""
+    """The user's grouping, of a custom grouping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,14 +322,14 @@ class BoltComponent:
     function: Callable[..., Any]
     inputs: tuple[Subscription, ...]
     fields: Fields | None
-    """None where nothing behind it names fields."""
+    """None if no downstream component names fields."""
     rows: str = "any"
-    """`same`, `fewer` or `any`: how its output's row count relates to its input's."""
+    """`same`, `fewer` or `any`: the row count of the output compared with the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TupleBoltComponent:
-    """A tuple bolt under its name."""
+    """A tuple bolt with its name in the topology."""
 
     name: str
     bolt: TupleBolt
@@ -343,18 +343,18 @@ class TupleBoltComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterComponent:
-    """A committer bolt under its name, with the fields it gets."""
+    """A committer bolt with its name in the topology and the fields of its input."""
 
     name: str
     bolt: CommitterBolt
     input: Subscription
     """The first of `inputs`."""
     fields: Fields
-    """Fields of its input stream; of the first one where it reads several."""
+    """Fields of its input stream; of the first one if it reads several."""
     inputs: tuple[Subscription, ...] = ()
-    """All of them, by default the one; only a BatchCommitter may have more."""
+    """All inputs; by default the single `input`. Only a BatchCommitter may have more."""
     tasks: int = 1
-    """`parallelism_hint` of its executor half, where tuples arrive."""
+    """`parallelism_hint` of its executor half, if it receives tuples."""
     outputs: Mapping[str, Stream] = field(default_factory=dict)
     """Streams that its driver half emits to bolts and committers downstream, each with parsed Fields."""
 
@@ -373,21 +373,23 @@ class CommitterComponent:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """A frozen description of components and streams. Nothing runs yet; made by TopologyBuilder."""
+    """A frozen description of components and the streams between them, made by TopologyBuilder. Building it runs
+    nothing.
+    """
 
     name: str
     spouts: tuple[SpoutComponent, ...]
     bolts: tuple[BoltComponent | TupleBoltComponent, ...]
     """In an order in which every bolt comes after its inputs."""
     committers: tuple[CommitterComponent, ...]
-    """In the order of their application: as they were set, those downstream of committers after these."""
+    """In the order in which they are applied: as they were set, each after the committers upstream of it."""
     acking: Acking = "batch"
     guarantee: Guarantee = "exactly_once"
-    """The weakest that any pair of spout and committer may have; weaker ones were refused when it was built."""
+    """The weakest guarantee that any pair of spout and committer may have; a weaker pair is refused by `build`."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Settings for components, under Storm's names where there is one."""
+    """Settings for components, under Storm's names where Storm has the setting."""
     module_file: str | None = field(default=None, compare=False)
-    """The Python file that built it, part of the code hash."""
+    """The Python file that built the topology; part of the code hash."""
 
     @property
     def frame_bolts(self) -> tuple[BoltComponent, ...]:
@@ -401,12 +403,12 @@ class Topology:
 
     @property
     def has_tuples(self) -> bool:
-        """Does any component of the user's get tuples? Then the tuple runtime feeds all committers."""
+        """True if a bolt or committer receives tuples; then the tuple runtime feeds all committers."""
         return bool(self.tuple_bolts) or any(item.bolt.takes_tuples for item in self.committers)
 
     @cached_property
     def phases(self) -> Mapping[str, int]:
-        """The phase in which each bolt and committer runs, see `phases_of`: 0 is the processing phase, all above are
+        """The phase number of each bolt and committer, see `phases_of`: 0 is the processing phase, higher numbers are
         the commit phase.
         """
         components = (*self.bolts, *self.committers)
@@ -414,7 +416,7 @@ class Topology:
         return phases_of(reads, [item.name for item in self.committers])
 
     def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
-        """Declared fields of a stream of a spout, bolt or committer; None where a DataFrame bolt declares none."""
+        """Return the declared fields of a stream of a component; None if a DataFrame bolt declares none."""
         for spout in self.spouts:
             if spout.name == source:
                 return spout.spout.fields
@@ -426,7 +428,7 @@ class Topology:
         return unreachable(f"there is no component {source}")
 
     def describe(self) -> Mapping[str, Any]:
-        """JSON values: everything about the topology but its code."""
+        """Return a description of the topology as JSON values: everything except its code."""
         from txtopo.topology.describe import describe_topology
 
         return describe_topology(self)

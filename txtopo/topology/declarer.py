@@ -1,6 +1,4 @@
-"""Components while a topology is being declared, and the declarer on which a bolt's groupings are written (Storm's
-InputDeclarer).
-"""
+"""Components of a topology that is being declared, and the declarer of a bolt's groupings (Storm's InputDeclarer)."""
 
 from __future__ import annotations
 
@@ -50,7 +48,9 @@ class CommitterDraft:
 
     @property
     def takes_tuples(self) -> bool:
-        """False for a committer that counts: its executor half is data, and one input is all it has."""
+        """True if tuples are delivered to it. False for a counting committer, whose executor half is an aggregation
+        with one input.
+        """
         return self.bolt.takes_tuples
 
 
@@ -58,64 +58,74 @@ Draft = FrameDraft | TupleDraft | CommitterDraft
 
 
 class BoltDeclarer:
-    """What set_bolt and set_committer_bolt return: the place for groupings. Each returns the declarer itself.
+    """Declares which streams a bolt reads and how their tuples are spread over its tasks; returned by `set_bolt` and
+    `set_committer_bolt`.
 
-    `source` is the name of a component, `stream` one of those that it declares. docs/groupings.md says what each
-    grouping does.
+    In every method, `source` is the name of a component and `stream` one of its declared streams. Every method returns
+    the declarer itself and raises TopologyError for a grouping that is not possible, TopologyTypeError for an argument
+    of the wrong type. docs/groupings.md describes the groupings.
     """
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
 
     def fields_grouping(self, source: str, fields: str | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples with the same values in `fields` meet in one task: by content, the same in every process and run."""
+        """Send tuples with equal values in `fields` to the same task. The choice depends on the values alone: it is the
+        same in every process and run.
+        """
         named = self._names("fields", source, fields)
         if not named:
             raise TopologyError(f"{self._draft.name}: fields_grouping({source!r}) names no fields")
         return self._group(source, "fields", stream, named)
 
     def shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples are spread evenly."""
+        """Spread tuples evenly over the tasks."""
         return self._group(source, "shuffle", stream)
 
     def none_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """It does not matter how tuples are spread."""
+        """Spread tuples in any way: the same as shuffle."""
         return self._group(source, "none", stream)
 
     def local_or_shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples stay where they are if possible, else they are spread evenly."""
+        """Send all tuples of the source's task n to task n, if both have the same number of tasks; otherwise as
+        shuffle.
+        """
         return self._group(source, "local_or_shuffle", stream)
 
     def local_first_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """JStorm's localFirst: tasks nearby before all others."""
+        """JStorm's name for `local_or_shuffle_grouping`."""
         return self._group(source, "local_first", stream)
 
     def load_aware_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples are spread so that tasks which got less get more."""
+        """Spread tuples evenly, as shuffle: tasks of a batch have no queues whose load could differ."""
         return self._group(source, "load_aware", stream)
 
     def global_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """All tuples go to one task, the one with the lowest id."""
+        """Send all tuples to one task, the one with the lowest id."""
         return self._group(source, "global", stream)
 
     def all_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Every task gets every tuple."""
+        """Send every tuple to every task."""
         return self._group(source, "all", stream)
 
     def direct_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """The emitter names the task with `emit_direct`; the stream must be declared `Stream(…, direct=True)`."""
+        """Let the emitter choose the task with `emit_direct`. The stream must be declared with `Stream(…,
+        direct=True)`.
+        """
         return self._group(source, "direct", stream)
 
     def partial_key_grouping(
         self, source: str, fields: str | Sequence[str] = (), stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Each key goes to the less used of its two tasks; without `fields` the first value is the key, as in Storm."""
+        """Send each tuple to the less used of the two tasks of its key. Without `fields`, the first value is the key,
+        as in Storm.
+        """
         return self._group(source, "partial_key", stream, self._names("partial_key", source, fields))
 
     def custom_grouping(
         self, source: str, grouping: CustomStreamGrouping, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """`grouping` chooses the tasks of each tuple."""
+        """Let `grouping` choose the tasks of each tuple."""
         return self._group(source, "custom", stream, custom=grouping)
 
     def _group(

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 class SpecMethod:
-    """`WordSpout.spec("words.txt", par=2)` makes the instance with the arguments that are not spec's own;
-    `spout.spec(par=2)` takes the one there.
+    """`WordSpout.spec("words.txt", par=2)` creates the instance from the remaining arguments; `spout.spec(par=2)` uses
+    the existing instance.
 
-    Its own arguments are `name`, `inputs`, `par` and `config`, all by keyword, as `txtopo.topology.specs.spec`
-    describes them.
+    Arguments of the spec itself are `name`, `inputs`, `par` and `config`, all by keyword; see `txtopo.spec`.
     """
 
     def __get__(self, instance: object | None, owner: type) -> Callable[..., Spec]:

@@ -46,11 +46,11 @@ class Grouping:
     """How a stream is spread over the tasks that read it: `Grouping.fields("word")`, `Grouping.SHUFFLE`, …"""
 
     kind: str
-    """As in the names of the declarer's methods."""
+    """Name of the grouping, as in the declarer's methods: `fields`, `shuffle`, …"""
     names: tuple[str, ...] = ()
-    """Fields of a fields or partial key grouping."""
+    """Field names of a fields or partial key grouping."""
     chooser: CustomStreamGrouping | None = None
-    """Of a custom grouping."""
+    """The user's grouping, of a custom grouping."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -69,19 +69,25 @@ class Grouping:
 
     @staticmethod
     def fields(*names: str) -> Grouping:
-        """Tuples with the same values in these fields meet in one task."""
+        """Return a grouping that sends tuples with equal values in these fields to the same task. Raises TopologyError
+        without names.
+        """
         if not names:
             raise TopologyError('Grouping.fields() names no fields: write Grouping.fields("word")')
         return Grouping("fields", _names("fields", names))
 
     @staticmethod
     def partial_key(*names: str) -> Grouping:
-        """Each key goes to the less used of its two tasks; without names the first value is the key."""
+        """Return a grouping that sends each tuple to the less used of the two tasks of its key; without names, the
+        first value is the key.
+        """
         return Grouping("partial_key", _names("partial_key", names))
 
     @staticmethod
     def custom(chooser: CustomStreamGrouping) -> Grouping:
-        """`chooser` chooses the tasks of each tuple."""
+        """Return a grouping in which `chooser` chooses the tasks of each tuple. Raises TopologyTypeError if it is not a
+        CustomStreamGrouping.
+        """
         if not isinstance(chooser, CustomStreamGrouping):
             raise TopologyTypeError(f"Grouping.custom({chooser!r}): that is no instance of a CustomStreamGrouping")
         return Grouping("custom", chooser=chooser)
@@ -99,23 +105,23 @@ Grouping.DIRECT = Grouping("direct")
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Spec:
-    """A component of a class-style topology. It is an input of others as it is, or as one of its streams:
-    `words["errors"]`, `words[1]`.
+    """A component of a class-style topology. Other specs use it, or one of its streams (`words["errors"]`, `words[1]`),
+    as input.
     """
 
     component: Spout | TupleBolt | CommitterBolt | Callable[..., Any]
     name: str | None
-    """None: the name of the attribute."""
+    """Name of the component; None: the name of the attribute."""
     inputs: tuple[tuple[StreamSpec, Grouping | None], ...]
-    """Streams that it reads; no grouping: shuffle, or none for a function on DataFrames."""
+    """Input streams with their groupings. None as grouping: shuffle, or no grouping for a function on DataFrames."""
     tasks: int | None
     fields: str | Fields | None
     rows: str
     streams: tuple[str, ...]
-    """Names of the streams that it declares, in their order."""
+    """Names of the declared streams, in order of declaration."""
 
     def __getitem__(self, stream: str | int) -> StreamSpec:
-        """One of its streams, by name or by place. Raises UnknownStreamError for one that it does not declare."""
+        """Return one of the streams, by name or by index. Raises UnknownStreamError if it is not declared."""
         if isinstance(stream, int) and 0 <= stream < len(self.streams):
             stream = self.streams[stream]
         if not isinstance(stream, str) or stream not in self.streams:
@@ -149,13 +155,12 @@ def spec(
     fields: str | Fields | None = None,
     rows: str = "any",
 ) -> Spec:
-    """The spec of a component: what set_spout, set_bolt and set_committer_bolt are told, in one expression.
+    """Return the spec of a component: the arguments of set_spout, set_bolt and set_committer_bolt in one expression.
 
     `inputs` is a list of specs, for shuffle groupings, or a dict from specs to groupings. `par` is the parallelism
-    hint. `config` goes over the
-    settings that the component's class has. `fields` and `rows` are for functions on DataFrames. Raises
-    TopologyTypeError for what is of the wrong
-    type, TopologyError for what is impossible.
+    hint. `config` overrides the settings of the component's class. `fields` and `rows` are for functions on DataFrames,
+    see `TopologyBuilder.set_bolt`. Raises TopologyTypeError for an argument of the wrong type, TopologyError for an
+    invalid value.
     """
     who = f"the spec of {_title(component)}"
     streams: Sequence[str] = (DEFAULT_STREAM,)
@@ -180,7 +185,7 @@ def spec(
 
 
 def instance_of(owner: type, instance: object | None, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """The component that `spec` was called on: the instance, or one made with the arguments."""
+    """Return the component that `spec` was called on: the instance, or a new one made with the arguments."""
     if instance is None:
         if inspect.isabstract(owner):
             raise TopologyTypeError(
@@ -215,7 +220,7 @@ def _inputs(who: str, inputs: object) -> tuple[tuple[StreamSpec, Grouping | None
 
 
 def _configured(who: str, component: Any, config: object) -> Any:
-    """A copy of the component with these settings over those of its class."""
+    """Return a copy of the component with these settings over those of its class."""
     checked = check_config(who, config)
     if not isinstance(component, TupleBolt | BatchCommitter):
         raise TopologyTypeError(f"{who} takes no config: settings of their own are for tuple bolts and BatchCommitters")

@@ -1,4 +1,4 @@
-"""Streams and the tuples on them: what a component declares to emit, and what its readers get."""
+"""Streams and tuples: what a component declares to emit, and what downstream components receive."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Stream:
     """
 
     fields: str | Fields
-    """DDL of its tuples, `word string, n bigint`."""
+    """Fields of its tuples as DDL, such as `word string, n bigint`."""
     name: str = DEFAULT_STREAM
     direct: bool = False
-    """True: the emitter names the receiving task (`emit_direct`), and its readers use a direct grouping."""
+    """True: the emitter chooses the receiving task (`emit_direct`), and downstream components use a direct grouping."""
 
 
 class MissingField(KeyError):
-    """A tuple was asked for a field that its stream does not declare."""
+    """Raised when a field is read that the stream does not declare."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class _Positions(dict[str | int, int]):
-    """Where each field stands; a look-up that finds nothing says what there is, and one that does costs nothing for
-    it.
+    """Position of each field. A failed look-up raises an error that lists the fields; a successful one has no extra
+    cost.
     """
 
     def __missing__(self, field: object) -> int:
@@ -44,7 +44,7 @@ class _Positions(dict[str | int, int]):
 
 
 class Origin:
-    """What all tuples of one received batch have in common; made by the runtime."""
+    """What all tuples of one received record batch have in common; made by the runtime."""
 
     __slots__ = ("component", "fields", "ids", "index", "number", "positions", "roots", "stream", "task")
 
@@ -54,7 +54,7 @@ class Origin:
         self.component = component
         self.stream = stream
         self.task = task
-        """Id of the task that emitted them; below 0 for tasks of spouts."""
+        """Id of the emitting task; below 0 for tasks of spouts."""
         self.fields = fields
         count = len(fields.names)
         # By position too, from both ends: `tup[...]` is then one look-up, whatever it is given.
@@ -64,17 +64,17 @@ class Origin:
         }
         self.positions = _Positions(places)
         self.ids = ids
-        """Ids by row; None where there are no ackers."""
+        """Tuple ids by row; None without ackers."""
         self.roots = roots
-        """Ids of the spout tuples behind each row; None unless every tuple is tracked."""
+        """Ids of the spout tuples that each row originates from; None unless every tuple is tracked."""
         self.number: int | None = None
-        """By what its receiver knows it, where the receiver notes which tuples were acked; unique in the process."""
+        """Number by which the receiver identifies it when it records acked tuples; unique in the process."""
 
 
 class Tuple:
-    """A tuple as a bolt gets it: values with field names, and where they come from (Storm's Tuple).
+    """A tuple as a bolt receives it: values with field names, and their origin (Storm's Tuple).
 
-    `tup["word"]` and `tup[0]` read a value; `tup.values` are all of them.
+    `tup["word"]` and `tup[0]` return one value; `tup.values` has all values.
     """
 
     __slots__ = ("_origin", "_row", "values")
@@ -85,7 +85,9 @@ class Tuple:
         self._row = row
 
     def __getitem__(self, field: str | int) -> Any:
-        """The value of a field, by name or position. Raises KeyError for one that the stream does not declare."""
+        """Return the value of a field, by name or position. Raises KeyError for a field that the stream does not
+        declare.
+        """
         return self.values[self._origin.positions[field]]
 
     def __iter__(self) -> Iterator[Any]:
@@ -96,26 +98,26 @@ class Tuple:
 
     @property
     def component(self) -> str:
-        """Name of the component that emitted it."""
+        """Name of the component that emitted the tuple."""
         return self._origin.component
 
     @property
     def stream(self) -> str:
-        """Name of the stream it came on."""
+        """Name of the stream on which it was emitted."""
         return self._origin.stream
 
     @property
     def task(self) -> int:
-        """Id of the task that emitted it."""
+        """Id of the task that emitted the tuple; below 0 for tasks of spouts."""
         return self._origin.task
 
     @property
     def fields(self) -> Fields:
-        """Declared fields of its stream."""
+        """Declared fields of the stream."""
         return self._origin.fields
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Values by field name."""
+        """Return the values by field name."""
         return dict(zip(self._origin.fields.names, self.values, strict=True))
 
     def __repr__(self) -> str:
