@@ -1,4 +1,6 @@
-"""The CommitTransaction of memory: keeps the statements of a custom committer and answers them as the test says."""
+"""MemoryTransaction: a CommitTransaction that records the statements of a custom committer and returns the answers of a
+test.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from txtopo.topology.components import CommitterComponent
 
 
 class MemoryTransaction(UserTransaction):
-    """Remembers what was executed; nothing is carried out. For testing the driver half of a committer without a
-    database.
+    """Records statements without executing them, to test the driver half of a committer without a database. `answers`
+    is called with each statement and its parameters and returns its rows; without it, statements return no rows.
 
     >>> transaction = MemoryTransaction("words", TransactionAttempt(1, 0), lambda statement, parameters: [(7,)])
     >>> transaction.execute("select count(*) from words where n > %s", [3])
@@ -31,10 +33,10 @@ class MemoryTransaction(UserTransaction):
         super().__init__(committer, attempt)
         self._answers = answers
         self.statements: list[tuple[str, Sequence[Any] | Mapping[str, Any]]] = []
-        """Statement and parameters, in the order of their execution."""
+        """Statements with their parameters, in order."""
 
     def executed(self, topology: str) -> Iterator[Executed]:
-        """What was executed, as rows of the store."""
+        """Yield the recorded statements as rows of the store."""
         for statement, parameters in self.statements:
             yield Executed(
                 topology=topology,

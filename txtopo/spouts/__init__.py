@@ -1,7 +1,7 @@
-"""Where batches come from: each source has a coordinator half on the driver and an emitter half in the tasks. No Spark
-in here.
+"""Sources of batches: each spout has a coordinator half in the driver and an emitter half in the tasks. This package
+does not use Spark.
 
-The spouts that a user derives from or sets load when they are used: `from txtopo.spouts import TransactionalSpout`.
+The public names are listed in `__all__` and are imported on first use: `from txtopo.spouts import TransactionalSpout`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Spouts of Storm's ack API: `next_tuple` emits messages, `ack` and `fail` say what became of them (IRichSpout,
-JStorm's IAckValueSpout).
+"""Spouts with Storm's ack API: `next_tuple` emits messages, `ack` and `fail` report their result (IRichSpout, JStorm's
+IAckValueSpout).
 
-They run in the driver. What `next_tuple` emits becomes a batch whose tuples stand in its metadata, so the batch is the
-same in every attempt whatever
-the source does meanwhile; a message is acked once the COMMIT of its batch is known.
+They run in the driver. The messages that `next_tuple` emits become a batch whose tuples are stored in its metadata, so
+the batch is the same in every attempt, whatever the source does. A message is acked when the COMMIT of its batch is
+known.
 """
 
 from __future__ import annotations
@@ -25,28 +25,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MessageId = str | int | tuple[Any, ...]
-"""Text, a whole number, or a tuple of those: what the source knows a message by."""
+"""The id by which the source identifies a message: text, an integer, or a tuple of these."""
 
 
 class SpoutOutputCollector(Protocol):
-    """Takes the messages of a spout (Storm's SpoutOutputCollector)."""
+    """Accepts the messages of a spout (Storm's SpoutOutputCollector)."""
 
     def emit(self, values: Sequence[Any], message_id: MessageId | None = None) -> None:
-        """Emit one tuple. With an id it is acked or failed later; without one neither. Raises BatchDataError naming a
-        field that does not fit.
+        """Emit one tuple. With a message id, it is acked or failed later; without, neither. Raises BatchDataError,
+        naming the field, for a value that does not fit.
         """
 
 
 class RichSpout(UserSpout):
     """A source of messages with ids (Storm's IRichSpout): at-least-once.
 
-    A message is acked when its batch is committed, and failed when its batch is quarantined. A driver that dies in
-    between leaves both open:
-    after a restart the batches that were committed lately are acked again, so `ack` and `fail` must bear ids that they
-    do not know. What the source
-    gives again of messages that were planned before the restart is counted twice: the topology must be declared
-    at-least-once, or a bolt must
-    drop what it has seen.
+    A message is acked when its batch is committed, and failed when its batch is quarantined. If the driver dies in
+    between, recently committed batches are acked again after the restart, so `ack` and `fail` must accept unknown ids.
+    Messages that were planned before the restart and that the source delivers again are counted twice: declare the
+    topology at-least-once, or drop repeated messages in a bolt (`NewIds`).
     """
 
     kind: SpoutKind = "at_least_once"
@@ -54,9 +51,9 @@ class RichSpout(UserSpout):
     described_as = "spout with acks"
     parts_max = 1
     batch_size: ClassVar[int] = 1000
-    """Tuples of a batch, at most; a batch closes earlier when `next_tuple` emits nothing."""
+    """Maximum number of tuples in a batch; a batch is closed earlier if `next_tuple` emits nothing."""
     collector: SpoutOutputCollector
-    """Set before `open` is called; also for emitting in `fail`."""
+    """Set before `open` is called; can also be used to emit in `fail`."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -64,30 +61,30 @@ class RichSpout(UserSpout):
             raise TopologyError(f"{cls.__name__}.batch_size = {cls.batch_size!r} is no number of tuples from 1")
 
     def open(self, config: Mapping[str, Any], context: SpoutContext) -> None:
-        """Called once for a driver that has just taken the lead, on a shallow copy of the spout: begin here what must
-        begin anew with it.
+        """Called once when a driver has taken the lead, on a shallow copy of the spout: initialise here what each
+        leader needs anew, such as connections.
         """
 
     @abstractmethod
     def next_tuple(self, collector: SpoutOutputCollector) -> None:
-        """Emit the next message, or some; none where there are none now. Must not block."""
+        """Emit one or more messages; none if there are none now. Must not block."""
 
     def ack(self, message_id: Any) -> None:
-        """The batch with this message is committed. At least once a message that is committed."""
+        """Called when the batch with this message is committed: at least once for each committed message."""
 
     def fail(self, message_id: Any) -> None:
-        """The batch with this message was quarantined: it has no effect."""
+        """Called when the batch with this message was quarantined: the message has no effect."""
 
     def ack_value(self, message_id: Any, values: Sequence[Any]) -> None:
-        """Override it to get the values back as well (JStorm's IAckValueSpout); by default calls `ack`."""
+        """As `ack`, with the values of the message (JStorm's IAckValueSpout). By default calls `ack`."""
         self.ack(message_id)
 
     def fail_value(self, message_id: Any, values: Sequence[Any]) -> None:
-        """The same for `fail`."""
+        """As `fail`, with the values of the message. By default calls `fail`."""
         self.fail(message_id)
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
 
     # -------------------------------------------------------------------------------------------------- the port, which
 
@@ -124,8 +121,8 @@ class RichSpout(UserSpout):
 
 
 class UnreliableSpout(RichSpout):
-    """A source that never hears of its messages again: at-most-once, since what was emitted and not yet planned is lost
-    with its driver.
+    """A source without acks: at-most-once, since messages that were emitted but not planned are lost if the driver
+    dies.
     """
 
     kind: SpoutKind = "at_most_once"
@@ -134,29 +131,30 @@ class UnreliableSpout(RichSpout):
 
 
 class ReliableSpout(RichSpout):
-    """Remembers what it emitted and emits again what failed, `max_fails` times at most, as pystorm's ReliableSpout
-    does.
+    """Keeps its emitted messages and emits failed ones again, at most `max_fails` times, like pystorm's ReliableSpout.
 
-    What failed comes again in a batch of its own, since it may have failed because of another message of its batch.
-    Every message needs an id. Whoever overrides `ack` or `fail` calls the method of this class too.
+    A failed message is emitted again in a separate batch, since another message of its batch may have caused the
+    failure. Every message needs an id. An override of `ack` or `fail` must call the method of this class.
     """
 
     described_as = "spout with acks and retries"
     max_fails: ClassVar[int] = 3
-    """A message that failed more often than this is given up, see `give_up`."""
+    """Maximum number of retries of a message; after one more failure `give_up` is called."""
 
     @property
     def unacked(self) -> dict[Hashable, Sequence[Any]]:
-        """Values of what was emitted and neither acked nor given up, by id."""
+        """Values of the messages that are neither acked nor given up, by id."""
         return self._books[0]
 
     @property
     def fails(self) -> Counter[Hashable]:
-        """How often each of them failed."""
+        """Number of failures of each of these messages, by id."""
         return self._books[1]
 
     def check_emit(self, values: Sequence[Any], message_id: Any) -> None:
-        """Called for every emission, by the collector."""
+        """Called by the collector for every emission. Raises ValueError for a message without id, or for an open id
+        with other values.
+        """
         if message_id is None:
             raise ValueError("a reliable spout needs an id for every message: emit(values, message_id=…)")
         kept = tuple(values)
@@ -170,8 +168,8 @@ class ReliableSpout(RichSpout):
         self.unacked.pop(message_id, None)
 
     def give_up(self, message_id: Any) -> None:
-        """A message failed more often than `max_fails` and is in no table. Override it to keep the message elsewhere;
-        by default it is acked, as in pystorm.
+        """Called for a message that failed more than `max_fails` times and is in no table. Override it to keep the
+        message elsewhere. By default the message is acked, as in pystorm.
         """
         self.ack(message_id)
 
@@ -201,9 +199,9 @@ class AckedCoordinator:
         self._user = user
         self._spout = spout
         self._waiting: list[list[Any]] = []
-        """Emitted and not yet in a batch, as they will stand in its metadata."""
+        """Emitted messages that are not yet in a batch, in the form of the metadata."""
         self._again: deque[list[Any]] = deque()
-        """The same, of what was emitted while failures were told: each becomes a batch of its own."""
+        """The same, for messages emitted while failures were reported: each becomes a separate batch."""
         self._is_failing = False
         self._unsettled: set[int] = set()
         self._is_dry = False
@@ -226,8 +224,8 @@ class AckedCoordinator:
         (self._again if self._is_failing else self._waiting).append(entry)
 
     def is_ready(self) -> bool:
-        """Pull until a batch is full or nothing more comes. What was pulled before an error stays for the next
-        batch.
+        """Pull messages until a batch is full or no more come; True if there are any. Messages that were pulled before
+        an error are kept for the next batch.
         """
         if self._again:
             return True
@@ -269,7 +267,9 @@ class AckedCoordinator:
         self._unsettled.discard(metadata["txid"])  # planned again, it may have got another txid
 
     def is_exhausted(self) -> bool:
-        """Not before every batch is settled: what fails may be emitted again."""
+        """True if no more input will come; not before every batch is settled, since failed messages may be emitted
+        again.
+        """
         return self._is_dry and not self._waiting and not self._again and not self._unsettled
 
     def close(self) -> None:
@@ -290,7 +290,7 @@ class AckedCoordinator:
 
 
 def _stored_id(message_id: Any, spout: str) -> Any:
-    """The id as JSON; a tuple becomes a list, and comes back as a tuple."""
+    """The id as JSON; a tuple becomes a list and is restored as a tuple."""
     if isinstance(message_id, tuple):
         return [_stored_id(item, spout) for item in message_id]
     if isinstance(message_id, bool) or not isinstance(message_id, str | int):

@@ -1,4 +1,4 @@
-"""The file source: CSV files of a folder or a pattern become batches, one file a batch unless told otherwise."""
+"""FileSpout: CSV files of a folder or a pattern become batches, by default one file per batch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SCHEME = re.compile(r"(jdbc|kafka|[A-Za-z][A-Za-z0-9+.-]+(?=:/)):")
-"""A name that goes on with `:/`, as in `s3://…` and `file:/…`. `./s3:/…` is a folder of that name."""
+"""A name followed by `:/`, as in `s3://…` and `file:/…`. `./s3:/…` is a folder of that name."""
 
 
 class FileSpout(Spout):
-    """Reads CSV files with a header line. Every file is input once, in the order of the paths, as soon as it no longer
+    """Reads CSV files with a header line. Every file is read once, in the order of the paths, as soon as it no longer
     changes.
 
     >>> FileSpout("/data/flights", "carrier string, distance int").fields.names
@@ -45,19 +45,18 @@ class FileSpout(Spout):
         rejected_max: float = REJECTED_MAX,
         may_be_empty: bool = False,
     ) -> None:
-        """`path` is a folder, a file or a glob; `fields` are the columns to read, found by the header's names, others
-        are ignored.
+        """`path` is a folder, a file or a glob. `fields` are the columns to read, matched by the names in the header;
+        other columns are ignored.
 
-        A batch closes at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is input
-        once its size, mtime and
-        ctime are equal in two looks at least `settled_s` seconds apart. A larger file without quotes is read in parts
-        of `part_bytes`.
-        An unquoted value that is one of `null_values` is NULL; by default only the empty one is, so `NA` and `null` are
-        text.
-        A record that does not parse is kept as a rejected row beside its batch, or fails the batch with
-        `on_bad_line="fail"`; a batch of which
-        more than the share `rejected_max` (0 to 1) is rejected fails.
-        A `--once` run that finds no file at a path that never had one halts, unless the path `may_be_empty`.
+        A batch is closed at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is ready
+        when its size, mtime and ctime are unchanged in two checks at least `settled_s` seconds apart. A file without
+        quotes that is larger than `part_bytes` bytes is read in parts of that size. An unquoted value that is one of
+        `null_values` is NULL; by default only the empty value, so `NA` and `null` are text. A record that does not
+        parse is kept as a rejected row of its batch, or fails the batch with `on_bad_line="fail"`; a batch fails if
+        more than the share `rejected_max` (0 to 1) of its records is rejected. A `--once` run halts if it finds no file
+        at a path that never had one, unless `may_be_empty` is True.
+
+        Raises TopologyError for an invalid value.
         """
         self.path = local_path(path)
         self.fields = parse_fields(fields)
@@ -89,7 +88,7 @@ class FileSpout(Spout):
         return FileCoordinator(self, context)
 
     def layout(self) -> Mapping[str, Any]:
-        """How the files are to be read, for the plan."""
+        """Return the layout of the files, for the plan."""
         return {
             "kind": "csv",
             "delimiter": self.delimiter,
@@ -98,8 +97,8 @@ class FileSpout(Spout):
         }
 
     def header_of(self, start: bytes, *, final: bool) -> Header | None:
-        """The header in the first bytes of a file; None where nothing stands in it. Raises ValueError where the
-        declared columns are not in it.
+        """Return the header in the first bytes of a file; None if the file is empty. Raises ValueError if a declared
+        column is missing.
         """
         check_encoding(start)  # what it is, is then all that there is to say
         header = None
@@ -123,7 +122,7 @@ class FileSpout(Spout):
         return emit_pieces(metadata, part["pieces"], self.fields, tally, fail=self.on_bad_line == "fail")
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        """Reads the part again; raises BatchDataError where the source changed meanwhile."""
+        """Read the part again and return the place of the record. Raises BatchDataError if the source has changed."""
         from txtopo.spouts.csv.csv_emitter import locate_record
 
         return locate_record(metadata, part["pieces"], number)
@@ -155,8 +154,8 @@ class FileSpout(Spout):
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """The absolute path of files on this machine or on a mounted file system. Raises TopologyError for anything else,
-    by name.
+    """Return the absolute path of files on this machine or on a mounted file system. Raises TopologyError for anything
+    else, such as a URL.
     """
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:

@@ -1,4 +1,4 @@
-"""OpaquePartitionedTransactionalSpout: a txid may have other ranges in each attempt (Storm's
+"""OpaquePartitionedTransactionalSpout: the ranges of a txid may differ between attempts (Storm's
 IOpaquePartitionedTransactionalSpout).
 """
 
@@ -8,16 +8,13 @@ from txtopo.spouts.partitioned import PartitionedTransactionalSpout
 
 
 class OpaquePartitionedTransactionalSpout(PartitionedTransactionalSpout):
-    """A source whose ranges may come out differently when a batch is tried again: input that is gone, a partition that
-    is away or new.
+    """A source whose ranges may differ when a batch is retried: input was deleted, a partition is unavailable or new.
 
     Written like a PartitionedTransactionalSpout. The difference is what a retry does: the coordinator half is asked
-    anew, with the metadata of the
-    txid before, and so are those of all later txids. Nothing is skipped and nothing is in two successful batches,
-    because every range begins
-    where that of the batch before ends: `next_range` must decide by `last` and the source alone. A partition that is
-    away for a while answers
-    NOTHING, and goes on behind its last range later.
+    again, with the metadata of the previous txid, for this txid and for all later ones. Nothing is skipped and nothing
+    is in two successful batches, because every range begins where the range of the previous batch ends: `next_range`
+    must decide by `last` and the source alone. For a partition that is temporarily unavailable, `next_range` returns
+    NOTHING; the partition continues after its last range later.
     """
 
     kind = "opaque"

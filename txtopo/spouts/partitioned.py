@@ -1,13 +1,11 @@
-"""PartitionedTransactionalSpout: metadata a partition, all of a txid's in one place (Storm's
+"""PartitionedTransactionalSpout: one range per partition and txid, kept together as the metadata of the batch (Storm's
 IPartitionedTransactionalSpout).
 
-A batch's metadata is `{"txid": n, "count": k, "partitions": [one entry a partition]}`. An entry is explicit about what
-it means, never null:
-`{"range": m}` - emit the range with metadata m; `{"after": m}` - nothing now, the partition stands behind m;
-`{"untouched": true}` - nothing ever yet.
-In an opaque topology a range also says `"from"` which metadata it was asked for, where there was any; and `"away": m`
-marks a partition that gave a range
-behind m (null: from its beginning) for a batch which was then planned again, and gives nothing now.
+The metadata of a batch is `{"txid": n, "count": k, "partitions": [one entry per partition]}`. An entry is never null:
+`{"range": m}` - emit the range with metadata m; `{"after": m}` - nothing in this batch, the partition's last range was
+m; `{"untouched": true}` - the partition has had no range yet. In an opaque topology, `"from"` is the metadata of the
+range before, if there was one; `"away": m` marks a partition that had a range after m (null: from its beginning) for a
+batch that was planned again, and has no input now.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ UNTOUCHED: Final[Entry] = {"untouched": True}
 
 
 class Nothing:
-    """The answer of `next_range` for a partition without new input; a value of its own, since None might be a
-    mistake.
+    """The type of NOTHING, which `next_range` returns for a partition without new input; a special value, because None
+    could be a mistake.
     """
 
     def __repr__(self) -> str:
@@ -45,46 +43,45 @@ NOTHING: Final = Nothing()
 
 
 class PartitionedCoordinator(Protocol):
-    """Decides each partition's share of a batch; runs in the driver, in one thread (Storm's
+    """Decides the range of each partition in a batch; runs in the driver, in one thread (Storm's
     IPartitionedTransactionalSpout.Coordinator).
     """
 
     def number_of_partitions(self) -> int:
-        """How many the source has now. Frozen for a txid when it is planned; more later are new partitions, of which
-        `last` is None.
+        """Return the current number of partitions. It is fixed for a txid when the txid is planned; partitions added
+        later start with `last` None.
         """
 
     def next_range(self, partition: int, last: Any) -> Any:
-        """Metadata of the next range of a partition - any JSON value but None - or NOTHING where it has no new input.
+        """Return the metadata of the next range of a partition - any JSON value except None - or NOTHING if there is no
+        new input.
 
-        `last` is the metadata of its last range, None where there was none. Decide by `last` and the source alone: keep
-        no position.
+        `last` is the metadata of the partition's last range, None if there was none. Decide by `last` and the source
+        alone: do not keep a position.
         """
 
     def is_ready(self) -> bool:
-        """May a batch be planned now? Asked before the partitions are."""
+        """Return True if a batch may be planned now. Called before the partitions are asked for ranges."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
 
 
 class PartitionedEmitter(Protocol):
-    """Emits ranges; runs in tasks, a partition a task (Storm's IPartitionedTransactionalSpout.Emitter)."""
+    """Emits ranges; runs in tasks, one task per partition (Storm's IPartitionedTransactionalSpout.Emitter)."""
 
     def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterable[Any]:
-        """The tuples of one range: sequences of values, Arrow record batches, or both; exactly the same ones every
-        time.
+        """Return the tuples of one range: sequences of values, Arrow record batches, or both; exactly the same ones
+        every time.
         """
 
 
 class PartitionedTransactionalSpout(UserSpout):
-    """A source of partitions that can be read again: every txid has the same ranges in every attempt.
+    """A source with partitions that can be read again: a txid has the same ranges in every attempt.
 
-    Storm's `emitPartitionBatchNew` decides a range while it emits it. Here nothing may be emitted before its metadata
-    is durable, so the halves are
-    two methods: `next_range` decides in the driver, `emit_partition_batch` emits in a task. Write them on the class
-    itself, or give objects of
-    your own with `get_coordinator` and `get_emitter`.
+    Storm's `emitPartitionBatchNew` decides a range while it emits it. In txtopo nothing may be emitted before its
+    metadata is durable, so there are two methods: `next_range` decides in the driver, `emit_partition_batch` emits in a
+    task. Define them on the class itself, or return separate objects from `get_coordinator` and `get_emitter`.
 
     >>> class Log(PartitionedTransactionalSpout):
     ...     outputs = ["line string"]
@@ -103,7 +100,7 @@ class PartitionedTransactionalSpout(UserSpout):
 
     described_as = "partitioned transactional spout"
     empty_batches: ClassVar[bool] = False
-    """True: a batch is planned whenever `is_ready` says so, also where no partition has anything, as Storm does."""
+    """True: a batch is planned whenever `is_ready` returns True, even if no partition has input, as in Storm."""
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> PartitionedTransactionalSpout:
         made = super().__new__(cls)
@@ -114,13 +111,13 @@ class PartitionedTransactionalSpout(UserSpout):
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
-        """The coordinator half for a driver that has just taken the lead: by default a shallow copy of the spout, see
-        TransactionalSpout.
+        """Return the coordinator half for a driver that has just taken the lead; by default a shallow copy of the
+        spout, see TransactionalSpout.
         """
         return copy.copy(self)
 
     def get_emitter(self, config: Mapping[str, Any], partition: int) -> PartitionedEmitter:
-        """The emitter half, fresh for a partition and attempt: by default a deep copy of the spout."""
+        """Return a new emitter half, for one partition and attempt; by default a deep copy of the spout."""
         return copy.deepcopy(self)
 
     def number_of_partitions(self) -> int:
@@ -132,7 +129,7 @@ class PartitionedTransactionalSpout(UserSpout):
         unreachable("the spout has a coordinator of its own")
 
     def is_ready(self) -> bool:
-        """See PartitionedCoordinator. By default yes: then it is the partitions that decide."""
+        """See PartitionedCoordinator. Returns True by default: then a batch is planned if a partition has input."""
         return True
 
     def close(self) -> None:
@@ -143,7 +140,7 @@ class PartitionedTransactionalSpout(UserSpout):
         unreachable("the spout has an emitter of its own")
 
     def bytes_of(self, partition: int, metadata: Any) -> int:
-        """About how many bytes of the source a range has, to bound waves; 0: not known."""
+        """Return the approximate size of a range in bytes, to limit waves; 0 if unknown."""
         return 0
 
     # -------------------------------------------------------------------------------------------------- the port, which
@@ -155,7 +152,7 @@ class PartitionedTransactionalSpout(UserSpout):
         return PartitionedCoordinating(user, context, empty_batches=self.empty_batches, opaque=self.kind == "opaque")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        """A partition a task; a batch without any has one part that emits nothing."""
+        """Return one part for each partition with a range; a batch without ranges has one part, which emits nothing."""
         found = [{"partition": at} for at, entry in enumerate(metadata["partitions"]) if "range" in entry]
         return found or [{"partition": None}]
 
@@ -186,8 +183,8 @@ class PartitionedTransactionalSpout(UserSpout):
 
 
 class PartitionedCoordinating:
-    """Implements `OpaqueCoordinator`: a function of the metadata before and of the source. What it keeps only saves
-    asking twice.
+    """Implements `OpaqueCoordinator`: its answers depend on the previous metadata and the source alone. Its attributes
+    only avoid asking twice.
     """
 
     def __init__(
@@ -199,7 +196,7 @@ class PartitionedCoordinating:
         self._empty_batches = empty_batches
         self._opaque = opaque
         self._last = context.previous
-        """Metadata of the batch that was planned last: `is_ready` asks what lies behind it."""
+        """Metadata of the batch that was planned last: `is_ready` looks for input after it."""
         self._proposal: tuple[Metadata | None, Metadata] | None = None
         self._exhausted = False
 
@@ -245,7 +242,7 @@ class PartitionedCoordinating:
         return self._exhausted
 
     def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
-        """The user hears the ranges of the batch by partition."""
+        """Notify the user's coordinator half with the ranges of the batch by partition."""
         ranges = {at: entry["range"] for at, entry in enumerate(metadata["partitions"]) if "range" in entry}
         told: Any = self._user
         with told_of(self._spout, "settled"):
@@ -257,7 +254,9 @@ class PartitionedCoordinating:
             close()
 
     def _propose(self, previous: Metadata | None, discarded: Sequence[Entry] = ()) -> dict[str, Any]:
-        """Each partition's entry. One that the source no longer has keeps its place: its metadata is never lost."""
+        """Return the entries of all partitions. A partition that the source no longer has keeps its entry, so its
+        metadata is never lost.
+        """
         before = self._entries(previous)
         with told_of(self._spout, "number_of_partitions"):
             count = self._user.number_of_partitions()
@@ -269,7 +268,7 @@ class PartitionedCoordinating:
         return {"count": count, "partitions": entries}
 
     def _entry(self, partition: int, before: Entry, gave: Entry) -> Entry:
-        """What the partition has behind `before`. `gave`: its entry in the discarded plan of this txid."""
+        """Return the partition's entry after `before`. `gave` is its entry in the discarded plan of this txid."""
         last = before.get("range", before.get("after"))
         found, owing = self._ask(partition, last), _owing(before, gave)
         if isinstance(found, Nothing) and owing:
@@ -304,8 +303,8 @@ def _idle(before: Entry, owing: Sequence[Any]) -> Entry:
 
 
 def _owing(before: Entry, gave: Entry) -> list[Any]:
-    """Where began what the partition gave once and is in no batch that stands: asked from there it must give something
-    again.
+    """Return the starts of ranges that the partition gave for discarded plans only: asked from there, it must give
+    input again.
     """
     from_gave = [gave.get("from")] if "range" in gave else []
     return from_gave + [entry["away"] for entry in (before, gave) if "away" in entry]

@@ -1,6 +1,4 @@
-"""The source of text files: each line of a file is a tuple; which files, when, and what is remembered of them is as of
-FileSpout.
-"""
+"""A spout for text files: each line is a tuple. Files are selected, settled and recorded as by FileSpout."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class TextSpout(FileSpout):
-    """Reads files of text in UTF-8, a line a tuple of one field, `line string`. Every file is input once, as soon as it
-    no longer changes.
+    """Reads UTF-8 text files; each line is a tuple with one field, `line string`. Every file is read once, as soon as
+    it no longer changes.
 
     >>> TextSpout("/var/log/apache/access.log-*").fields.names
     ('line',)
@@ -38,8 +36,8 @@ class TextSpout(FileSpout):
         rejected_max: float = REJECTED_MAX,
         may_be_empty: bool = False,
     ) -> None:
-        """As of FileSpout. Lines end with LF or CRLF; an empty line is a tuple too. One that is not UTF-8 or holds NUL
-        is rejected.
+        """Arguments and errors are those of FileSpout. Lines end with LF or CRLF; an empty line is a tuple too. A line
+        that is not valid UTF-8 or contains NUL is rejected.
         """
         super().__init__(
             path,
@@ -57,7 +55,7 @@ class TextSpout(FileSpout):
         return {"kind": "text", "part_bytes": self.part_bytes}
 
     def header_of(self, start: bytes, *, final: bool) -> Header | None:
-        """No line is a header; a byte order mark is left out."""
+        """Return an empty header: text files have none. A byte order mark is skipped."""
         check_encoding(start)
         return Header((), len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0)
 

@@ -1,4 +1,4 @@
-"""TransactionalSpout: a coordinator that decides what a batch is, and emitters that emit it again and again (Storm's
+"""TransactionalSpout: a coordinator decides what a batch consists of, emitters emit it any number of times (Storm's
 ITransactionalSpout).
 """
 
@@ -24,46 +24,47 @@ class Coordinator(Protocol):
     """Decides what a batch consists of; runs in the driver, in one thread (Storm's ITransactionalSpout.Coordinator)."""
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
-        """Metadata of a new batch: any JSON value but None, enough to emit the batch again. Called once a txid.
+        """Return the metadata of a new batch: any JSON value except None, sufficient to emit the batch again. Called
+        once for each txid.
 
-        `previous` is that of the batch before, None for the first. Raise FailedException to be asked again later.
+        `previous` is the metadata of the previous batch, None for the first. Raise FailedException to be asked again
+        later.
         """
 
     def is_ready(self) -> bool:
-        """Is there input for one more batch now? Polled."""
+        """Return True if there is input for another batch now. Polled."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""
 
 
 class EmitterContext:
-    """Which share of a batch an emitter emits."""
+    """The share of a batch that an emitter emits."""
 
     __slots__ = ("index", "tasks")
 
     def __init__(self, index: int, tasks: int) -> None:
         self.index = index
-        """Of the emitters of a batch, from 0."""
+        """Index of this emitter among the emitters of the batch, from 0."""
         self.tasks = tasks
-        """How many there are."""
+        """Number of emitters of the batch."""
 
 
 class Emitter(Protocol):
     """Emits batches; runs in tasks (Storm's ITransactionalSpout.Emitter)."""
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterable[Any]:
-        """The tuples of the batch: sequences of values, Arrow record batches, or both; the same ones in every
+        """Return the tuples of the batch: sequences of values, Arrow record batches, or both; the same ones in every
         attempt.
         """
 
 
 class TransactionalSpout(UserSpout):
-    """A source whose txid has the same content in every attempt.
+    """A source in which a txid has the same content in every attempt.
 
-    Either write the methods of both halves on the class itself - `initialize_transaction`, `is_ready` and `close` run
-    on a copy in the driver,
-    `emit_batch` on copies in the tasks - or give objects of your own with `get_coordinator` and `get_emitter`, as in
-    Storm.
+    Either define the methods of both halves on the class itself - `initialize_transaction`, `is_ready` and `close` run
+    on a copy in the driver, `emit_batch` on copies in the tasks - or return separate objects from `get_coordinator` and
+    `get_emitter`, as in Storm.
 
     >>> class Numbers(TransactionalSpout):
     ...     outputs = ["n bigint"]
@@ -80,7 +81,7 @@ class TransactionalSpout(UserSpout):
 
     described_as = "transactional spout"
     emitters: ClassVar[int] = 1
-    """Tasks that share the emission of a batch; each is told by its EmitterContext which share is its own."""
+    """Number of tasks that share the emission of a batch; the EmitterContext tells each task its share."""
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> TransactionalSpout:
         made = super().__new__(cls)
@@ -90,16 +91,16 @@ class TransactionalSpout(UserSpout):
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
-        """The coordinator half for a driver that has just taken the lead; `context.previous` says where the source
-        stands.
+        """Return the coordinator half for a driver that has just taken the lead; `context.previous` is the metadata of
+        the last batch.
 
-        By default a shallow copy of the spout: what `__init__` made is the same for all that take the lead in one
-        process.
+        By default a shallow copy of the spout: attributes made in `__init__` are shared by all coordinator halves of
+        the process.
         """
         return copy.copy(self)
 
     def get_emitter(self, config: Mapping[str, Any], context: EmitterContext) -> Emitter:
-        """The emitter half, fresh for a task and attempt: by default a deep copy of the spout."""
+        """Return a new emitter half, for one task and attempt; by default a deep copy of the spout."""
         return copy.deepcopy(self)
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
@@ -107,7 +108,7 @@ class TransactionalSpout(UserSpout):
         unreachable("the spout has a coordinator of its own")
 
     def is_ready(self) -> bool:
-        """See Coordinator. By default there always is: then a run never ends."""
+        """See Coordinator. Returns True by default: then a run never ends."""
         return True
 
     def close(self) -> None:
@@ -118,13 +119,13 @@ class TransactionalSpout(UserSpout):
         unreachable("the spout has an emitter of its own")
 
     def emit_frame(self, spark: Any, metadata: Any) -> Any:
-        """With `emits_frame = True`: the batch as a DataFrame of exactly the declared fields; the same rows for the
-        same metadata.
+        """With `emits_frame = True`: return the batch as a DataFrame of exactly the declared fields; the same metadata
+        must give the same rows.
         """
         unreachable("the spout emits no DataFrame")
 
     def bytes_of(self, metadata: Any) -> int:
-        """About how many bytes of the source a batch has, to bound waves; 0: not known."""
+        """Return the approximate size of a batch in bytes, to limit waves; 0 if unknown."""
         return 0
 
     # -------------------------------------------------------------------------------------------------- the port, which
@@ -165,15 +166,15 @@ class TransactionalSpout(UserSpout):
 
 
 def attempt_of(metadata: Metadata, tally: Tally) -> TransactionAttempt:
-    """The attempt that emits, as the executor says it; else the txid that the metadata was made for. A redo emits what
-    its batch was first.
+    """Return the attempt that emits, if the executor sets it; otherwise attempt 0 of the txid that the metadata was
+    made for. A redo emits what the original batch emitted.
     """
     return tally.attempt or TransactionAttempt(metadata["txid"], 0)
 
 
 def users_metadata(metadata: Metadata | None, spout: str) -> Any:
-    """What the user's coordinator half made of a batch; None for no batch. Raises BatchDataError where another kind of
-    spout made it.
+    """Return the metadata that the user's coordinator half made; None for no batch. Raises BatchDataError if another
+    kind of spout made it.
     """
     if metadata is None:
         return None

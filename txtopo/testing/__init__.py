@@ -1,5 +1,5 @@
-"""Helpers for tests: harnesses for a user's topologies, contract suites to inherit, simulated stores and clocks. Names
-load when they are used.
+"""Helpers for testing topologies without services: a harness on simulated stores and clocks, a feeder for single
+tuples, a transaction that records statements. The public names are listed in `__all__` and are imported on first use.
 """
 
 from __future__ import annotations

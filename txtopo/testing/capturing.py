@@ -1,6 +1,4 @@
-"""Look at every emission of a topology: hidden committers that read each stream and keep what comes (Storm's capturing
-bolts).
-"""
+"""Records every emission of a topology with hidden committers, one for each stream (Storm's capturing bolts)."""
 
 from __future__ import annotations
 
@@ -27,24 +25,24 @@ class Emission:
     component: str
     stream: str
     task: int
-    """Id of the emitting task; below 0 for tasks of spouts, and for what committers emit."""
+    """Id of the emitting task; below 0 for tasks of spouts and for emissions of committers."""
     values: tuple[Any, ...]
 
     @property
     def txid(self) -> int:
-        """The batch."""
+        """Txid of the batch."""
         return self.attempt.txid
 
 
 _COMMITTED: dict[str, dict[TransactionAttempt, list[tuple[Any, ...]]]] = {}
-"""What captures in the commit phase saw, by token: copies of a capture run in the driver, and share this."""
+"""Emissions recorded in the commit phase, by token; shared by the copies of a capture, which run in the driver."""
 
 
 class Capture(BatchCommitter):
     """Keeps the tuples of one stream as result rows, with the task that emitted each; commits nothing."""
 
     def __init__(self, fields: Fields, token: str | None = None) -> None:
-        """With a `token` what it saw is kept for `committed_emissions`, once for each attempt."""
+        """With a `token`, the recorded tuples are available in `committed_emissions`, once for each attempt."""
         self.token = token
         self.result = (*(field.ddl for field in fields.items), f"`{_TASK}` bigint")  # type: ignore[misc]
 
@@ -58,21 +56,23 @@ class Capture(BatchCommitter):
 
 
 def committed_emissions(token: str) -> Mapping[TransactionAttempt, list[tuple[Any, ...]]]:
-    """What the capture with this token saw, by attempt, each row with the emitting task at its end."""
+    """Return the tuples recorded by the capture with this token, by attempt; the last value of each row is the emitting
+    task.
+    """
     return _COMMITTED.get(token, {})
 
 
 def forget(token: str) -> None:
-    """Let go of what the captures of one topology saw; `token` is that of `with_captures`."""
+    """Delete the recorded tuples of one topology; `token` is that of `with_captures`."""
     for name in [name for name in _COMMITTED if name.startswith(f"{token}/")]:
         del _COMMITTED[name]
 
 
 def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str, tuple[str, str]]]:
-    """The topology with a capture behind every stream with declared fields, and what each capture reads: (component,
-    stream) by its name.
+    """Return the topology with a capture downstream of every stream with declared fields, and (component, stream) by
+    the name of the capture.
 
-    What committers emit, and the bolts downstream of them, is kept under `{token}/{name of the capture}`.
+    Emissions of committers and of bolts downstream of them are recorded under `{token}/{name of the capture}`.
     """
     streams: list[tuple[str, str, Any]] = [(item.name, DEFAULT_STREAM, item.spout.fields) for item in topology.spouts]
     for bolt in topology.bolts:
@@ -98,7 +98,7 @@ def with_captures(topology: Topology, token: str) -> tuple[Topology, Mapping[str
 
 
 class Watched:
-    """An executor that keeps what captures saw."""
+    """An executor that keeps the tuples recorded by captures."""
 
     def __init__(self, executor: Executor, reads: Mapping[str, tuple[str, str]]) -> None:
         self._executor = executor

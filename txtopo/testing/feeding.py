@@ -2,8 +2,7 @@
 ack API as Storm has it.
 
 Batches know neither time nor feeds: this is for bolts that hold tuples across several, and to see which tuple of a
-spout is acked when. Bolts,
-streams, groupings and anchors are those of a batch.
+spout is acked when. Bolts, streams, groupings and anchors are those of a batch.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ TIMEOUTS = "topology.enable.message.timeouts"
 ACKERS = "topology.acker.executors"
 SPOUT_PENDING = "topology.max.spout.pending"
 DEFAULTS: Mapping[str, Any] = {TIMEOUT: 30.0, TIMEOUTS: True, ACKERS: 1, SPOUT_PENDING: None}
-"""Storm's; None: no bound."""
+"""Storm's defaults; None: no limit."""
 
 
 class FeederSpout(Spout):
-    """A spout that emits what a test feeds (Storm's FeederSpout): it has fields, and nothing to read from."""
+    """A spout that emits the tuples fed by a test (Storm's FeederSpout). It has fields but no source."""
 
     is_fed = True
 
@@ -45,7 +44,7 @@ class FeederSpout(Spout):
         self.fields = parse_fields(fields)
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
-        """It has none. Raises TopologyError."""
+        """Raise TopologyError: a FeederSpout has no coordinator half."""
         raise TopologyError(f"spout {context.spout!r} is a FeederSpout: it is fed by a test and cannot be run")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
@@ -63,22 +62,20 @@ class FeederSpout(Spout):
 
 @dataclass(slots=True)
 class _FedSpout:
-    """One task of a spout, with what it may not emit yet: rows and message ids."""
+    """One task of a spout, with the rows and message ids that it may not emit yet."""
 
     router: FedRouter
     waiting: deque[tuple[pa.RecordBatch, Hashable | None]] = field(default_factory=deque)
 
 
 class FeederTopology:
-    """Runs a topology of tuple bolts on what it is fed. Everything that follows from a feed has happened when `feed`
-    returns.
+    """Runs a topology of tuple bolts on tuples fed by a test. When `feed` returns, everything that follows from the
+    tuple has happened.
 
-    Settings are Storm's, from the topology's `config`; `settings` are stronger: `topology.message.timeout.secs` (30 by
-    default),
-    `topology.enable.message.timeouts` (True), `topology.acker.executors` (1; 0: acked at once),
-    `topology.max.spout.pending` (no bound).
-    Committers keep what arrives (`arrived`), and nothing is committed: bolts downstream of committers do not run. Bolts
-    over DataFrames are refused.
+    Settings are Storm's, from the topology's `config`; `settings` overrides them: `topology.message.timeout.secs` (30
+    by default), `topology.enable.message.timeouts` (True), `topology.acker.executors` (1; 0: acked immediately),
+    `topology.max.spout.pending` (no limit). Committers record their input (`arrived`), and nothing is committed: bolts
+    downstream of committers do not run. Raises TopologyError for a topology with functions on DataFrames.
 
         with FeederTopology(topology) as feeder:
             feeder.feed("lines", ["a line"], message_id=1)
@@ -95,11 +92,11 @@ class FeederTopology:
         self.now = 0.0
         """Seconds since the start."""
         self.acked: list[Hashable] = []
-        """Message ids, in the order in which they were acked."""
+        """Ids of acked messages, in the order of the acks."""
         self.failed: list[Hashable] = []
-        """The same of those that failed, or whose time was over."""
+        """Ids of messages that failed or timed out, in order."""
         self.emissions: list[FedEmission] = []
-        """All that any component emitted, in order."""
+        """All emissions of all components, in order."""
         self._of: dict[tuple[str, bool], list[Hashable]] = {}
         self._queue: deque[tuple[int, FedTuple]] = deque()
         # Nothing is committed here, so there is nothing for what is downstream of a committer.
@@ -132,10 +129,9 @@ class FeederTopology:
     # ------------------------------------------------------------------------------------------------------------------
 
     def feed(self, spout: str, values: Sequence[Any], message_id: Hashable | None = None, *, task: int = 0) -> bool:
-        """Let a spout's task emit one tuple; with a message id it is tracked. False: it waits until it may, since
-        `topology.max.spout.pending`
-        tuples of that task are not answered. Raises what a bolt raises, FailedException of a BasicBolt or BatchBolt
-        aside, which fails the tuple.
+        """Let a spout task emit one tuple; with a message id, it is tracked. Returns False if the tuple has to wait
+        because `topology.max.spout.pending` tuples of that task are neither acked nor failed. Raises the exception of a
+        bolt, except FailedException in a BasicBolt or BatchBolt, which fails the tuple.
         """
         fed = self._spout(spout, task)
         fed.waiting.append((fed.router.row(DEFAULT_STREAM, values), message_id))
@@ -143,7 +139,9 @@ class FeederTopology:
         return not fed.waiting
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: timeouts and ticks fall due in their order, each with all that follows from it."""
+        """Advance the clock by `seconds`: timeouts and ticks occur in order, each with all its consequences. Raises
+        ValueError for a negative number.
+        """
         if not seconds >= 0:
             raise ValueError(f"time does not go back: {seconds!r}")
         end = self.now + seconds
@@ -159,19 +157,19 @@ class FeederTopology:
                 return
 
     def tick(self, component: str) -> None:
-        """Give every task of a bolt one tick tuple now."""
+        """Send one tick tuple to every task of a bolt now."""
         for task in self._tasks_of(component):
             self._queue.append((task.router.task, task.tick()))
         self._run()
 
     def finish_batch(self) -> None:
-        """Tell every bolt that all tuples have come, upstream ones first."""
+        """Call `finish_batch` of every bolt, upstream bolts first."""
         for task in self._tasks.values():
             task.finish_batch()
             self._run()
 
     def close(self) -> None:
-        """Clean up every bolt."""
+        """Call `cleanup` of every bolt."""
         for task in self._tasks.values():
             if task.bolt is not None:
                 task.bolt.cleanup()
@@ -179,31 +177,31 @@ class FeederTopology:
     # ------------------------------------------------------------------------------------------------------------------
 
     def acked_of(self, spout: str) -> list[Hashable]:
-        """Message ids of one spout that were acked."""
+        """Return the ids of acked messages of one spout."""
         return self._of.get((self._spout(spout).router.component, True), [])
 
     def failed_of(self, spout: str) -> list[Hashable]:
-        """Message ids of one spout that failed."""
+        """Return the ids of failed messages of one spout."""
         return self._of.get((self._spout(spout).router.component, False), [])
 
     def pending(self, spout: str, *, task: int = 0) -> int:
-        """Tuples of a spout's task that are neither acked nor failed."""
+        """Return the number of tuples of a spout task that are neither acked nor failed."""
         return self._tracker.waits_for(self._spout(spout, task).router.task)
 
     def waiting(self, spout: str, *, task: int = 0) -> int:
-        """Tuples that were fed to a spout's task and not emitted yet."""
+        """Return the number of tuples that were fed to a spout task and not emitted yet."""
         return len(self._spout(spout, task).waiting)
 
     def emitted(self, component: str, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:
-        """Values of all that a component emitted on a stream, in order."""
+        """Return the values of all emissions of a component on a stream, in order."""
         return [item.values for item in self.emissions if (item.component, item.stream) == (component, stream)]
 
     def arrived(self, component: str) -> list[tuple[Any, ...]]:
-        """Values of all that reached a bolt or committer, task by task; ticks are left out."""
+        """Return the values of all tuples that arrived at a bolt or committer, task by task, without ticks."""
         return [values for task in self._tasks_of(component) for values in task.arrived]
 
     def bolt(self, component: str, index: int = 0) -> TupleBolt:
-        """The running copy of a bolt, in one of its tasks. Raises ValueError for what is no bolt."""
+        """Return the running copy of a bolt in one of its tasks. Raises ValueError if `component` is not a bolt."""
         bolt = self._tasks_of(component)[index].bolt
         if bolt is None:
             raise ValueError(f"{component!r} is a committer: see what arrived there")
@@ -212,7 +210,7 @@ class FeederTopology:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _setting(self, name: str) -> Any:
-        """A setting of ours; None is how Storm writes "not given"."""
+        """A setting of this class; Storm writes None for "not set"."""
         value = self.settings[name]
         return DEFAULTS[name] if value is None else value
 
@@ -236,8 +234,8 @@ class FeederTopology:
         return FedRouter(self._graph, node, index, tasks, _streams(self.topology, node.name))
 
     def _run(self) -> None:
-        """Until nothing is left to do: first come, first served, so that every run is the same. Raises the first
-        exception of a bolt, at the end.
+        """Process the queue in order until it is empty, so that every run is the same. Then raises the first exception
+        of a bolt.
         """
         first: Exception | None = None
         while self._queue or self._spout_emits():
@@ -251,7 +249,7 @@ class FeederTopology:
             raise first
 
     def _spout_emits(self) -> bool:
-        """Let one spout emit what waits, if any may."""
+        """Let one spout emit a waiting tuple, if one may; True if it did."""
         most = self._setting(SPOUT_PENDING)
         for spout in self._spouts.values():
             task = spout.router.task
@@ -328,5 +326,5 @@ def _streams(topology: Topology, component: str) -> Mapping[str, Stream]:
 
 
 def _source(graph: TaskGraph, spout: str) -> Node:
-    """A spout in the graph; one that nobody reads stands beside it."""
+    """The node of a spout; a new one if no component reads the spout."""
     return graph.nodes.get(spout) or Node(name=spout, kind="spout", ordinal=len(graph.nodes), level=0)

@@ -48,9 +48,9 @@ class FedEmission:
     stream: str
     values: tuple[Any, ...]
     to: tuple[int, ...]
-    """Ids of the tasks that got it; empty where nobody did."""
+    """Ids of the tasks that received it; empty if none did."""
     messages: tuple[Hashable, ...]
-    """Message ids of the spout tuples in whose trees it is."""
+    """Message ids of the spout tuples whose trees contain it."""
 
 
 class FedRouter:
@@ -89,8 +89,8 @@ class FedRouter:
 
     def choose(self, stream: str, row: pa.RecordBatch, task: int | None) -> list[Way]:
         """Every task that gets a row, once for each time that it gets it; `task` is the one that the emitter names.
-        Raises ValueError where it may
-        not name one, or must."""
+        Raises ValueError where it may not name one, or must.
+        """
         if task is None:
             if self._streams[stream].direct:
                 raise ValueError(f"stream {stream!r} of {self.component} is direct: name the task with emit_direct")

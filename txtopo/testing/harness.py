@@ -1,5 +1,5 @@
-"""Run a topology in a test and look at everything it does: no services, and without Spark unless it has DataFrame
-bolts.
+"""TopologyHarness: runs a topology in a test and shows everything it does, without services, and without Spark unless
+it has DataFrame bolts.
 
 >>> from txtopo.testing import TopologyHarness                                            # doctest: +SKIP
 >>> with TopologyHarness(topology) as harness:                                            # doctest: +SKIP
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 CODE_HASH = b"a topology in a test"
 RULES = frozenset(one.name for one in fields(Rules)) - {"workers", "wave_txids_max", "wave_bytes_max"}
-"""Settings of a topology that hold in a test too. How batches run beside each other is the test's own business."""
+"""Settings of a topology that apply in a test too. How many batches run concurrently is decided by the test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSeen:
-    """A batch that has its final row in the ledger."""
+    """A batch with its final row in the ledger."""
 
     txid: int
     attempt: int
@@ -63,18 +63,19 @@ class TopologyHarness:
     """A leader of `topology` on memory stores, in simulated time: the real planner, machine, counting and commit
     (Storm's testing harness).
 
-    `run` goes on until nothing is left to do. With `by_hand=True` each attempt's processing and each commit is held
-    when it is done, until the
-    test releases or fails it; `spout_pending_max=` says how many batches at once. Give a `session` to run the
-    processing phase on Spark: results are the same. Batches run one by one unless
-    `waves=True`. Settings of the machine (`attempts_max=`, `spout_pending_max=`, `on_poison=`, …) are keywords, as in
-    `Rules`, over those in the topology's `config`.
+    `run` continues until there is nothing left to do. With `by_hand=True`, the result of each attempt's processing and
+    of each commit is held until the test releases it or lets it fail; `spout_pending_max=` sets how many batches may be
+    pending. Pass a Spark `session` to run the processing phase on Spark: the results are the same. Batches run one at a
+    time unless `waves=True`. Settings such as `attempts_max=`, `spout_pending_max=` and `on_poison=` are keyword
+    arguments and override the topology's `config`.
 
-    What components emit is seen by hidden committers, which make any topology one of tuples. `capture=False` runs it
-    just as it is: then DataFrame bolts
-    alone share jobs as they do in production, and `emitted` knows nothing. An input without end is no endless test:
-    after `works_max` pieces of work
-    (reading, processing, committing a batch are one each) `run` raises RuntimeError.
+    Emissions are recorded by hidden committers, with which every topology runs on tuples. `capture=False` runs the
+    topology unchanged: DataFrame bolts share jobs as in production, and `emitted` finds nothing. So that a test with
+    endless input ends, `run` raises RuntimeError after `works_max` steps (planning, processing and committing a batch
+    are one step each).
+
+    Raises TopologyTypeError if `topology` is not a topology, TopologyError if it has DataFrame bolts and no `session`
+    is given, ConfigurationError for an unknown `on_poison`.
     """
 
     def __init__(
@@ -104,9 +105,9 @@ class TopologyHarness:
         of_topology = {name: getattr(settings, name) for name in settings.sources if name in RULES}
         chosen: dict[str, Any] = {**of_topology, **rules}
         self.said: list[str] = []
-        """What an operator would have been told."""
+        """Lines that would have been shown to an operator."""
         self.end: End | None = None
-        """How the topology ended; None while it waits for input or for a release."""
+        """How the topology ended; None while it is waiting for input or for a release."""
         self.stores = SimulatedStores()
         self._token = uuid.uuid4().hex
         weakref.finalize(self, forget, self._token)
@@ -137,12 +138,11 @@ class TopologyHarness:
     # ------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> End | None:
-        """Go on until the input is at its end, the topology ended, or only held phases are left. Returns how it ended,
-        None if it did not.
+        """Run until the input ends, the topology ends, or only held phases are left. Returns how the topology ended,
+        None if it has not.
 
-        Raises Halted where the topology halts, with what an operator would read; whatever a component raises outside of
-        any batch; and RuntimeError
-        where there is no end to it.
+        Raises Halted, with the text for an operator, if the topology halts; the exception of a component that raises
+        outside of a batch; and RuntimeError after `works_max` steps.
         """
         if self.end is None:
             self._lanes.works = 0
@@ -156,29 +156,33 @@ class TopologyHarness:
         return self.end
 
     def release_processing(self, *txids: int) -> None:
-        """Let the processing of these batches end, in this order, then run on. Raises KeyError where none is held."""
+        """Release the processing of these batches, in this order, and continue the run. Raises KeyError if the
+        processing of a batch is not held.
+        """
         for txid in txids:
             self._lanes.inbox.release_processing(txid)
             self.run()
 
     def fail_processing(self, txid: int, message: str = "failed by the test", kind: str = "data") -> None:
-        """Let the processing of a batch fail instead, then run on. Raises KeyError where none is held."""
+        """Let the held processing of a batch fail instead, and continue the run. Raises KeyError if it is not held."""
         self._lanes.inbox.fail_processing(txid, Failure(kind=kind, message=message))  # type: ignore[arg-type]
         self.run()
 
     def release_commit(self, *txids: int) -> None:
-        """Let the commits of these batches be known, then run on. Raises KeyError where none is held."""
+        """Release the commits of these batches, in this order, and continue the run. Raises KeyError if the commit of a
+        batch is not held.
+        """
         for txid in txids:
             self._lanes.inbox.release_commit(txid)
             self.run()
 
     def fail_commit(self, txid: int | None = None, message: str = "failed by the test", kind: str = "data") -> None:
-        """Let the commit of this batch fail when its turn comes, without any of it: `data` as where its rows do not fit
-        the table, so that a new attempt is
-        made, `infrastructure` as where the database is away, so that the same results are committed later.
+        """Let the next commit of this batch fail without effect. Kind `data`: as if its rows did not fit the table, so
+        that a new attempt is made. Kind `infrastructure`: as if the database were unreachable, so that the same results
+        are committed later.
 
-        Without `txid`: the next COMMIT is refused by the database. Raises KeyError for a batch that is committed, held
-        or not: its rows are in the tables.
+        Without `txid`, the database refuses the next COMMIT. Raises KeyError if the batch is already committed, held or
+        not.
         """
         if txid is None:
             self.stores.postgres.fail_next_commit("aborted")
@@ -189,7 +193,7 @@ class TopologyHarness:
 
     @property
     def held_processing(self) -> Mapping[int, int]:
-        """Attempts by txid whose processing is done and held."""
+        """Attempts, by txid, whose processing is done and held."""
         return {txid: event.outcome.attempt.attempt for txid, event in sorted(self._lanes.inbox.processing.items())}
 
     @property
@@ -200,10 +204,10 @@ class TopologyHarness:
     # ------------------------------------------------------------------------------------------------------------------
 
     def emitted(self, component: str, stream: str = DEFAULT_STREAM, txid: int | None = None) -> list[Emission]:
-        """What a component emitted, of every attempt that got through its processing, in the order of the attempts'
-        ends; of a committer, as it committed.
+        """Return the emissions of a component in all attempts whose processing succeeded, in the order in which the
+        attempts ended; for a committer, in the order of the commits.
 
-        Raises ValueError for a stream that is not declared, so that no misspelt name is taken for silence.
+        Raises ValueError for a stream that is not declared, so that a misspelt name is not mistaken for no emissions.
         """
         if (component, stream) not in self._reads.values():
             known = sorted(
@@ -220,12 +224,12 @@ class TopologyHarness:
         ]
 
     def values(self, component: str, stream: str = DEFAULT_STREAM, txid: int | None = None) -> list[tuple[Any, ...]]:
-        """The values of what a component emitted."""
+        """Return the values of the emissions of a component, as `emitted` does."""
         return [emission.values for emission in self.emitted(component, stream, txid)]
 
     def edges(self, txid: int) -> list[EdgeCount]:
-        """What each edge counted in the last attempt of a batch that got through its processing, and what its commit
-        added, captures left out.
+        """Return the tuple counts of each edge: in the last attempt of the batch whose processing succeeded, and in its
+        commit.
         """
         topology = self.stores.postgres.topologies.get(self._topology.name)
         row = topology.ledger.get(txid) if topology is not None else None
@@ -236,7 +240,7 @@ class TopologyHarness:
 
     @property
     def batches(self) -> list[BatchSeen]:
-        """Every batch with its final row in the ledger, in order."""
+        """All batches with a final row in the ledger, in txid order."""
         if self._runner is None:
             return []
         rows = self.stores.postgres.topologies[self._topology.name].ledger
@@ -255,17 +259,17 @@ class TopologyHarness:
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
-        """Records that were taken out of their batches because a bolt failed on them, as committed."""
+        """Committed dead letters: records that were removed from their batches because a bolt failed on them."""
         return [kept.row for kept in self.stores.postgres.dead_letters]
 
     @property
     def rejects(self) -> list[RejectedRow]:
-        """Records that do not parse under the spout's declared fields, as committed."""
+        """Committed rejected rows: records that do not parse under the spout's declared fields."""
         return [kept.row for kept in self.stores.postgres.rejected]
 
     def table(self, name: str) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
-        """Rows of a CountCommitter's table: (count, sum, …) by key. Raises KeyError for a table that no committer of
-        this topology counts into.
+        """Return the rows of a CountCommitter's table: (count, sum, …) by key. Raises KeyError if no committer of this
+        topology writes the table.
         """
         schema = name if "." in name else f"public.{name}"
         tables = self.stores.postgres.tables
@@ -276,7 +280,7 @@ class TopologyHarness:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _committed(self) -> list[Emission]:
-        """What committers emitted in their turn."""
+        """Emissions of committers, in commit order."""
         return [
             Emission(attempt=attempt, component=component, stream=stream, task=row[-1], values=row[:-1])
             for name, (component, stream) in self._reads.items()
