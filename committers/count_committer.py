@@ -125,7 +125,7 @@ class CountCommitter(CommitterBolt):
             )
         for name in columns:
             if not name or "\0" in name or len(name.encode()) > IDENTIFIER_BYTES_MAX:
-                raise TopologyError(f"{self}: {name!r} is no column name of 1 to {IDENTIFIER_BYTES_MAX} bytes")
+                raise TopologyError(f"{self}: {name!r} is not a column name of 1 to {IDENTIFIER_BYTES_MAX} bytes")
             if name in _RESERVED:
                 raise TopologyError(
                     f"{self}: {name} is a column that txtopo or Postgres keeps itself; rename the field in a bolt"
@@ -137,7 +137,8 @@ def _split(table: str, contributions: bool) -> tuple[str, str]:
     schema = schema or "public"
     if not (_PART.fullmatch(schema) and _PART.fullmatch(name)):
         raise TopologyError(
-            f"CountCommitter: {table!r} is no table name; write name or schema.name in lower-case letters, digits and _"
+            f"CountCommitter: {table!r} is not a table name; write name or schema.name in lower-case letters, digits "
+            f"and _"
         )
     if schema == "txtopo" or schema.startswith("pg_"):
         raise TopologyError(f"CountCommitter: schema {schema} is not for tables of topologies")

@@ -45,7 +45,7 @@ class NewIds(BatchCommitter):
         self._kind = postgres_type(found.type)
         schema, _, name = table.rpartition(".")
         if not name:
-            raise TopologyError(f"NewIds: {table!r} is no table name; write name or schema.name")
+            raise TopologyError(f"NewIds: {table!r} is not a table name; write name or schema.name")
         self.table = f"{quoted(schema or 'public')}.{quoted(name)}"
 
     def check_fields(self, fields: Fields) -> None:

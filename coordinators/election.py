@@ -108,7 +108,7 @@ class Election:
             raise self._gone() from error
         # Z8: after my own write the session reads at least as new as that write.
         if not self._is_mine(self._queue()[0]):
-            raise LeadLost("another driver stands before this one in the queue")
+            raise LeadLost("another driver is before this one in the queue")
 
     def check_place(self) -> None:
         """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on

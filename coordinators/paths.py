@@ -27,7 +27,7 @@ class TopologyPaths:
 
     def __init__(self, topology: str) -> None:
         if re.fullmatch(limits.NAME_PATTERN, topology) is None:
-            raise ConfigurationError(f"{topology!r} is no name of a topology: it must match {limits.NAME_PATTERN}")
+            raise ConfigurationError(f"{topology!r} is not the name of a topology: it must match {limits.NAME_PATTERN}")
         self.root = f"/{topology}"
         self.leader = f"{self.root}/leader"
         """Parent of the candidates' ephemeral nodes."""

@@ -103,7 +103,8 @@ class TopologyReader:
         found = self._session.get(path)
         if found is None:
             raise Halted(
-                f"ZooKeeper node {path} is missing beside an epoch; it was removed by hand or restored in part",
+                f"ZooKeeper node {path} is missing although there is an epoch; it was removed by hand or restored in "
+                f"part",
                 next_command=rebuild_zookeeper(self._topology),
             )
         return found[0]

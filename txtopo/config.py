@@ -92,8 +92,8 @@ class Settings:
         default=limits.QUARANTINED_IN_ROW_MAX,
         metadata=_key("number", 1, 10_000, also=("topology.quarantined.in.row.max",)),
     )
-    """The batch that would be this number in a row to be left out for one cause halts instead; 1: none is left out but
-    by an order.
+    """The batch that would be this number in a row to be quarantined for one cause halts instead; 1: none is left out
+    but by an order.
     """
     dead_letter_max: int = field(default=limits.DEAD_LETTER_MAX, metadata=_key("number", 1, 10_000))
     """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison =
@@ -150,7 +150,7 @@ class Settings:
             return self._from_services(find())
         if zookeeper and self.zookeeper is None:
             raise ConfigurationError(
-                "no ZooKeeper given beside Postgres: pass --zk, set TXTOPO_ZK, or put zookeeper into txtopo.toml"
+                "Postgres is given, but no ZooKeeper: pass --zk, set TXTOPO_ZK, or put zookeeper into txtopo.toml"
             )
         return self
 
@@ -438,7 +438,7 @@ def _flatten(
 
 def _outside(path: Path, name: str, value: object) -> str:
     if name in _NAMES and not isinstance(value, dict):
-        return f"{path}: {name} stands outside a table: put it below [default]"
+        return f"{path}: {name} is outside of every table: put it below [default]"
     known = (
         "there are [default] and [target.NAME], which --target NAME chooses; one topology's own settings stand "
         "in its builder, config={…}"

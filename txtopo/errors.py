@@ -104,9 +104,8 @@ class DriverFull(ExecutorLost):
             said = ": ".join(filter(None, [type(what).__name__, *str(what).splitlines()[:1]]))
             what = f"{frames[-1].filename}:{frames[-1].lineno}: {said}" if frames else said
         super().__init__(
-            f"this driver has no memory left ({what}); give it more, or hold less at once (spout_pending_max, "
-            f"workers), "
-            "and start `txtopo run` again"
+            f"this driver is out of memory ({what}); give it more memory, or lower spout_pending_max or workers, and "
+            f"start `txtopo run` again"
         )
 
 

@@ -332,8 +332,8 @@ class MemoryLedger:
         owner = store.targets.get(table)
         if owner not in (None, (lead.topology, name)):
             raise Halted(
-                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs a table "
-                f"of its own"
+                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs its own "
+                f"table"
             )
         other = next(
             (key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None

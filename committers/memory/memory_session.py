@@ -157,7 +157,7 @@ class MemoryLedgerSession:
         invariant(
             attempt is not None and attempt.state == "begun", f"attempt {entry.attempt} was never begun or has ended"
         )
-        invariant(rows.fence.last_txid == entry.plan.txid - 1, f"the fence did not stand at {entry.plan.txid - 1}")
+        invariant(rows.fence.last_txid == entry.plan.txid - 1, f"the fence was not at batch {entry.plan.txid - 1}")
         if totals.rejected + totals.dead_lettered > totals.read or totals.committers < 1:
             raise Halted(f"the ledger refuses batch {entry.plan.txid}: its totals do not agree", txid=entry.plan.txid)
         self._totals = totals
@@ -166,7 +166,7 @@ class MemoryLedgerSession:
         rows, txid = self._locked(), self._appended().plan.txid
         if self._counts or self._edges or self._rejected or self._dead:
             unreachable(f"something of batch {txid} was applied, so it cannot be quarantined")
-        invariant(rows.fence.last_txid == txid - 1, f"the fence did not stand at {txid - 1}")
+        invariant(rows.fence.last_txid == txid - 1, f"the fence was not at batch {txid - 1}")
         if not reason:
             raise Halted(f"the ledger refuses batch {txid}: a quarantine without a reason", txid=txid)
         self._reason = reason

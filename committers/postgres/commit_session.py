@@ -354,7 +354,7 @@ class PostgresLedgerSession:
                 f"finishing batch {txid}: this is not the database transaction that locked the fence"
             )
         invariant(rows == 1, f"ledger row {txid} was not being applied")
-        invariant(fences == 1, f"the fence did not stand at {txid - 1} although it was locked there")  # R6
+        invariant(fences == 1, f"the fence was not at batch {txid - 1} although it was locked at that batch")  # R6
 
     def _translate_finish(self, error: Exception, txid: int) -> TxtopoError:
         if table_of(error) == ("txtopo", "ledger"):

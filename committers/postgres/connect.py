@@ -54,12 +54,13 @@ def normalise_dsn(dsn: str) -> URL:
         values: dict[str, str] = psycopg2.extensions.parse_dsn(text)
         port = values.get("port", "")
         if not all(number.isdigit() for number in port.split(",") if number):
-            raise ValueError("the port is no number")
+            raise ValueError("the port is not a number")
     except (psycopg2.Error, ValueError):
         # Neither the text nor the parser's message is shown: where it cannot be read, nobody knows where the password
         # ends.
         raise ConfigurationError(
-            "the DSN is no Postgres connection string; write postgresql://user:password@host:5432/database or host=… "
+            "the DSN is not a Postgres connection string; write postgresql://user:password@host:5432/database or "
+            "host=… "
             "dbname=…, "
             "and in a password / as %2F, @ as %40, : as %3A"
         ) from None

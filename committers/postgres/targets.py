@@ -28,8 +28,8 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
     if owner not in (None, f"{lead.topology}/{name}"):
         topology, _, committer = owner.partition("/")
         raise Halted(
-            f"table {target} belongs to committer {committer} of topology {topology}; each committer needs a table "
-            f"of its own",
+            f"table {target} belongs to committer {committer} of topology {topology}; each committer needs its own "
+            f"table",
             next_command="name another table, then start `txtopo run` again",
         )
     if owner is None and other is not None:
@@ -92,7 +92,7 @@ def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, reg
         if found[0][3] not in ("r", "p") or found[0][4] != "p":
             # P5: an unlogged table is empty after a crash.
             raise Halted(
-                f"{shape.schema}.{table} is no plain, logged table; txtopo would create it as: {ddl}",
+                f"{shape.schema}.{table} is not a plain, logged table; txtopo would create it as: {ddl}",
                 next_command=AS_IT_SAYS,
             )
         _check_columns(f"{shape.schema}.{table}", {row[0]: (row[1], row[2]) for row in found}, columns, ddl)

@@ -80,7 +80,9 @@ def last_metadata(txid: int, data: bytes | None) -> Metadata:
     """Metadata out of the plan of the highest txid that redoes nothing; retention never removes that one."""
     if data is None:
         raise Halted(
-            f"the plan of batch {txid} is gone, and the next batch is cut behind it", txid=txid, next_command=RESTORE
+            f"the plan of batch {txid} is missing, and the next batch was planned after it",
+            txid=txid,
+            next_command=RESTORE,
         )
     return read_plan(data, f"plan {txid} in Postgres").metadata
 

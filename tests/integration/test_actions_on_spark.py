@@ -25,7 +25,7 @@ from txtopo.topology.components import Topology
 
 pytestmark = pytest.mark.spark
 
-NO_BATCH = "a job of no batch: a bolt ran an action in a thread of its own; start it with pyspark.InheritableThread"
+NO_BATCH = "a job of no batch: a bolt ran an action in a separate thread; start it with pyspark.InheritableThread"
 
 
 @pytest.fixture

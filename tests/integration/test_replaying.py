@@ -109,7 +109,8 @@ def test_the_plan_says_what_a_replay_is_about_and_changes_nothing(committed: Pla
         "changes nothing" in lines
     )
     assert (
-        "--recompute  would process 2 batches anew and swap what they brought, as new txids behind the last" in said.out
+        "--recompute  would process 2 batches anew and replace what they brought, under new txids after the last"
+        in said.out
     )
     assert (shown["schema"], shown["txids"], shown["obstacle"]) == ("txtopo.replay/1", [1, 3], None)
     assert shown["batches"][1]["batch"]["files"][0]["path"] == str(committed.file(3))

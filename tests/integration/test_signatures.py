@@ -151,7 +151,7 @@ def counts(outcome: Outcome) -> list[tuple[str, int]]:
 def check_refused(outcome: Outcome, *words: str) -> None:
     assert isinstance(outcome, Failed), outcome
     assert outcome.failure.kind == "suspect", outcome.failure
-    for word in (*words, "threads are not pinned, a job was started in a thread of its own"):
+    for word in (*words, "threads are not pinned, a job was started in a separate thread"):
         assert word in outcome.failure.message, outcome.failure
 
 

@@ -116,7 +116,7 @@ def test_a_worker_that_a_spout_filled_fails_no_batch_and_a_full_driver_judges_no
 
     monkeypatch.setattr(jobs_module, "collect_batches", full)
     monkeypatch.setattr(frame_jobs_module, "collect_batches", full)
-    with pytest.raises(DriverFull, match="this driver has no memory left"):
+    with pytest.raises(DriverFull, match="this driver is out of memory"):
         executor.process([assignment(next(txids), [row("a")])])
     with pytest.raises(DriverFull):
         executor.try_over_nothing()

@@ -184,7 +184,7 @@ class Disturbed(TupleCompiler):
         ("lost", r"source -> split: task -1 sent 5 tuples, 0 arrived"),
         ("twice", r"source -> split: task -1 sent 5 tuples, 10 arrived"),
         ("report lost", r"source -> split: task -1 did not report how many tuples it sent; 5 arrived"),
-        ("stale", r"5 tuples came over source -> split from task -8, which is none of this attempt's"),
+        ("stale", r"5 tuples came over source -> split from task -8, which does not belong to this attempt"),
     ],
 )
 def test_what_happens_to_messages_on_their_way_fails_the_attempt_and_names_source_task_and_counts(

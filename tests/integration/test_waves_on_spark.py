@@ -287,7 +287,7 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         ),
         "is not known to treat each row by itself: Expand",
     ),
-    "hidden column": (lambda d: d.withColumn("$RUN", F.lit(1)), "a column of its own is called $run"),
+    "hidden column": (lambda d: d.withColumn("$RUN", F.lit(1)), "it has its own column $run"),
     "hidden input": (lambda d: d.filter("`$run` = 0"), "reads $run"),
 }
 
@@ -726,7 +726,7 @@ def test_a_spout_that_gives_a_dataframe_is_counted_by_partition_and_runs_without
     that none share a job.
     """
     executor = started(table_topology(lambda d: d.filter("amount <> 5")), proven=False)
-    assert executor.one_by_one == "spout source gives a DataFrame that does not tell the batch of a row"
+    assert executor.one_by_one == "spout source returns a DataFrame that does not show the batch of a row"
 
     first, second, empty, large = processed(
         executor.process(

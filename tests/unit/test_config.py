@@ -290,7 +290,7 @@ def test_a_table_of_another_name_is_told_which_there_are(tmp_path: Path) -> None
 
 def test_a_setting_outside_a_table_is_told_where_it_belongs(tmp_path: Path) -> None:
     """Promise: an error says what to do."""
-    assert "workers stands outside a table: put it below [default]" in refusal(tmp_path, "workers = 2")
+    assert "workers is outside of every table: put it below [default]" in refusal(tmp_path, "workers = 2")
 
 
 def test_an_unknown_flag_of_a_call_is_refused(tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_nothing_given_and_nothing_found_names_the_ways_out(tmp_path: Path) -> N
 
 def test_stores_of_different_places_are_never_mixed(tmp_path: Path) -> None:
     """Promise: somebody's Postgres is not run with a local ZooKeeper, nor the other way round."""
-    with pytest.raises(ConfigurationError, match="no ZooKeeper given beside Postgres"):
+    with pytest.raises(ConfigurationError, match="Postgres is given, but no ZooKeeper"):
         load(tmp_path, TXTOPO_DSN="postgresql://h/d").with_services(Found)
     with pytest.raises(ConfigurationError, match="ZooKeeper is given by environment TXTOPO_ZK, Postgres is not"):
         load(tmp_path, TXTOPO_ZK="zk").with_services(Found)

@@ -161,7 +161,7 @@ class Actions:
             findings.equal(
                 SIGNED,
                 not (with_answer or (whole and seen)),
-                f"order {order.order_id} stands open, but action {done[-1].action_id} of {last} carried it out: "
+                f"order {order.order_id} is open, but action {done[-1].action_id} of {last} carried it out: "
                 f"somebody opened it again",
                 *(one.txid for one in done if one.txid is not None),
             )

@@ -117,7 +117,7 @@ class LedgerCheck:
         self.findings.equal(
             "ledger.epochs",
             before is None or row.epoch >= before.epoch,
-            f"epoch {row.epoch} committed behind epoch {before.epoch if before else 0}",
+            f"epoch {row.epoch} committed after epoch {before.epoch if before else 0}",
             row.txid,
         )
         self.findings.equal(

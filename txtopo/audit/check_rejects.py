@@ -27,7 +27,7 @@ def check_rejected_rows(findings: Findings, row: Any, kept: Sequence[Any], files
     findings.equal(
         ROWS,
         not strange,
-        f"rejected records of {strange[0][1] if strange else ''}, which is none of its files",
+        f"rejected records of {strange[0][1] if strange else ''}, which is not one of its files",
         row.txid,
     )
     return number

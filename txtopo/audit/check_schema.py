@@ -170,7 +170,7 @@ def _check_tables(findings: Findings, connection: Connection, expected: Schema) 
     for name in sorted(expected.tables):
         row = there.get(name)
         plain = row is not None and (row.relkind, row.relpersistence) == ("r", "p")
-        findings.equal(CHECK, plain, f"txtopo.{name} is no plain table that is logged, which it was made")
+        findings.equal(CHECK, plain, f"txtopo.{name} is not a plain, logged table any more")
         hidden = row is not None and row.relrowsecurity
         findings.equal(
             CHECK, not hidden, f"table txtopo.{name} has row level security: a driver may not see all of its rows"

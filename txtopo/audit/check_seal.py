@@ -62,7 +62,7 @@ class Chain:
             if row.number is None or row.seal is None:
                 self.findings.wrong(
                     self.check,
-                    f"{self.what} of {instant(row.at)} was never sealed: somebody wrote it behind the triggers",
+                    f"{self.what} of {instant(row.at)} was never sealed: somebody wrote it without the triggers",
                 )
                 continue
             missing = range(1 if before is None else before.number + 1, row.number)
@@ -70,7 +70,8 @@ class Chain:
             if self.findings.equal(
                 self.check,
                 not missing,
-                f"{gone} before {self.what} {row.number} of {instant(row.at)} removed: it was sealed behind more",
+                f"{gone} before {self.what} {row.number} of {instant(row.at)} removed: it was sealed after more of "
+                f"them",
             ):
                 seal = _digest([*values(row), _hex_of(before)])
                 self.findings.equal(

@@ -58,7 +58,7 @@ def _read_report(topology: str, name: str, expected: Expected) -> None:
             f"report of `audit --json` ({error})"
         ) from error
     if not isinstance(report, Mapping) or report.get("schema") != "txtopo.audit/1":
-        raise ConfigurationError(f"--expect {name}: this is no report of `txtopo audit --json`")
+        raise ConfigurationError(f"--expect {name}: this is not a report of `txtopo audit --json`")
     if report.get("topology") != topology:
         raise ConfigurationError(f"--expect {name}: this is a report about {report.get('topology')}, not {topology}")
     try:
@@ -102,6 +102,6 @@ def check_expected(
     if first > 1:
         findings.by_design(
             CHECK,
-            f"only seals from batch {first} on were recomputed: of what lies before, the kept seal says nothing",
+            f"only seals from batch {first} on were recomputed: the kept seal proves nothing about earlier batches",
             0,
         )

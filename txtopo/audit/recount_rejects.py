@@ -88,7 +88,7 @@ class Kept:
         self._advance()
         raw = record.raw
         if (kept.raw, kept.raw_bytes) != (raw[:REJECTED_RAW_BYTES_MAX], len(raw)):
-            judged.wrong.add(f"{where}: the rejected record that was kept is not the one that stands there")
+            judged.wrong.add(f"{where}: the rejected record that was kept is not the one in the source")
         if reason is None:
             (judged.unsure if doubtful else judged.wrong).add(
                 f"{where} was rejected ({kept.reason}), but nothing is wrong with it"

@@ -128,7 +128,7 @@ def parse_fields(ddl: str | Fields) -> Fields:
     if isinstance(ddl, Fields):
         return ddl
     if not isinstance(ddl, str):
-        raise TopologyError(f"fields {ddl!r} is no text: write 'a string, b int'")
+        raise TopologyError(f"fields {ddl!r} is not text: write 'a string, b int'")
     tokens = _tokens(ddl)
     items: list[Field] = []
     position = 0
@@ -176,7 +176,7 @@ def _field(tokens: list[tuple[str, str]], position: int, ddl: str) -> tuple[Fiel
         raise TopologyError(f"fields {ddl!r}: {name} has no type")
     type_name = tokens[position][1].lower()
     if type_name not in _ALIASES and (spaced := _spaced_name(tokens, position - 1)) is not None:
-        raise TopologyError(f"fields {ddl!r}: a name with blanks stands in backticks: `{spaced}`")
+        raise TopologyError(f"fields {ddl!r}: write a name with blanks in backticks: `{spaced}`")
     if type_name not in _ALIASES:
         raise TopologyError(
             f"fields {ddl!r}: {name} has unknown type {tokens[position][1]!r}; known: "

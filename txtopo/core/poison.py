@@ -124,7 +124,7 @@ def leaves_out_too_many(state: State) -> Step:
     txid, name = batch.plan.txid, state.topology
     left = " ".join(str(one.txid) for one in state.recent if one.cause is not None)
     again = (
-        f"set right what it names, `txtopo run` again{f', then txtopo redrive {name} {left}' if left else ''}; "
+        f"fix what it names, then `txtopo run` again{f', then txtopo redrive {name} {left}' if left else ''}; "
         f"where the data itself is bad: txtopo skip {name} {txid}"
     )
     return halted_at(state, batch, f"batch {txid} of {name}: {reason}; it failed so: {quarantine.reason}", again)
@@ -139,14 +139,17 @@ def _too_many(state: State, quarantine: Quarantine) -> str | None:
         row.insert(0, one.txid)
     setting = f"(topology.quarantined.in.row.max is {most})"
     if len(row) + 1 >= most:
-        before = f" behind {', '.join(map(str, row))}" if row else ""
+        before = f" after {', '.join(map(str, row))}" if row else ""
         return (
-            f"it would be number {len(row) + 1} in a row{before} to be left out for one cause, {quarantine.cause} "
+            f"it would be number {len(row) + 1} in a row{before} to be quarantined for one cause, {quarantine.cause} "
             f"{setting}"
         )
     left = [str(one.txid) for one in state.recent[1 - limits.RECENT_TXIDS :] if one.cause is not None]
     if 2 * (len(left) + 1) > limits.RECENT_TXIDS:
-        return f"more than half of the last {limits.RECENT_TXIDS} batches would be left out, with {', '.join(left)}"
+        return (
+            f"more than half of the last {limits.RECENT_TXIDS} batches would be quarantined, including "
+            f"{', '.join(left)}"
+        )
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 RESTORE = (
     "stop every driver, find out who changed schema txtopo, and restore the whole database from a backup "
-    "(docs/operating.md, Backups); never mend rows of it by hand"
+    "(docs/operating.md, Backups); never repair its rows by hand"
 )
 """For rows of Postgres that contradict each other: no command repairs them, and a mended row hides the evidence."""
 

@@ -15,12 +15,14 @@ FEEDER_ONLY: Final = (TICK_SECONDS, "topology.enable.message.timeouts")
 
 _SPARK = "Spark runs the tasks: --master and --conf say on what, and how large"
 _TASKS = "a component has as many tasks as its parallelism_hint says"
-_QUEUES = "there are no queues between tasks: topology.max.spout.pending and results_bytes_max bound what is under way"
+_QUEUES = (
+    "there are no queues between tasks: topology.max.spout.pending and results_bytes_max limit the work in progress"
+)
 _ARROW = "tuples travel as Arrow, with the types that are declared"
-_TOLD = "`txtopo status`, `show` and `events` tell what happens, and logs go to log_folder"
+_TOLD = "`txtopo status`, `show` and `events` report what happens, and logs go to log_folder"
 _NAME = "the name in TopologyBuilder is the identity of a topology, and rights are those of the accounts that run it"
 _TRIDENT = "a batch is planned as soon as there is input: spout_poll_s is the pause where there was none"
-_PROGRESS = "an attempt goes by progress: one without any for topology.message.timeout.secs is made again"
+_PROGRESS = "attempts are judged by progress: one without progress for topology.message.timeout.secs is retried"
 _DAEMONS = "there are no daemons of Storm"
 _ZOOKEEPER = "ZooKeeper is given by --zk, TXTOPO_ZK or zookeeper in txtopo.toml"
 
@@ -166,8 +168,8 @@ def problem_with(name: str, honoured: Iterable[str]) -> str | None:
         *(one for names in (*MEANS_NOTHING.values(), *REFUSED.values()) for one in names if "*" not in one),
     ]
     near = difflib.get_close_matches(name, exact, n=1, cutoff=0.8)
-    hint = f": did you mean {near[0]}?" if near else "; a setting of a component's own needs a name of its own"
-    return f"is no setting of Storm's that txtopo knows{hint}"
+    hint = f": did you mean {near[0]}?" if near else "; a custom setting of a component needs another name"
+    return f"is not a Storm setting that txtopo knows{hint}"
 
 
 def ignored_in(of: str, names: Iterable[str], honoured: Iterable[str], *, whole: bool) -> list[Ignored]:

@@ -37,7 +37,7 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
         return replace(batch, data_failures=batch.unread), replace(failure, kind="data", message=words), "data"
     if _nothing_can_tell(state, batch):
         left = (
-            "no batch behind it can be committed before it"
+            "no later batch can be committed before it"
             if state.rules.opaque
             else f"nothing else is left that could be {'processed' if source == SPARK else 'read'}"
         )

@@ -312,8 +312,8 @@ class Planner:
             except BatchDataError as error:
                 raise Halted(
                     f"batch {plan.txid} of {self.lead.topology} is committed, but {error.component} could not be "
-                    f"told: {error}",
-                    next_command="fix the spout, then start `txtopo run` again: it is told again",
+                    f"notified: {error}",
+                    next_command="fix the spout, then start `txtopo run` again: it is notified again",
                 ) from error
             del self._untold[0]
 
@@ -406,4 +406,4 @@ _TRY_AGAIN = "fix the input, the spout or the declared fields, then start `txtop
 
 
 def _not_told(plan: Plan) -> str:
-    return f"a spout could not be told that batch {plan.txid} is committed"
+    return f"a spout could not be notified that batch {plan.txid} is committed"

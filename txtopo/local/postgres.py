@@ -133,9 +133,7 @@ class LocalPostgres(LocalServer):
             os.geteuid(),
             self._run_as.uid if self._run_as else os.geteuid(),
         ):
-            raise ConfigurationError(
-                f"{sockets} belongs to somebody else; remove it or set TMPDIR to a folder of your own"
-            )
+            raise ConfigurationError(f"{sockets} belongs to somebody else; remove it or set TMPDIR to your own folder")
         if self._run_as is not None:
             os.chown(sockets, self._run_as.uid, self._run_as.gid)
 

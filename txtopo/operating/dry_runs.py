@@ -102,7 +102,7 @@ def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequenc
         elif txid in failed:
             found.append(batch)
         else:
-            notes.append(f"batch {txid} has not failed: it is processed in its turn")
+            notes.append(f"batch {txid} has not failed: it is processed in order")
     return Proposal(
         topology=topology,
         kind="retry",

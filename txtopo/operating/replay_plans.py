@@ -123,9 +123,8 @@ def _recompute(replay: Replay, number: str) -> str:
     if replay.obstacle is not None:
         return f"is not possible: {clean(replay.obstacle)}"
     return (
-        f"would process {number} anew and swap what {'it' if len(replay.txids) == 1 else 'they'} brought, as new "
-        f"txids behind the last: "
-        "add --execute --reason TEXT to do it"
+        f"would process {number} anew and replace what {'it' if len(replay.txids) == 1 else 'they'} brought, under new "
+        f"txids after the last: add --execute --reason TEXT to do it"
     )
 
 

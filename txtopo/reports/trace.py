@@ -147,7 +147,7 @@ def find_target(connection: Connection, table: str, topology: str | None) -> Tar
     if not tables.contributions:
         raise UntraceableError(
             f"committer {tables.name} of {registered['topology']} keeps no contributions (contributions=False): "
-            f"nothing tells which batches made a row of {tables.target}"
+            f"it is not recorded which batches contributed to a row of {tables.target}"
         )
     return Target(topology=registered["topology"], committer=registered["committer"], tables=tables)
 

@@ -40,7 +40,7 @@ REMEMBERED_MAX = 1024
 """Orders that have ended whose words are remembered, the latest ones."""
 _ORDERS = itertools.count(1)
 _COPIES = itertools.count(1)
-WHY = "threads are not pinned, a job was started in a thread of its own, or a bolt kept rows of an earlier call"
+WHY = "threads are not pinned, a job was started in a separate thread, or a bolt kept rows of an earlier call"
 
 
 class NoBatchError(Exception):
@@ -48,7 +48,7 @@ class NoBatchError(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "a job of no batch: a bolt ran an action in a thread of its own; start it with pyspark.InheritableThread"
+            "a job of no batch: a bolt ran an action in a separate thread; start it with pyspark.InheritableThread"
         )
 
 

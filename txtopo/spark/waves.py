@@ -184,7 +184,7 @@ class Waves:
         first, last = pairs[0][0].attempt.txid, pairs[-1][0].attempt.txid
         self._say(
             f"batches {first} to {last} failed in one job, and each succeeded alone, which is what counts; this is "
-            f"told once: {failure.message}"
+            f"reported once: {failure.message}"
         )
 
     def _refuse(self, why: str) -> None:

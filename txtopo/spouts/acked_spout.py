@@ -58,7 +58,9 @@ class RichSpout(UserSpout):
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if not isinstance(cls.batch_size, int) or isinstance(cls.batch_size, bool) or cls.batch_size < 1:
-            raise TopologyError(f"{cls.__name__}.batch_size = {cls.batch_size!r} is no number of tuples from 1")
+            raise TopologyError(
+                f"{cls.__name__}.batch_size = {cls.batch_size!r} is not a number of tuples of 1 or more"
+            )
 
     def open(self, config: Mapping[str, Any], context: SpoutContext) -> None:
         """Called once when a driver has taken the lead, on a shallow copy of the spout: initialise here what each

@@ -69,16 +69,16 @@ class FileSpout(Spout):
             )
         self.delimiter = delimiter
         if isinstance(null_values, str) or not all(isinstance(value, str) for value in null_values):
-            raise TopologyError(f"FileSpout: null_values {null_values!r} is no list of texts, e.g. ['', 'NA']")
+            raise TopologyError(f"FileSpout: null_values {null_values!r} is not a list of texts, e.g. ['', 'NA']")
         self.null_values = tuple(null_values)
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
-            raise TopologyError(f"FileSpout: settled_s {settled_s!r} is no number of seconds")
+            raise TopologyError(f"FileSpout: settled_s {settled_s!r} is not a number of seconds")
         self.settled_s = float(settled_s)
         if on_bad_line not in ("reject", "fail"):
             raise TopologyError(f"FileSpout: on_bad_line {on_bad_line!r} is neither 'reject' nor 'fail'")
         self.on_bad_line = on_bad_line
         if isinstance(rejected_max, bool) or not isinstance(rejected_max, int | float) or not 0 <= rejected_max <= 1:
-            raise TopologyError(f"FileSpout: rejected_max {rejected_max!r} is no share from 0 to 1")
+            raise TopologyError(f"FileSpout: rejected_max {rejected_max!r} is not a share from 0 to 1")
         self.rejected_max = float(rejected_max)
         if not isinstance(may_be_empty, bool):
             raise TopologyError(f"FileSpout: may_be_empty {may_be_empty!r} is neither True nor False")
@@ -159,13 +159,13 @@ def local_path(path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
-        raise TopologyError(f"FileSpout: path {path!r} is no folder, file or pattern")
+        raise TopologyError(f"FileSpout: path {path!r} is not a folder, file or pattern")
     scheme = _SCHEME.match(text)
     if scheme is not None:
         remedy = (
             f"write {'/' + text[scheme.end() :].lstrip('/')!r}"
             if scheme[1].lower() == "file"
-            else "mount it, or write a source of your own (docs/spouts.md)"
+            else "mount it, or write a custom spout (docs/spouts.md)"
         )
         raise TopologyError(
             f"FileSpout: path {text!r} is a URL of scheme {scheme[1]}; FileSpout reads files of this machine or of a "
@@ -175,7 +175,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
         expanded = os.path.expanduser(text)  # noqa: PTH111
         if expanded.startswith("~"):
             raise TopologyError(
-                f"FileSpout: path {text!r} names the home of nobody; a folder of that name is './{text}'"
+                f"FileSpout: path {text!r} names the home of an unknown user; a folder of that name is './{text}'"
             )
         text = expanded
     return os.path.abspath(text)  # noqa: PTH100 - links stay as the user wrote them
@@ -183,5 +183,5 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 def _whole(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise TopologyError(f"FileSpout: {name} {value!r} is not a whole number from 1 on")
+        raise TopologyError(f"FileSpout: {name} {value!r} is not a whole number of 1 or more")
     return value

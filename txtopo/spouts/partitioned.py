@@ -122,11 +122,11 @@ class PartitionedTransactionalSpout(UserSpout):
 
     def number_of_partitions(self) -> int:
         """See PartitionedCoordinator."""
-        unreachable("the spout has a coordinator of its own")
+        unreachable("the spout has a separate coordinator")
 
     def next_range(self, partition: int, last: Any) -> Any:
         """See PartitionedCoordinator."""
-        unreachable("the spout has a coordinator of its own")
+        unreachable("the spout has a separate coordinator")
 
     def is_ready(self) -> bool:
         """See PartitionedCoordinator. Returns True by default: then a batch is planned if a partition has input."""
@@ -137,7 +137,7 @@ class PartitionedTransactionalSpout(UserSpout):
 
     def emit_partition_batch(self, attempt: TransactionAttempt, partition: int, metadata: Any) -> Iterable[Any]:
         """See PartitionedEmitter."""
-        unreachable("the spout has an emitter of its own")
+        unreachable("the spout has a separate emitter")
 
     def bytes_of(self, partition: int, metadata: Any) -> int:
         """Return the approximate size of a range in bytes, to limit waves; 0 if unknown."""
@@ -261,7 +261,7 @@ class PartitionedCoordinating:
         with told_of(self._spout, "number_of_partitions"):
             count = self._user.number_of_partitions()
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise BatchDataError(f"number_of_partitions gave {count!r}, which is no count", component=self._spout)
+            raise BatchDataError(f"number_of_partitions gave {count!r}, which is not a count", component=self._spout)
         both = list(zip_longest(before, discarded, fillvalue=UNTOUCHED))
         entries = [self._entry(at, *(both[at] if at < len(both) else (UNTOUCHED, UNTOUCHED))) for at in range(count)]
         entries += [_idle(entry, _owing(entry, gave)) for entry, gave in both[count:]]

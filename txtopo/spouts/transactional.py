@@ -105,7 +105,7 @@ class TransactionalSpout(UserSpout):
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
         """See Coordinator."""
-        unreachable("the spout has a coordinator of its own")
+        unreachable("the spout has a separate coordinator")
 
     def is_ready(self) -> bool:
         """See Coordinator. Returns True by default: then a run never ends."""
@@ -116,7 +116,7 @@ class TransactionalSpout(UserSpout):
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Any) -> Iterable[Any]:
         """See Emitter."""
-        unreachable("the spout has an emitter of its own")
+        unreachable("the spout has a separate emitter")
 
     def emit_frame(self, spark: Any, metadata: Any) -> Any:
         """With `emits_frame = True`: return the batch as a DataFrame of exactly the declared fields; the same metadata

@@ -36,7 +36,8 @@ class UserSpout(Spout):
             )
         if not isinstance(cls.outputs, Sequence) or not all(isinstance(one, str) for one in cls.outputs):
             raise TopologyError(
-                f"{cls.__name__}.outputs = {cls.outputs!r} is no list of fields: outputs = ['word string', 'n bigint']"
+                f"{cls.__name__}.outputs = {cls.outputs!r} is not a list of fields: outputs = ['word string', 'n "
+                f"bigint']"
             )
         if "outputs" in cls.__dict__:
             cls.fields = parse_fields(", ".join(cls.outputs))
@@ -88,13 +89,13 @@ def check_hears(component: str, spout: UserSpout, coordinator: object) -> None:
     problem = _settled_problem(coordinator) if has else None
     if spout.wants_settled and not has:
         problem = (
-            f"{type(spout).__name__} wants to hear how its batches ended, and {type(coordinator).__name__}, "
-            f"which get_coordinator gave, has no method settled"
+            f"{type(spout).__name__} has wants_settled = True, but {type(coordinator).__name__}, "
+            f"which get_coordinator returned, has no method settled"
         )
     elif has and not spout.wants_settled:
         problem = (
-            f"{type(coordinator).__name__}, which get_coordinator gave, has a method settled: write "
-            f"wants_settled = True in {type(spout).__name__}, or nobody calls it"
+            f"{type(coordinator).__name__}, which get_coordinator returned, has a method settled: write "
+            f"wants_settled = True in {type(spout).__name__}, or it is never called"
         )
     if problem is not None:
         raise BatchDataError(problem, component=component)

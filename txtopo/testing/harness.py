@@ -93,7 +93,7 @@ class TopologyHarness:
     ) -> None:
         if not isinstance(topology, Topology):
             shown = topology.__name__ if isinstance(topology, type) else type(topology).__name__
-            raise TopologyTypeError(f"{shown} is no topology: give the harness what build() returns")
+            raise TopologyTypeError(f"{shown} is not a topology: give the harness what build() returns")
         if topology.frame_bolts and session is None:
             names = ", ".join(bolt.name for bolt in topology.frame_bolts)
             raise TopologyError(f"{names}: DataFrame bolts need Spark; give the harness a session")

@@ -92,8 +92,8 @@ class TopologyBuilder:
         checked = check_spout(name, spout)
         if checked.parts_max is not None and (tasks or 1) > checked.parts_max:
             raise TopologyError(
-                f"spout {name!r}: parallelism_hint={tasks} would change nothing: a {type(checked).__name__} emits in "
-                f"the driver, a batch is one part; leave it out"
+                f"spout {name!r}: parallelism_hint={tasks} has no effect: a {type(checked).__name__} emits in "
+                f"the driver, a batch is one part; remove it"
             )
         self._spouts[name] = SpoutComponent(name=name, spout=checked, tasks=tasks)
 
@@ -132,7 +132,7 @@ class TopologyBuilder:
         )
         if tasks is not None:
             raise TopologyError(
-                f"bolt {name!r} is a function on whole DataFrames, which Spark spreads: leave parallelism_hint out"
+                f"bolt {name!r} is a function on whole DataFrames, which Spark spreads: remove parallelism_hint"
             )
         bolt.inputs = [Subscription(source=source) for source in _sources(name, inputs)]
         if bolt.inputs:
@@ -211,7 +211,7 @@ class TopologyBuilder:
     def _check_new(self, kind: str, name: str) -> None:
         _checked_name(kind, name)
         if name in self._spouts or name in self._bolts or name in self._committers:
-            raise TopologyError(f"{kind} {name!r}: another component has that name already")
+            raise TopologyError(f"{kind} {name!r}: another component already has this name")
 
 
 def _check_inputs(draft: FrameDraft | TupleDraft) -> None:
@@ -272,8 +272,8 @@ def _checked_name(kind: str, name: object) -> str:
     # P15: names end up in tables, znodes and logs.
     if not isinstance(name, str) or re.fullmatch(NAME_PATTERN, name) is None:
         raise TopologyError(
-            f"{kind}: the name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or "
-            f"underscores{_snake_case(name)}"
+            f"{kind}: the name {name!r} is not allowed: it must start with a lowercase letter, then have at most 40 "
+            f"lowercase letters, digits or underscores{_snake_case(name)}"
         )
     return name
 
@@ -295,7 +295,7 @@ def _one_of(setting: str, value: Any, known: Sequence[Any]) -> Any:
 def _sources(name: str, inputs: object) -> list[str]:
     sources = [] if inputs is None else [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(sources, Sequence) or not all(isinstance(source, str) for source in sources):
-        raise TopologyTypeError(f"{name!r}: inputs={inputs!r} is no component's name and no list of names")
+        raise TopologyTypeError(f"{name!r}: inputs={inputs!r} is neither the name of a component nor a list of names")
     for source in sources:
         if list(sources).count(source) > 1:
             raise TopologyError(f"{name!r} reads {source!r} twice")

@@ -46,10 +46,10 @@ REFUSED_GROUPINGS = {
     "global": "its rows are counted in parallel and meet at the commit, so one task for all would only be slower; use "
     "shuffle_grouping",
     "all": "every task would get every row and count it again; use shuffle_grouping",
-    "direct": "who emits would name the task, and its counts are the same in any; use fields_grouping or "
+    "direct": "the emitter would choose the task, and the counts are the same in every task; use fields_grouping or "
     "shuffle_grouping",
     "partial_key": "two tasks would count each key, and both meet at the commit anyway; use fields_grouping",
-    "custom": "a grouping of one's own may drop a row or give it twice, and the counts would be wrong; use "
+    "custom": "a custom grouping may drop a row or deliver it twice, and the counts would be wrong; use "
     "fields_grouping or shuffle_grouping",
 }
 
@@ -58,7 +58,7 @@ def check_spout(name: str, spout: object) -> Spout:
     """The spout, or TopologyError where it is something else or declares no fields."""
     if not isinstance(spout, Spout):
         hint = "; use an instance, not the class" if isinstance(spout, type) else ""
-        raise TopologyTypeError(f"spout {name!r}: {_kind(spout)} is no Spout such as FileSpout{hint}")
+        raise TopologyTypeError(f"spout {name!r}: {_kind(spout)} is not a Spout such as FileSpout{hint}")
     fields = getattr(spout, "fields", None)
     if not isinstance(fields, Fields) or not fields.items:
         raise TopologyError(
@@ -82,7 +82,7 @@ def check_committer(name: str, bolt: object) -> CommitterBolt:
         if isinstance(bolt, type):
             hint = "; use an instance, not the class"
         raise TopologyTypeError(
-            f"committer bolt {name!r}: {_kind(bolt)} is no CommitterBolt such as CountCommitter{hint}"
+            f"committer bolt {name!r}: {_kind(bolt)} is not a CommitterBolt such as CountCommitter{hint}"
         )
     if bolt.effects not in EFFECTS:
         raise TopologyError(f"committer bolt {name!r}: effects={bolt.effects!r} is none of {', '.join(EFFECTS)}")
@@ -97,13 +97,13 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
     """The tuple bolt, or TopologyError where it is of no kind that can run."""
     if not isinstance(bolt, BasicBolt | RichBolt | BatchBolt | ArrowBolt):
         raise TopologyTypeError(
-            f"bolt {name!r}: {type(bolt).__name__} is a TupleBolt of no kind: derive it from BasicBolt, RichBolt, "
-            f"BatchBolt or ArrowBolt"
+            f"bolt {name!r}: {type(bolt).__name__} subclasses TupleBolt directly; it must derive from BasicBolt, "
+            f"RichBolt, BatchBolt or ArrowBolt"
         )
     check_config(f"bolt {name!r}", bolt.config)
     if isinstance(bolt, BasicBolt) and hasattr(bolt, "finish_batch"):
         raise TopologyTypeError(
-            f"bolt {name!r}: {type(bolt).__name__} has a finish_batch, which a BasicBolt is never asked for: derive "
+            f"bolt {name!r}: {type(bolt).__name__} has a finish_batch, which is never called on a BasicBolt: derive "
             f"it from BatchBolt"
         )
     check_code_runs(f"bolt {name!r}", bolt)
@@ -159,11 +159,12 @@ def check_function(name: str, function: object, rows: str) -> Callable[..., Any]
         raise TopologyTypeError(f"bolt {name!r}: a spout is set with set_spout")
     if isinstance(function, type) and issubclass(function, TupleBolt):
         raise TopologyTypeError(
-            f"bolt {name!r}: {_kind(function)} is no bolt; use an instance: set_bolt({name!r}, {function.__name__}(…))"
+            f"bolt {name!r}: {_kind(function)} is not a bolt; use an instance: set_bolt({name!r}, "
+            f"{function.__name__}(…))"
         )
     if not callable(function) or isinstance(function, type):
         raise TopologyTypeError(
-            f"bolt {name!r}: {_kind(function)} is no function from DataFrame to DataFrame and no tuple bolt"
+            f"bolt {name!r}: {_kind(function)} is neither a function from DataFrame to DataFrame nor a tuple bolt"
         )
     if rows not in ROWS:
         raise TopologyError(f"bolt {name!r}: rows={rows!r} is none of {', '.join(map(repr, ROWS))}")
@@ -195,7 +196,7 @@ def check_tasks(who: str, hint: object) -> int | None:
     if hint is None:
         return None
     if not isinstance(hint, int) or isinstance(hint, bool):
-        raise TopologyTypeError(f"{who}: parallelism_hint={hint!r} is no whole number of tasks")
+        raise TopologyTypeError(f"{who}: parallelism_hint={hint!r} is not a whole number of tasks")
     if not 1 <= hint <= TASKS_MAX:
         raise TopologyError(f"{who}: parallelism_hint={hint} is not possible: from 1 to {TASKS_MAX} tasks")
     return hint
@@ -204,15 +205,15 @@ def check_tasks(who: str, hint: object) -> int | None:
 def check_config(who: str, config: object) -> Mapping[str, Any]:
     """Settings: a mapping of names to JSON values, since they are part of the code hash."""
     if not isinstance(config, Mapping):
-        raise TopologyTypeError(f"{who}: config={config!r} is no mapping of names to values")
+        raise TopologyTypeError(f"{who}: config={config!r} is not a mapping of names to values")
     for key, value in config.items():
         if not isinstance(key, str):
-            raise TopologyTypeError(f"{who}: {key!r} is no name of a setting: names are text")
+            raise TopologyTypeError(f"{who}: {key!r} is not the name of a setting: names are text")
         try:
             canonical(value)
         except (TypeError, ValueError) as error:
             raise TopologyTypeError(
-                f"{who}: setting {key!r} has {_kind(value)}, which is no JSON value: {error}"
+                f"{who}: setting {key!r} has {_kind(value)}, which is not a JSON value: {error}"
             ) from error
         if value is not None and (problem := problem_with(key, storms_names())) is not None:
             raise TopologyError(f"{who}: setting {key} {problem}")

@@ -52,9 +52,9 @@ class Connections:
         """Tracking by tuple needs tuples: a setting that does nothing is a mistake."""
         if acking == "tuple" and not self._has_tuples:
             raise TopologyError(
-                f'topology {self._name!r}: acking="tuple" tracks tuples, and here are only functions on DataFrames '
-                f"and committers that count: "
-                'leave it out, batches are complete by their counts (acking="batch")'
+                f'topology {self._name!r}: acking="tuple" tracks tuples, and this topology has only functions on '
+                f"DataFrames and counting committers: remove it, counts decide when a batch is complete "
+                f'(acking="batch")'
             )
 
     def check_streams(self) -> None:

@@ -85,9 +85,7 @@ def _refuse_bare_components(cls: type) -> None:
                 f"{cls.__name__}.{name} is a component, not its spec: write {kind.__name__}.spec(…)"
             )
         if name in _RESERVED and isinstance(value, Spec):
-            raise TopologyError(
-                f"{cls.__name__}.{name}: the name has a meaning of its own; call the attribute something else"
-            )
+            raise TopologyError(f"{cls.__name__}.{name}: the name is reserved; rename the attribute")
 
 
 def _add(builder: TopologyBuilder, spec: Spec, names: Mapping[Spec, str]) -> None:
@@ -127,7 +125,7 @@ def _frame_source(name: str, source: StreamSpec, grouping: Grouping | None, name
 
 def _source(name: str, source: StreamSpec, names: Mapping[Spec, str]) -> str:
     if source.spec not in names:
-        raise TopologyError(f"{name!r} reads {source.spec}, which is no attribute of its topology")
+        raise TopologyError(f"{name!r} reads {source.spec}, which is not an attribute of its topology")
     return names[source.spec]
 
 

@@ -147,13 +147,13 @@ class BoltDeclarer:
             _refuse_second_input(draft)
         if not isinstance(source, str) or not isinstance(stream, str):
             raise TopologyTypeError(
-                f"{draft.name!r}: {grouping}_grouping({source!r}, stream={stream!r}) wants a component's name and a "
-                f"stream's"
+                f"{draft.name!r}: {grouping}_grouping({source!r}, stream={stream!r}) needs the name of a component and "
+                f"of a stream"
             )
         if grouping == "custom" and not isinstance(custom, CustomStreamGrouping):
             hint = "; use an instance, not the class" if isinstance(custom, type) else ""
             raise TopologyTypeError(
-                f"{draft.name!r}: custom_grouping({source!r}, {custom!r}) is no CustomStreamGrouping{hint}"
+                f"{draft.name!r}: custom_grouping({source!r}, {custom!r}) is not a CustomStreamGrouping{hint}"
             )
         if custom is not None:
             check_code_runs(f"{draft.name!r}: custom_grouping({source!r})", custom)
@@ -167,7 +167,7 @@ class BoltDeclarer:
         named = (fields,) if isinstance(fields, str) else fields
         if not isinstance(named, Sequence) or not all(isinstance(name, str) for name in named):
             raise TopologyTypeError(
-                f"{self._draft.name}: {grouping}_grouping({source!r}, {fields!r}) wants names of fields"
+                f"{self._draft.name}: {grouping}_grouping({source!r}, {fields!r}) needs names of fields"
             )
         return tuple(named)
 

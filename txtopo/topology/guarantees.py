@@ -40,10 +40,7 @@ _SPOUT_WHY: dict[SpoutKind, str] = {
     "at_least_once": "its source may give a message twice",
     "at_most_once": "its source may lose a message",
 }
-_OUTSIDE_WHY = (
-    "it also writes where a rolled-back database transaction leaves traces, so an attempt that is made again "
-    "writes again"
-)
+_OUTSIDE_WHY = "it also writes to places that a rollback does not undo, so a retried attempt writes again"
 
 
 def given(kind: SpoutKind, effects: Effects) -> Guarantee:

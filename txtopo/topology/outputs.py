@@ -24,7 +24,7 @@ def parse_outputs(who: str, outputs: object) -> Mapping[str, Stream]:
     dict_keys(['default', 'errors'])
     """
     if not isinstance(outputs, list | tuple):
-        raise TopologyTypeError(f"{who}: outputs={outputs!r} is no list: {_HOW}")
+        raise TopologyTypeError(f"{who}: outputs={outputs!r} is not a list: {_HOW}")
     streams: dict[str, Stream] = {}
     texts = [entry for entry in outputs if isinstance(entry, str)]
     for entry in outputs:
@@ -44,7 +44,7 @@ def parse_result(who: str, result: object) -> Fields | None:
     """Fields of the rows between the halves of a BatchCommitter; None where it declares none."""
     if not isinstance(result, list | tuple) or not all(isinstance(entry, str) for entry in result):
         raise TopologyTypeError(
-            f'{who}: result={result!r} is no list of text: write result = ["word string", "n bigint"]'
+            f'{who}: result={result!r} is not a list of text: write result = ["word string", "n bigint"]'
         )
     return _fields(who, "result", ", ".join(result)) if result else None
 
@@ -71,7 +71,7 @@ def _checked_name(who: str, name: object) -> str:
         raise TopologyTypeError(f"{who}: a stream's name is text, not {name!r}")
     if re.fullmatch(NAME_PATTERN, name) is None:
         raise TopologyError(
-            f"{who}: stream name {name!r} is not allowed: a small letter, then at most 40 small letters, digits or "
-            f"underscores"
+            f"{who}: stream name {name!r} is not allowed: it must start with a lowercase letter, then have at most 40 "
+            f"lowercase letters, digits or underscores"
         )
     return name

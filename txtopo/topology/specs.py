@@ -89,7 +89,7 @@ class Grouping:
         CustomStreamGrouping.
         """
         if not isinstance(chooser, CustomStreamGrouping):
-            raise TopologyTypeError(f"Grouping.custom({chooser!r}): that is no instance of a CustomStreamGrouping")
+            raise TopologyTypeError(f"Grouping.custom({chooser!r}): that is not an instance of CustomStreamGrouping")
         return Grouping("custom", chooser=chooser)
 
 
@@ -189,7 +189,7 @@ def instance_of(owner: type, instance: object | None, arguments: Sequence[Any], 
     if instance is None:
         if inspect.isabstract(owner):
             raise TopologyTypeError(
-                f"{owner.__name__}.spec(): {owner.__name__} is a base class, and no component of its own"
+                f"{owner.__name__}.spec(): {owner.__name__} is a base class and cannot be a component"
             )
         return owner(*arguments, **named)
     if arguments or named:
@@ -204,15 +204,19 @@ def _inputs(who: str, inputs: object) -> tuple[tuple[StreamSpec, Grouping | None
     if inputs is None:
         return ()
     if not isinstance(inputs, list | tuple | Mapping):
-        raise TopologyTypeError(f"{who}: inputs={inputs!r} is no list of specs and no dict from specs to groupings")
+        raise TopologyTypeError(
+            f"{who}: inputs={inputs!r} is neither a list of specs nor a dict from specs to groupings"
+        )
     pairs: list[tuple[StreamSpec, Grouping | None]] = []
     for source in inputs:
         if not isinstance(source, Spec | StreamSpec):
-            raise TopologyTypeError(f"{who}: input {source!r} is no spec: write the attribute itself, without quotes")
+            raise TopologyTypeError(
+                f"{who}: input {source!r} is not a spec: write the attribute itself, without quotes"
+            )
         grouping = inputs[source] if isinstance(inputs, Mapping) else None
         if isinstance(inputs, Mapping) and not isinstance(grouping, Grouping):
             raise TopologyTypeError(
-                f'{who}: {grouping!r} is no grouping: write Grouping.fields("word") or Grouping.SHUFFLE'
+                f'{who}: {grouping!r} is not a grouping: write Grouping.fields("word") or Grouping.SHUFFLE'
             )
         stream = source if isinstance(source, StreamSpec) else StreamSpec(spec=source, stream=DEFAULT_STREAM)
         pairs.append((stream, grouping))
@@ -223,7 +227,7 @@ def _configured(who: str, component: Any, config: object) -> Any:
     """Return a copy of the component with these settings over those of its class."""
     checked = check_config(who, config)
     if not isinstance(component, TupleBolt | BatchCommitter):
-        raise TopologyTypeError(f"{who} takes no config: settings of their own are for tuple bolts and BatchCommitters")
+        raise TopologyTypeError(f"{who} takes no config: only tuple bolts and BatchCommitters have their own settings")
     copied: Any = copy.copy(component)
     copied.config = {**component.config, **checked}
     return copied

@@ -201,9 +201,7 @@ def check_tuple(method: str, tup: object) -> None:
     wrong.
     """
     if not isinstance(tup, Tuple):
-        raise TypeError(
-            f"{method} wants a tuple that the bolt was given, not {shown_value(tup)} ({type(tup).__name__})"
-        )
+        raise TypeError(f"{method} needs a tuple that the bolt received, not {shown_value(tup)} ({type(tup).__name__})")
 
 
 def checked_anchors(anchors: Iterable[Tuple]) -> Sequence[Tuple]:

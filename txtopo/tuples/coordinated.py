@@ -25,7 +25,7 @@ class Coordination:
         """So many tuples of a source task arrived; returns how many had arrived of it before."""
         if source not in self._expected.get(edge, ()):
             self._fail(
-                f"{rows} tuples came over {self._name(edge)} from task {source}, which is none of this attempt's"
+                f"{rows} tuples came over {self._name(edge)} from task {source}, which does not belong to this attempt"
             )
         key = (edge, source)
         before = self._received.get(key, 0)
@@ -38,7 +38,9 @@ class Coordination:
         """
         key = (edge, source)
         if source not in self._expected.get(edge, ()):
-            self._fail(f"a report came over {self._name(edge)} from task {source}, which is none of this attempt's")
+            self._fail(
+                f"a report came over {self._name(edge)} from task {source}, which does not belong to this attempt"
+            )
         known = self._reports.setdefault(key, (rows, failed))
         if known != (rows, failed):
             self._fail(

@@ -166,8 +166,8 @@ class Custom(TaskChooser):
         # One id instead of a list, and a `return` that was forgotten, are what goes wrong first.
         if not isinstance(tasks, Iterable):
             raise BatchDataError(
-                f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is no "
-                f"list of task ids",
+                f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is not "
+                f"a list of task ids",
                 component=self._edge.source,
             )
         return tasks

@@ -121,8 +121,8 @@ def change(one: KeptReject, **values: Any) -> KeptReject:
     [
         (0, None, ":3 does not parse (no whole number), but is not among the rejected records"),
         (7, None, ":15 does not parse (a quoted value is not closed), but is not among"),
-        (0, {"raw": b"y,x,2"}, ":3: the rejected record that was kept is not the one that stands there"),
-        (0, {"raw_bytes": 6}, ":3: the rejected record that was kept is not the one that stands there"),
+        (0, {"raw": b"y,x,2"}, ":3: the rejected record that was kept is not the one in the source"),
+        (0, {"raw_bytes": 6}, ":3: the rejected record that was kept is not the one in the source"),
         (0, {"line": 2, "raw": b"1,x,2"}, ":2 was rejected (column 'a'"),
         (2, {"line": 5, "raw": b"y"}, ":5: a rejected record was kept, but no record starts there"),
         (7, {"line": 99}, ":99: a rejected record was kept, but no record starts there"),

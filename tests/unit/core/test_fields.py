@@ -80,6 +80,6 @@ def test_arrow_types_are_those_that_spark_uses() -> None:
     "ddl", ['"Origin State" string', "Origin State string", "n int, 'Origin State' string not null"]
 )
 def test_a_name_with_blanks_is_told_with_its_backticks(ddl: str) -> None:
-    with pytest.raises(TopologyError, match="a name with blanks stands in backticks: `Origin State`"):
+    with pytest.raises(TopologyError, match="write a name with blanks in backticks: `Origin State`"):
         parse_fields(ddl)
     assert parse_fields("`Origin State` string").names == ("Origin State",)

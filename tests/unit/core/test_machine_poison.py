@@ -344,7 +344,7 @@ class TestTooManyLeftOut:
 
         halting = hand.state.halting
         assert halting is not None and halting.txid == 3 and hand.state.last_txid == 2
-        assert "number 3 in a row behind 1, 2 to be left out for one cause, ValueError at a.py:7" in halting.reason
+        assert "number 3 in a row after 1, 2 to be quarantined for one cause, ValueError at a.py:7" in halting.reason
         assert "topology.quarantined.in.row.max is 3" in halting.reason
         assert halting.next_command is not None and "txtopo redrive t 1 2" in halting.next_command
         assert "txtopo skip t 3" in halting.next_command
@@ -424,7 +424,7 @@ class TestTooManyLeftOut:
             left_out(hand, txid, (SAME, OTHER)[txid % 2])
 
         assert hand.state.halting is not None and hand.state.halting.txid == 11
-        assert "more than half of the last 20 batches would be left out" in hand.state.halting.reason
+        assert "more than half of the last 20 batches would be quarantined" in hand.state.halting.reason
 
     def test_no_more_batches_are_remembered_than_are_looked_at(self) -> None:
         hand = self.hand()

@@ -106,7 +106,7 @@ def test_every_name_of_storms_counts_or_is_told_or_is_refused() -> None:
         ("topology.message.timeout.sec", "did you mean topology.message.timeout.secs?"),
         ("topology.max.spout.pendin", "did you mean topology.max.spout.pending?"),
         ("topology.tick.tuple.freq", "did you mean topology.tick.tuple.freq.secs?"),
-        ("topology.ranking.size", "a setting of a component's own needs a name of its own"),
+        ("topology.ranking.size", "a custom setting of a component needs another name"),
         ("topology.bolts.window.length.count", "make the window a key"),
         ("topology.state.provider", "BatchCommitter"),
         ("topology.auto.task.hooks", "prepare and cleanup"),

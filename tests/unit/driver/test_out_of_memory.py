@@ -50,7 +50,7 @@ def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_p
             break
         rows = stores.postgres.topologies.get("orders")
         if end is not None:
-            assert end.kind == "executor_lost" and end.reason.startswith("this driver has no memory left ("), end
+            assert end.kind == "executor_lost" and end.reason.startswith("this driver is out of memory ("), end
             assert rows is not None and (rows.life["state"], rows.life["reason"]) == ("stopped", end.reason)
         assert rows is None or {one.failure for one in rows.attempts.values()} <= {None}
         assert SimulatedDriver(topology=topology, stores=stores, seed=4).run().kind == "finished"

@@ -438,7 +438,7 @@ def test_a_fault_that_hits_every_batch_leaves_out_two_and_halts_also_behind_a_ne
 
     assert [(end.kind, end.txid) for end in ends] == [("halted", 3)] * 2
     assert all(
-        "number 3 in a row behind 1, 2" in end.reason and "ValueError in b at app.py:7" in end.reason for end in ends
+        "number 3 in a row after 1, 2" in end.reason and "ValueError in b at app.py:7" in end.reason for end in ends
     )
     assert states == ["quarantined", "quarantined"]
     assert last.kind == "finished"

@@ -380,7 +380,7 @@ def test_what_a_spout_could_not_be_told_is_told_before_the_next_cut() -> None:
     made.settled(two, "applied")
     with pytest.raises(OSError, match="broker away"):
         made.cut(3, 9)
-    assert said[0] == "a spout could not be told that batch 1 is committed: broker away; trying again"
+    assert said[0] == "a spout could not be notified that batch 1 is committed: broker away; trying again"
     a.trouble = None
 
     assert len(made.cut(3, 9).plans) == 1
@@ -405,5 +405,5 @@ def test_a_mistake_in_ack_halts_with_the_batch_named() -> None:
     (one,) = made.cut(1, 9).plans
     a.trouble = BatchDataError("KeyError in ack", component="a")
 
-    with pytest.raises(Halted, match="batch 1 of t is committed, but a could not be told: KeyError in ack"):
+    with pytest.raises(Halted, match="batch 1 of t is committed, but a could not be notified: KeyError in ack"):
         made.settled(one, "applied")

@@ -465,7 +465,7 @@ def test_a_folder_that_cannot_be_listed_is_trouble_and_no_file_less(
         ("file:/data/in", "write '/data/in'"),
         ("kafka:topic", "URL of scheme kafka"),
         ("jdbc:postgresql://host/db", "URL of scheme jdbc"),
-        ("~nobody-of-that-name/x", "names the home of nobody"),
+        ("~nobody-of-that-name/x", "names the home of an unknown user"),
     ],
 )
 def test_what_is_no_path_of_a_file_system_is_refused_by_name(path: str, words: str) -> None:
@@ -536,7 +536,7 @@ def test_metadata_names_files_header_schema_and_fingerprints(tmp_path: Path) -> 
         (b'{"carrier": "UA", "distance": 1}\n', r"looks like JSON"),
         (b'[{"carrier": "UA"}]\n', r"looks like JSON"),
         (b"May 16 10:05:00 host kernel: up, and more\n", r"has the file no header line\?"),
-        (b"Carrier , distanCE\n", r"as they stand, with their blanks and capitals"),
+        (b"Carrier , distanCE\n", r"exactly, including blanks and case"),
         (b"x" * 3000 + b",y\n", r"missing; the header has 'x{300,400}…;"),
         ("carrier,distance\nUA,1\n".encode("utf-16-le"), r"column 'carrier' is missing; the header has 'c\\x00a"),
         ("carrier,distance\n".encode("utf-16"), r"UTF-16"),

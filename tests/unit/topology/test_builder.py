@@ -81,9 +81,9 @@ MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object]]] = [
     ("'Upper' is not allowed", lambda b: b.set_bolt("Upper", same, inputs="lines")),
     ("is not allowed", lambda b: b.set_bolt("a" * 42, same, inputs="lines")),
     ("is not allowed", lambda b: b.set_bolt('a"; drop', same, inputs="lines")),
-    ("has that name already", lambda b: b.set_bolt("lines", same, inputs="lines")),
+    ("already has this name", lambda b: b.set_bolt("lines", same, inputs="lines")),
     ("nothing reads 'other'", lambda b: b.set_spout("other", spout())),
-    ("leave parallelism_hint out", lambda b: b.set_bolt("clean", same, inputs="lines", parallelism_hint=2)),
+    ("remove parallelism_hint", lambda b: b.set_bolt("clean", same, inputs="lines", parallelism_hint=2)),
     (
         "'clean' reads 'lin', but there is no such component; did you mean 'lines'",
         lambda b: b.set_bolt("clean", same, inputs="lin"),
@@ -94,10 +94,10 @@ MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object]]] = [
     ("cycle: clean -> clean", lambda b: b.set_bolt("clean", same, inputs="clean")),
     ("reads 'lines' twice", lambda b: b.set_bolt("clean", same, inputs=["lines", "lines"])),
     ("no component's name", lambda b: b.set_bolt("clean", same, inputs=[3])),  # type: ignore[list-item]
-    ("is no function from DataFrame", lambda b: b.set_bolt("clean", "same", inputs="lines")),  # type: ignore[arg-type]
+    ("is neither a function from DataFrame", lambda b: b.set_bolt("clean", "same", inputs="lines")),  # type: ignore[arg-type]
     ("is set with set_committer_bolt", lambda b: b.set_bolt("clean", counting(), inputs="lines")),  # type: ignore[arg-type]
     ("is set with set_spout", lambda b: b.set_bolt("clean", spout(), inputs="lines")),  # type: ignore[arg-type]
-    ("is no CommitterBolt .* set_bolt", lambda b: b.set_committer_bolt("counts", same, inputs="lines")),  # type: ignore[arg-type]
+    ("is not a CommitterBolt .* set_bolt", lambda b: b.set_committer_bolt("counts", same, inputs="lines")),  # type: ignore[arg-type]
     ("rows='all' is none of", lambda b: b.set_bolt("clean", same, inputs="lines", rows="all")),
     (
         "takes .*frame.*, but is called with its inputs by keyword",

@@ -377,7 +377,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[TopologyBuilder], object]]]
         lambda b: b.set_bolt("s", Sink()).fields_grouping("split", "word", stream="errors"),
     ),
     (ValueError, "names no fields", lambda b: b.set_bolt("s", Sink()).fields_grouping("split", [])),
-    (ValueError, "has that name already", lambda b: b.set_bolt("split", Sink(), inputs="lines")),
+    (ValueError, "already has this name", lambda b: b.set_bolt("split", Sink(), inputs="lines")),
     (ValueError, "'s' has no input", lambda b: b.set_bolt("s", Sink())),
     (ValueError, "spout 'other': FileSpout has no output", fieldless_spout),
     (
@@ -405,27 +405,27 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[TopologyBuilder], object]]]
     # PY-03: wrong types.
     (
         TypeError,
-        "parallelism_hint=5.4 is no whole number",
+        "parallelism_hint=5.4 is not a whole number",
         lambda b: b.set_bolt("s", Sink(), inputs="lines", parallelism_hint=5.4),  # type: ignore[arg-type]
     ),
-    (TypeError, "parallelism_hint=True is no whole number", lambda b: b.set_spout("other", spout(), True)),
+    (TypeError, "parallelism_hint=True is not a whole number", lambda b: b.set_spout("other", spout(), True)),
     (
         TypeError,
-        r"the class Sink is no bolt; use an instance: set_bolt\('s', Sink",
+        r"the class Sink is not a bolt; use an instance: set_bolt\('s', Sink",
         lambda b: b.set_bolt("s", Sink, inputs="lines"),
     ),
     (TypeError, "Plain .* use an instance", lambda b: b.set_committer_bolt("c", Plain, inputs="split")),  # type: ignore[arg-type]
-    (TypeError, "NoKind is a TupleBolt of no kind", lambda b: b.set_bolt("s", NoKind(), inputs="lines")),
+    (TypeError, "NoKind subclasses TupleBolt directly", lambda b: b.set_bolt("s", NoKind(), inputs="lines")),
     (TypeError, "is set with set_bolt", lambda b: b.set_committer_bolt("c", Sink(), inputs="split")),  # type: ignore[arg-type]
     (TypeError, "is set with set_committer_bolt", lambda b: b.set_bolt("c", Plain(), inputs="split")),  # type: ignore[arg-type]
-    (TypeError, "wants names of fields", lambda b: b.set_bolt("s", Sink()).fields_grouping("split", 3)),  # type: ignore[arg-type]
-    (TypeError, "wants a component's name and a stream's", lambda b: b.set_bolt("s", Sink()).shuffle_grouping(3)),  # type: ignore[arg-type]
+    (TypeError, "needs names of fields", lambda b: b.set_bolt("s", Sink()).fields_grouping("split", 3)),  # type: ignore[arg-type]
+    (TypeError, "needs the name of a component and of a stream", lambda b: b.set_bolt("s", Sink()).shuffle_grouping(3)),  # type: ignore[arg-type]
     (
         TypeError,
-        "is no CustomStreamGrouping; use an instance",
+        "is not a CustomStreamGrouping; use an instance",
         lambda b: b.set_bolt("s", Sink()).custom_grouping("split", FirstTask),  # type: ignore[arg-type]
     ),
-    (TypeError, "is no CustomStreamGrouping", lambda b: b.set_bolt("s", Sink()).custom_grouping("split", same)),  # type: ignore[arg-type]
+    (TypeError, "is not a CustomStreamGrouping", lambda b: b.set_bolt("s", Sink()).custom_grouping("split", same)),  # type: ignore[arg-type]
     # Connections.
     (
         TopologyError,
@@ -553,9 +553,9 @@ def test_a_topology_without_a_spout_is_a_value_error() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "complaint"),
     [
-        ({"config": "debug"}, TypeError, "config='debug' is no mapping"),
-        ({"config": {3: 4}}, TypeError, "3 is no name of a setting"),
-        ({"config": {"a": object()}}, TypeError, "setting 'a' has a object, which is no JSON value"),
+        ({"config": "debug"}, TypeError, "config='debug' is not a mapping"),
+        ({"config": {3: 4}}, TypeError, "3 is not the name of a setting"),
+        ({"config": {"a": object()}}, TypeError, "setting 'a' has a object, which is not a JSON value"),
         ({"config": {"a": float("nan")}}, TypeError, "no JSON value"),
         ({"acking": "sometimes"}, ValueError, "acking='sometimes' is none of 'batch', 'tuple', 'off'"),
         ({"guarantee": "maybe"}, ValueError, "guarantee='maybe' is none of 'exactly_once'"),

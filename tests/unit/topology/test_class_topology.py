@@ -253,7 +253,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (ValueError, r"Grouping.fields\(\) names no fields", lambda: Grouping.fields()),
     (
         ValueError,
-        "has that name already",
+        "already has this name",
         lambda: defined(words=WORDS, counts=CountBolt.spec(name="words", inputs=[WORDS])),
     ),
     (ValueError, "'counts' has no input", lambda: counted()),
@@ -274,7 +274,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
         lambda: defined(words=WORDS, sink=(sink := Sink.spec(inputs=[WORDS])), counts=CountBolt.spec(inputs=[sink])),
     ),
     # PY-03
-    (TypeError, "parallelism_hint=5.4 is no whole number", lambda: WordSpout.spec(par=5.4)),
+    (TypeError, "parallelism_hint=5.4 is not a whole number", lambda: WordSpout.spec(par=5.4)),
     (
         TypeError,
         r"Defined.words is a component, not its spec: write WordSpout.spec\(…\)",
@@ -283,21 +283,21 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (TypeError, "Defined.words is a component, not its spec", lambda: defined(words=WordSpout())),
     (TypeError, "BasicBolt is a base class", lambda: BasicBolt.spec()),
     (TypeError, "BatchCommitter is a base class", lambda: BatchCommitter.spec()),
-    (TypeError, "NoKind is a TupleBolt of no kind", lambda: NoKind.spec()),
-    (TypeError, "inputs='words' is no list of specs", lambda: counted(inputs="words")),
-    (TypeError, "inputs=.* is no list of specs", lambda: counted(inputs=WORDS)),
-    (TypeError, "input 'words' is no spec", lambda: counted(inputs={"words": Grouping.SHUFFLE})),
-    (TypeError, "input 'words' is no spec", lambda: counted(inputs=["words"])),
-    (TypeError, "'word' is no grouping: write Grouping.fields", lambda: counted(inputs={WORDS: "word"})),
-    (TypeError, "config='debug' is no mapping", lambda: CountBolt.spec(inputs=[WORDS], config="debug")),
-    (TypeError, "config='debug' is no mapping", lambda: defined(config="debug", words=WORDS)),
+    (TypeError, "NoKind subclasses TupleBolt directly", lambda: NoKind.spec()),
+    (TypeError, "inputs='words' is neither a list of specs", lambda: counted(inputs="words")),
+    (TypeError, "inputs=.* is neither a list of specs", lambda: counted(inputs=WORDS)),
+    (TypeError, "input 'words' is not a spec", lambda: counted(inputs={"words": Grouping.SHUFFLE})),
+    (TypeError, "input 'words' is not a spec", lambda: counted(inputs=["words"])),
+    (TypeError, "'word' is not a grouping: write Grouping.fields", lambda: counted(inputs={WORDS: "word"})),
+    (TypeError, "config='debug' is not a mapping", lambda: CountBolt.spec(inputs=[WORDS], config="debug")),
+    (TypeError, "config='debug' is not a mapping", lambda: defined(config="debug", words=WORDS)),
     (TypeError, "takes no config", lambda: WordSpout.spec(config={"a": 1})),
     (TypeError, "3 in its outputs is neither", lambda: with_outputs(["word string", 3])),
-    (TypeError, "outputs='word string' is no list", lambda: with_outputs("word string")),
+    (TypeError, "outputs='word string' is not a list", lambda: with_outputs("word string")),
     (TypeError, "3 is no field's name", lambda: Grouping.fields(3)),  # type: ignore[arg-type]
     (TypeError, "is no instance of a CustomStreamGrouping", lambda: Grouping.custom(FirstTask)),  # type: ignore[arg-type]
     (TypeError, "takes name, inputs, par and config, not", lambda: Sink().spec(3)),
-    (TypeError, "is no function from DataFrame", lambda: spec("same")),  # type: ignore[arg-type]
+    (TypeError, "is neither a function from DataFrame", lambda: spec("same")),  # type: ignore[arg-type]
     # The rest.
     (TopologyError, "spout 'words' takes no inputs", lambda: defined(words=WordSpout.spec(inputs=[WORDS]))),
     (
@@ -305,7 +305,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
         "reads the spec of WordSpout, which is no attribute",
         lambda: defined(others=WordSpout.spec(), counts=CountBolt.spec(inputs=[WORDS])),
     ),
-    (TopologyError, "Defined.build: the name has a meaning of its own", lambda: defined(build=WORDS)),
+    (TopologyError, "Defined.build: the name is reserved", lambda: defined(build=WORDS)),
     (
         TopologyError,
         "takes no grouping and reads default streams",
@@ -313,7 +313,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     ),
     (
         TopologyError,
-        "leave parallelism_hint out",
+        "remove parallelism_hint",
         lambda: defined(words=WORDS, clean=spec(same, inputs=[WORDS], par=2)),
     ),
 ]

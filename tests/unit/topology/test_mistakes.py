@@ -111,7 +111,8 @@ def test_a_custom_grouping_that_returns_no_list_is_told_so(returned: Any) -> Non
     message = said(topology(custom=One()))
 
     assert (
-        f"words -> bolt: choose_tasks of One returned {returned}, which is no list of task ids; on word='a'" in message
+        f"words -> bolt: choose_tasks of One returned {returned}, which is not a list of task ids; on word='a'"
+        in message
     )
 
 
@@ -149,7 +150,7 @@ def test_an_emitter_that_raises_is_shown_with_its_line() -> None:
 
 @pytest.mark.parametrize("given", [TopologyBuilder("first"), TopologyBuilder])
 def test_a_harness_that_is_given_no_topology_says_so(given: Any) -> None:
-    with pytest.raises(TopologyError, match="TopologyBuilder is no topology: give the harness what build"):
+    with pytest.raises(TopologyError, match="TopologyBuilder is not a topology: give the harness what build"):
         TopologyHarness(given)
 
 
@@ -195,7 +196,7 @@ def test_a_basic_bolt_that_waits_for_the_end_of_the_batch_is_told_which_bolt_doe
             """Never called."""
 
     with pytest.raises(
-        TopologyError, match="Waits has a finish_batch, which a BasicBolt is never asked for: derive it from BatchBolt"
+        TopologyError, match="Waits has a finish_batch, which is never called on a BasicBolt: derive it from BatchBolt"
     ):
         topology(Waits())
 
@@ -244,12 +245,12 @@ class Rich(RichBolt):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("ack", "TypeError: ack wants a tuple that the bolt was given, not 'a' (str)"),
+        ("ack", "TypeError: ack needs a tuple that the bolt received, not 'a' (str)"),
         (
             "fail",
-            "TypeError: fail wants a tuple that the bolt was given, not [Tuple(words:default word='a', n=1)] (list)",
+            "TypeError: fail needs a tuple that the bolt received, not [Tuple(words:default word='a', n=1)] (list)",
         ),
-        ("anchors", "TypeError: anchors wants a tuple that the bolt was given, not 5 (int)"),
+        ("anchors", "TypeError: anchors needs a tuple that the bolt received, not 5 (int)"),
         ("none", "TypeError: anchors=None: a tuple that the bolt was given is wanted, or a list of them"),
         ("returned", "TypeError: execute returned a value, which goes nowhere"),
     ],
@@ -349,7 +350,7 @@ def test_a_spout_whose_code_would_never_run_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, True, "many"])
 def test_a_batch_of_no_size_is_refused(size: Any) -> None:
-    with pytest.raises(TopologyError, match=r"Sized\.batch_size = .* is no number of tuples from 1"):
+    with pytest.raises(TopologyError, match=r"Sized\.batch_size = .* is not a number of tuples of 1 or more"):
         type("Sized", (Queue,), {"batch_size": size})
 
 
@@ -420,10 +421,10 @@ def test_a_value_that_does_not_fit_cannot_be_swallowed_in_a_run_that_is_committe
     [
         (
             lambda: FileSpout("texts", ["line string"]),  # type: ignore[arg-type]
-            r"fields \['line string'\] is no text: write 'a string, b int'",
+            r"fields \['line string'\] is not text: write 'a string, b int'",
         ),
-        (lambda: type("Nothing", (Words,), {"outputs": None}), "Nothing.outputs = None is no list of fields"),
-        (lambda: type("Numbers", (Words,), {"outputs": [1]}), r"Numbers.outputs = \[1\] is no list of fields"),
+        (lambda: type("Nothing", (Words,), {"outputs": None}), "Nothing.outputs = None is not a list of fields"),
+        (lambda: type("Numbers", (Words,), {"outputs": [1]}), r"Numbers.outputs = \[1\] is not a list of fields"),
     ],
 )
 def test_fields_of_another_shape_are_refused_in_words(mistaken: Any, told: str) -> None:

@@ -38,8 +38,8 @@ def test_nothing_declared_is_no_stream() -> None:
 @pytest.mark.parametrize(
     ("outputs", "kind", "complaint"),
     [
-        ("word string", TypeError, "is no list: write outputs ="),
-        (Stream("a int"), TypeError, "is no list"),
+        ("word string", TypeError, "is not a list: write outputs ="),
+        (Stream("a int"), TypeError, "is not a list"),
         (["word string", 3], TypeError, "3 in its outputs is neither text nor a Stream"),
         ([Stream(3)], TypeError, "the fields of stream 'default' are 3"),  # type: ignore[arg-type]
         ([Stream("a int", name=3)], TypeError, "a stream's name is text"),  # type: ignore[arg-type]

@@ -193,7 +193,7 @@ def test_a_run_does_not_end_before_its_spout_has_heard_of_every_batch(troubles: 
 
     assert [txid for txid, _, _ in Away.heard] == ([1, 2, 3] if ends else [])
     assert halted is None or "waited for" in str(halted.value)
-    assert halted is None or "a spout could not be told that batch 1 is committed: broker away" in str(halted.value)
+    assert halted is None or "a spout could not be notified that batch 1 is committed: broker away" in str(halted.value)
     assert len(harness.batches) == 3
 
 
@@ -310,5 +310,5 @@ def test_a_hint_that_would_change_nothing_is_refused() -> None:
     builder = TopologyBuilder("numbers", guarantee="at_least_once")
     builder.set_spout("one", Messages(), parallelism_hint=1)
 
-    with pytest.raises(TopologyError, match="spout 'two': parallelism_hint=2 would change nothing"):
+    with pytest.raises(TopologyError, match="spout 'two': parallelism_hint=2 has no effect"):
         builder.set_spout("two", Messages(), parallelism_hint=2)

@@ -101,7 +101,7 @@ def test_what_comes_from_elsewhere_is_a_failure(stray: str) -> None:
 
     batch.take(0, 9, 4) if stray == "tuples" else batch.report(0, 9, 4)
 
-    assert "from task 9, which is none of this attempt's" in str(batch.shortfall())
+    assert "from task 9, which does not belong to this attempt" in str(batch.shortfall())
     assert not batch.finish()
 
 
@@ -393,7 +393,7 @@ def _stale(messages: Sequence[Message]) -> list[Message]:
         (_dropped_row, "emit -> count: task 1 sent 2 tuples, 1 arrived"),
         (_doubled, "emit -> count: task 1 sent 2 tuples, 4 arrived"),
         (_without(Kind.REPORT), "emit -> count: task 1 did not report how many tuples it sent; 2 arrived"),
-        (_stale, "2 tuples came over emit -> count from task -99, which is none of this attempt's"),
+        (_stale, "2 tuples came over emit -> count from task -99, which does not belong to this attempt"),
     ],
     ids=["message", "row", "twice", "report", "stale"],
 )

@@ -73,7 +73,7 @@ def _report_from_nobody(messages: Sequence[Message]) -> Sequence[Message]:
         (_to_nobody, r"pass_on -> got: task \d sent \d tuples, 0 arrived"),
         (_to_the_other_task, r"pass_on -> got: task \d sent \d tuples, \d arrived"),
         (_straight_to_the_driver, r"pass_on -> got: task \d sent \d tuples, 0 arrived"),
-        (_report_from_nobody, r"a report came over pass_on -> got from task 77, which is none of this attempt's"),
+        (_report_from_nobody, r"a report came over pass_on -> got from task 77, which does not belong to this attempt"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

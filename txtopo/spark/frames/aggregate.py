@@ -228,7 +228,7 @@ def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
     invariant(
         highest < counted.partitions,
         f"{counted.name}: rows came in {highest + 1} partitions where Spark's plan has {counted.partitions}: what "
-        f"arrived cannot be told",
+        f"arrived cannot be determined",
     )
     if counted.by_run:
         pairs = [

@@ -174,7 +174,7 @@ class Compiler:
     def _check_spouts_can_tell_runs(self) -> None:
         for item in self._topology.spouts:
             if item.spout.emits_frame:
-                raise NotCarriedError(f"spout {item.name} gives a DataFrame that does not tell the batch of a row")
+                raise NotCarriedError(f"spout {item.name} returns a DataFrame that does not show the batch of a row")
             if HIDDEN in map(str.lower, item.spout.fields.names):
                 raise NotCarriedError(f"spout {item.name} has a field that is called {HIDDEN}")
 

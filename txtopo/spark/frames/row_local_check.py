@@ -60,7 +60,7 @@ class Carrying:
         """See `carry`."""
         analysed = made._jdf.queryExecution().analyzed()
         if self._column in map(str.lower, made.columns):
-            raise NotCarriedError(f"a column of its own is called {self._column}")
+            raise NotCarriedError(f"it has its own column {self._column}")
         if fixes_a_time(analysed, self._spark):
             raise NotCarriedError("depends on when it runs: a text such as 'today' or 'now' is taken for a time")
         plan = self._walk(analysed)

@@ -39,7 +39,7 @@ class UserJobs:
         try:
             self._context.listenerBus().waitUntilEmpty(HEARD_S_MAX * 1000)
         except Py4JError as error:
-            raise NotToldError("Spark did not tell in time whether a bolt ran a job while it was called") from error
+            raise NotToldError("Spark did not report in time whether a bolt ran a job while it was called") from error
         return bool(list(self._context.statusTracker().getJobIdsForTag(self._tag)))
 
     def _started(self) -> int:

@@ -198,7 +198,7 @@ def check_settings(spark: SparkSession) -> None:
     """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
     if not hasattr(spark, "sparkContext"):
         raise ConfigurationError(
-            "the Spark session is one of Spark Connect, whose jobs cannot be told apart by batch; build one with "
+            "the Spark session is one of Spark Connect, whose jobs cannot be assigned to batches; build one with "
             ".master(…), without .remote(…) and SPARK_REMOTE"
         )
     wrong = [

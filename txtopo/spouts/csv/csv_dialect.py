@@ -175,7 +175,7 @@ def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...])
     if found and not set(found) & set(needed):
         near = {name.strip().lower() for name in found} & {name.strip().lower() for name in needed}
         if near:
-            return "; names are compared as they stand, with their blanks and capitals"
+            return "; names are compared exactly, including blanks and case"
         return "; it has none of the declared columns: has the file no header line? (docs/files.md)"
     return ""
 

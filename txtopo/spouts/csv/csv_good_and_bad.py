@@ -167,7 +167,7 @@ class RecordSplitter:
     def _wrong_widths(self, records: Records, numbers: set[int]) -> dict[int, str]:
         found = {number: self._columns(records.raws[number]) for number in numbers}
         if self._width in found.values():
-            unreachable("the parser of CSV files counts other columns in a record than stand there")
+            unreachable("the parser of CSV files counts other columns in a record than it has")
         return {number: f"{columns} columns, the header has {self._width}" for number, columns in found.items()}
 
     def _reasons(self, records: Records, chosen: list[int]) -> dict[int, str]:
