@@ -267,10 +267,10 @@ class Driver:
     reporter: Reporter
     signals: StopSignals
     cut: bool = True
-    """Is new input planned?"""
+    """True if new input is planned."""
     is_wanted: Callable[[], bool] | None = None
-    """Is there still something to do, for a run that only carries out an order? Asked before the lead is taken; None:
-    there is.
+    """For a run that only carries out an order: False if there is nothing left to do; asked before the lead is taken.
+    None: there always is.
     """
     last_txid: int = 0
     placed: int = 0
@@ -284,7 +284,9 @@ class Driver:
     _lead: Lead | None = None
     """The last lead that this process held."""
     _stood: bool = False
-    """Has it ever stood in the queue? Before that a store that is away is an answer, after it something to wait for."""
+    """True if it has ever been in the queue. Before that, an unreachable store ends the run; afterwards the run waits
+    for it.
+    """
     _trouble: int = 0
     """Candidacies in a row that a store's absence ended."""
     _told: str = ""
@@ -435,8 +437,8 @@ class Driver:
         return 0 if fence is None else fence.epoch
 
     def _is_fence_mine(self) -> bool:
-        """Does Postgres say that nobody has led since? What ZooKeeper says of another leader was then written by a
-        stranger.
+        """True if, according to Postgres, nobody has led since. Then an entry of another leader in ZooKeeper was not
+        written by a driver.
         """
         try:
             fence = self._fence()

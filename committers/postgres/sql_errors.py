@@ -41,7 +41,7 @@ _PATIENCE: dict[Fault, Patience] = {Fault.LOCK: "lock", Fault.TIME: "time", Faul
 EDGES = "edges"
 """Component of what is wrong with the counts of edges."""
 Answers = Callable[[], bool]
-"""Is the connection whole, and does a fresh one work too (W1)?"""
+"""True if the connection is intact and a new one works, too (W1)."""
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -228,7 +228,7 @@ def _told(error: BaseException, name: str) -> str | None:
 
 
 def _is_of_ledger(error: BaseException) -> bool:
-    """Was it raised by a trigger of txtopo's own schema?"""
+    """True if it was raised by a trigger of txtopo's own schema."""
     return sqlstate(error) == "P0001" and "txtopo:" in one_line(error)
 
 

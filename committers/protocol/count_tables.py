@@ -24,7 +24,7 @@ class Column:
     type: str
     """As `format_type` spells it."""
     nullable: bool
-    """May its values be NULL? Counts and sums never are."""
+    """True if its values may be NULL. Counts and sums never are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,9 @@ class EmittedRows:
 
 
 def _wants_acks(topology: Topology) -> bool:
-    """Must a RichBolt ack what it gets, though no acker hears it? Not where the topology says that it has none."""
+    """True if a RichBolt must ack its tuples although there is no acker; False if the topology declares that it has
+    none.
+    """
     return topology.acking == "batch" or Settings().with_topology(topology.config).ackers > 0
 
 

@@ -206,7 +206,7 @@ class _Reader:
         return kept.judge(record, reason, doubtful)
 
     def _is_doubtful(self, record: CsvRecord, reason: str | None, indexes: Sequence[int]) -> bool:
-        """May another reader judge this record otherwise? Not where one of its plain values is wrong."""
+        """True if another reader may judge this record differently; False if one of its plain values is wrong."""
         found = False
         for cell, column, index in zip(self._cells, self._fields.items, indexes, strict=True):
             text = record.fields[index]

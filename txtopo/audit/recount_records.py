@@ -130,7 +130,7 @@ class _OpenRecord:
         self.is_open = False
         """Inside a quoted value?"""
         self.is_broken = False
-        """Does text follow a closing quote?"""
+        """True if text follows a closing quote."""
 
     def take(self, line: bytes) -> bool:
         """Go on by a line; True when the record is complete with it."""

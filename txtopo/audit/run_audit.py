@@ -193,8 +193,8 @@ class _Audit:
         return Seals(findings=self.findings, descriptions=descriptions, actions=actions)
 
     def _is_prepared(self, name: str, targets: Mapping[str, Any]) -> bool:
-        """Must the tables of this committer be there? A topology that is refused at its first start is described, and
-        has none.
+        """True if the tables of this committer must exist. A topology that was refused at its first start has a
+        description but no tables.
         """
         return name in targets or self.last >= 1
 

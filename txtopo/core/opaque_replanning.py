@@ -108,7 +108,7 @@ def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
 
 
 def is_stale(state: State, event: object) -> bool:
-    """Does this event end a cut that follows a discarded plan?"""
+    """True if this event ends a cut that follows a discarded plan."""
     planning = isinstance(event, HaltRequired) and event.planning
     return state.cut_stale and (planning or isinstance(event, PlansCut | CutFailed | RedoCut))
 

@@ -173,7 +173,7 @@ def next_redo(state: State) -> Redo | None:
 
 
 def wants_replan(state: State) -> bool:
-    """Is there an order to drop plans?"""
+    """True if there is an order to drop plans."""
     return any(order.request.kind == "replan" for order in state.orders.values())
 
 

@@ -75,7 +75,7 @@ def fault_of(error: OSError) -> OsFault:
 
 
 def is_gone(error: OSError) -> bool:
-    """Does it say that there is no file at this path, rather than that it cannot be read?"""
+    """True if the error means that there is no file at this path; False if the file cannot be read."""
     return fault_of(error) == "gone"
 
 

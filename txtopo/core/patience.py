@@ -40,6 +40,6 @@ def tried(tries: Tries, patience: Patience, answered: int, words: str) -> Tries:
 
 
 def is_enough(tries: Tries, patience: Patience) -> bool:
-    """Is its bound reached?"""
+    """True if its limit is reached."""
     most = _MAX[patience]
     return most is not None and tries.counts.get(patience, 0) >= most

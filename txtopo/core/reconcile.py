@@ -55,7 +55,7 @@ class Stores:
     code_hash: bytes
     """Of the code of the new leader."""
     opaque: bool = False
-    """May batches be cut again that are not mirrored?"""
+    """True if batches that are not mirrored may be cut again."""
     coordinator_cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
     """Plans of opaque batches in ZooKeeper, by txid and attempt."""
     last_epoch: int = 0

@@ -292,8 +292,8 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
 
 
 def _is_being_proven(state: State) -> bool:
-    """Is the first wave under way? The executor compares it with runs of its batches alone: no other wave starts
-    before.
+    """True while the first wave is running. The executor compares it with separate runs of its batches, and no other
+    wave starts before that is done.
     """
     return state.waved == 0 and any(
         batch.in_wave and batch.phase is Phase.PROCESSING for batch in state.batches.values()
@@ -301,14 +301,16 @@ def _is_being_proven(state: State) -> bool:
 
 
 def _may_be_held(batch: Batch) -> bool:
-    """Is this a small batch, one that costs more by itself than in a job with others? Not where no size is known, and
-    never a suspect.
+    """True for a small batch, which costs more alone than in a job with others; False if its size is unknown or it is a
+    suspect.
     """
     return batch.may_share and 0 < batch.source_bytes <= limits.WAVE_SMALL_BYTES
 
 
 def _has_time_to_gather(state: State) -> bool:
-    """Do results of a full wave wait for their turn to commit, and will more batches come to share the next job?"""
+    """True if the results of a full wave are waiting to be committed and more batches will come to share the next
+    job.
+    """
     if state.no_more_input or state.cut_dry or state.stopping is not None or state.halting is not None:
         return False
     enough = range(state.last_txid + 1, state.last_txid + 1 + state.rules.wave_txids_max)

@@ -55,9 +55,9 @@ class Rules:
     """0: no waves."""
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
     opaque: bool = False
-    """May an attempt cut its batch anew? A property of the topology's spouts, not a setting."""
+    """True if an attempt may cut its batch again. A property of the topology's spouts, not a setting."""
     once: bool = False
-    """Does the run end with its input? Then it waits for a source only for so long."""
+    """True if the run ends with its input; then it waits for a source only for a limited time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Batch:
     wave: TransactionAttempt | None = None
     """First attempt of the wave that its last attempt began in; its own where it ran by itself."""
     in_wave: bool = False
-    """Did its last attempt share its wave with others?"""
+    """True if its last attempt shared a wave with other batches."""
     progress: int = 0
     progress_at: float = 0.0
     """When progress was last seen."""
@@ -130,17 +130,19 @@ class Batch:
 
     @property
     def is_ready(self) -> bool:
-        """Does it only wait for its turn?"""
+        """True if it only waits for its turn to commit."""
         return self.phase in (Phase.PROCESSED, Phase.QUARANTINED)
 
     @property
     def may_share(self) -> bool:
-        """May its next attempt run in a wave? Not once anything was wrong with it: then only runs of its own tell."""
+        """True if its next attempt may run in a wave; False after any failure, since then only runs alone are
+        conclusive.
+        """
         return not (self.suspect or self.data_failures or self.other_failures or self.dead_letter)
 
     @property
     def has_failed(self) -> bool:
-        """Did its last attempt fail, without a new one since?"""
+        """True if its last attempt failed and no new one has started."""
         return self.phase in (Phase.PLANNED, Phase.PROVING) and self.last_failure is not None
 
 
@@ -158,7 +160,7 @@ class Order:
 
     @property
     def is_carried_out(self) -> bool:
-        """Is there nothing left to do or to wait for?"""
+        """True if there is nothing left to do or to wait for."""
         return not self.todo and not self.waiting
 
 
@@ -303,11 +305,11 @@ class State:
 
     @property
     def no_more_input(self) -> bool:
-        """Will no new batch be cut?"""
+        """True if no new batch will be cut."""
         return self.exhausted or (self.cut_upto is not None and self.next_txid > self.cut_upto)
 
     def was_cut(self, txid: int) -> bool:
-        """Is this an uncommitted txid of an opaque topology that was planned once, and will be again?"""
+        """True for an uncommitted txid of an opaque topology that was planned before and will be planned again."""
         return txid in self.owed
 
     @property
@@ -317,7 +319,7 @@ class State:
 
     @property
     def has_end(self) -> bool:
-        """Does the run end by itself?"""
+        """True if the run ends by itself."""
         return self.rules.once or not self.plans_input
 
     @property

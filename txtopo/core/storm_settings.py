@@ -145,7 +145,7 @@ class Ignored(NamedTuple):
 
 
 def is_storms(name: str) -> bool:
-    """Is this a name of Storm's, and no component's own?"""
+    """True if this is a name of a Storm setting, not of a component's custom setting."""
     return name.startswith(_FAMILIES)
 
 

@@ -47,7 +47,7 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
 
 
 def _nothing_can_tell(state: State, batch: Batch) -> bool:
-    """Will this run read nothing any more from which it could be told whether the batch or its source is at fault?"""
+    """True if this run will read nothing more that could show whether the batch or its source is at fault."""
     if state.rules.opaque:
         # Each of its failures discards all behind it: they would be read for ever, and never committed.
         return state.has_end

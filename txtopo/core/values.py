@@ -76,8 +76,8 @@ class Failure:
     next_command: str | None = None
     """What to do about a failure of kind halt."""
     of_whole: bool = False
-    """Is it about the batch as a whole, such as too many rejected records, so that taking out records that bolts fail
-    on cannot help?
+    """True if the failure concerns the batch as a whole, such as too many rejected records, so that removing records
+    that bolts fail on cannot help.
     """
 
 
@@ -335,7 +335,7 @@ class Request:
     progress: Mapping[str, Any] = field(default_factory=dict)
     """What a leader noted while it carried the order out (`replan`: the digests of the plans it drops)."""
     acted: bool = False
-    """Does the action log have a row of this order? Then an earlier leader carried it out, at least in part, and died
+    """True if the action log has a row of this order: an earlier leader carried it out, at least in part, and died
     before it answered.
     """
 

@@ -27,7 +27,7 @@ class Reporter:
         self._shown = ""
         self._trouble: str | None = None
         self._printed = True
-        """Did the last words reach the stream?"""
+        """True if the last text reached the stream."""
         self._started: tuple[float, int] | None = None
         self._last_txid = 0
         self._quarantined = 0

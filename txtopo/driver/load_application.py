@@ -96,7 +96,7 @@ def _told(error: BaseException) -> str:
 
 
 def needs_spark(error: BaseException) -> bool:
-    """Did an import fail only because no Spark session was there yet?"""
+    """True if an import failed only because there was no Spark session yet."""
     cause = error.__cause__
     return type(cause).__name__ == "PySparkRuntimeError" and "SESSION_OR_CONTEXT_NOT_EXISTS" in str(cause)
 

@@ -63,7 +63,7 @@ class Planner:
     last.
     """
     opaque: bool = False
-    """May batches be cut again? Then a plan's `cut` is the attempt that it was cut for."""
+    """True if batches may be cut again; then a plan's `cut` is the attempt that it was cut for."""
     _recuts: Recuts = field(default_factory=Recuts)
     """Of an opaque topology: the attempt ids that plans in ZooKeeper have used up."""
     _attempts: Mapping[int, int] = field(default_factory=dict)
@@ -209,8 +209,8 @@ class Planner:
         return Cutting(plans=plans, exhausted=self.once and not plans and self._is_at_end(last_txid))
 
     def _is_at_end(self, last_txid: int) -> bool:
-        """Will no spout give anything more? Not while one that wants to hear how its batches ended has not heard it of
-        all.
+        """True if no spout will have more input; False while a spout with `wants_settled` has not been notified of all
+        its batches.
         """
         unheard = self.wants_settled and any(plan.txid > last_txid for plan in self._chain)
         return not unheard and self._sources.are_exhausted()
@@ -281,7 +281,7 @@ class Planner:
 
     @property
     def wants_settled(self) -> bool:
-        """Does any spout want to hear how its batches ended?"""
+        """True if a spout has `wants_settled`."""
         return self._sources.want_settled
 
     def settled(self, plan: Plan, state: Settled | None) -> None:

@@ -27,7 +27,7 @@ class StopSignals:
 
     @property
     def received(self) -> bool:
-        """Has a signal come?"""
+        """True if a signal has arrived."""
         return self._number != 0
 
     @property

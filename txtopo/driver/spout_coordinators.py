@@ -31,7 +31,7 @@ class NoInputError(Exception):
 
 
 def is_idle(metadata: Any) -> bool:
-    """Has a spout with this entry in a plan no part in the batch?"""
+    """True if a spout with this entry in a plan has no part in the batch."""
     return isinstance(metadata, Mapping) and IDLE_KEY in metadata
 
 
@@ -64,7 +64,7 @@ class Sources:
 
     @property
     def want_settled(self) -> bool:
-        """Does any of them want to hear how its batches ended?"""
+        """True if one of them is to be notified of the final state of its batches."""
         return any(item.spout.wants_settled for item in self.spouts)
 
     def open(self) -> None:

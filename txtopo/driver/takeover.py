@@ -38,7 +38,7 @@ class CandidateIdentity:
     epoch_seen: int
     """Epoch in the fence when this driver started; 0: none."""
     opaque: bool = False
-    """May batches be cut again? See `is_opaque`."""
+    """True if batches may be cut again, see `is_opaque`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ class Leadership:
 
 
 def is_opaque(topology: Topology) -> bool:
-    """Has the topology opaque spouts? Then all are to be: a batch that is cut again takes every spout back, and others
-    would not give again what they gave.
+    """True if the topology is opaque. Opaque and other spouts cannot be mixed: planning a batch again rewinds every
+    spout, and a spout that is not opaque cannot emit the same data again.
 
     Raises TopologyError.
     """

@@ -108,17 +108,17 @@ class Followed:
 
     @property
     def is_answered(self) -> bool:
-        """Has a leader closed it?"""
+        """True if a leader has closed it."""
         return self.request is None or self.request.state != "open"
 
     @property
     def is_led(self) -> bool:
-        """Was a leader alive in the end?"""
+        """True if a leader was alive at the end."""
         return self.status is not None and self.status.is_led
 
     @property
     def is_halted(self) -> bool:
-        """Does the topology wait for a person?"""
+        """True if the topology waits for an operator."""
         return self.status is not None and self.status.state == "HALTED"
 
 

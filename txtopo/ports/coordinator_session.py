@@ -98,8 +98,8 @@ class CoordinatorSession(Protocol):
         """
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:
-        """Is the node there? If so `changed` is called once, from another thread, when it goes or changes, and on
-        session trouble.
+        """True if the node exists. Then `changed` is called once, from another thread, when it is removed or changed,
+        or when the session has trouble.
         """
 
     def close(self) -> None:

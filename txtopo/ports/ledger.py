@@ -52,7 +52,7 @@ class Claim:
     """`file.py:topology` as given to `run`, to tell other commands."""
     description: Mapping[str, Any]
     opaque: bool = False
-    """May a batch be cut again, until one of its plans is mirrored?"""
+    """True if a batch may be cut again until one of its plans is mirrored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

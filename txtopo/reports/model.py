@@ -152,13 +152,13 @@ class TopologyStatus:
 
     @property
     def is_led(self) -> bool:
-        """Is a leader alive? One that has stalled is, and carries out orders."""
+        """True if a leader is alive. A stalled leader is alive, too, and carries out orders."""
         alive = self.leader is not None and self.leader.heartbeat_age_s <= limits.STALLED_AFTER_S
         return self.state == "RUNNING" or (self.state == "STALLED" and alive)
 
     @property
     def is_bad(self) -> bool:
-        """Must a person look?"""
+        """True if an operator must look."""
         return self.state in ("STALLED", "HALTED")
 
     @property
@@ -421,15 +421,15 @@ class BatchDetail:
 
     @property
     def _may_be_at_fault(self) -> bool:
-        """Was its last failure one of the batch or the code? Trouble of a store, or what any batch would meet, is no
-        reason to leave it out.
+        """True if its last failure was caused by the batch or the code. A failure of a store, or one that any batch
+        would have, is no reason to skip it.
         """
         kinds = [attempt.kind for attempt in self.attempts if attempt.state == "failed"]
         return kinds[-1:] not in (["infrastructure"], ["halt"])
 
     @property
     def is_redone(self) -> bool:
-        """Does a batch in the ledger or on its way to it redo this one?"""
+        """True if a batch that is in the ledger, or will be, redoes this one."""
         return any(link.state != "quarantined" for link in self.redone_as)
 
     @property

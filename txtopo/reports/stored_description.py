@@ -35,7 +35,7 @@ class CommitterTables:
     types: Mapping[str, str | None] = field(default_factory=dict)
     """Key -> the type of its column, as Postgres spells it; None where the description does not tell."""
     alone: bool = True
-    """Is the topology's only spout the one that it reads? With several the ledger's number of records is that of all
+    """True if it reads the topology's only spout. With several spouts, the ledger has the number of records of all
     together.
     """
 

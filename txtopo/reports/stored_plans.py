@@ -53,7 +53,7 @@ def whole_metadata(connection: Connection, stored: Mapping[str, Any]) -> Mapping
 
 
 def is_idle(metadata: Any) -> bool:
-    """Has the spout with this entry in a plan no part in the batch?"""
+    """True if the spout with this entry in a plan has no part in the batch."""
     return isinstance(metadata, Mapping) and _IDLE_KEY in metadata
 
 

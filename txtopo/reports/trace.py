@@ -108,7 +108,7 @@ class Trace:
 
     @property
     def is_known(self) -> bool:
-        """Is there a row, or was there ever one?"""
+        """True if there is a row, or ever was one."""
         return self.row is not None or self.count > 0
 
     @property

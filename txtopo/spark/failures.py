@@ -144,8 +144,8 @@ def lacks_code(text: str) -> bool:
 
 
 def is_about_size(error: BaseException | None) -> bool:
-    """Did a job end since its results, or what a bolt kept in memory, were too large? That is a matter of many rows,
-    and costly to repeat.
+    """True if a job ended because its results, or what a bolt kept in memory, were too large. That depends on many rows
+    and is costly to repeat.
     """
     if error is None:
         return False
@@ -154,7 +154,7 @@ def is_about_size(error: BaseException | None) -> bool:
 
 
 def is_jvm_gone(error: BaseException) -> bool:
-    """Is the driver's JVM away for good (K11)?"""
+    """True if the driver's JVM has ended for good (K11)."""
     if isinstance(error, Py4JJavaError):
         return False
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
@@ -230,8 +230,8 @@ def _text(error: BaseException) -> str:
 
 
 def _is_of_an_expression(text: str) -> bool:
-    """Did a value make Java raise, as `rlike` does for a pattern that is none? The code of Spark's that is nearest to
-    the error tells.
+    """True if a value made Java raise, as `rlike` does for an invalid pattern; decided by the code of Spark that is
+    nearest to the error.
     """
     frame = _SPARK_FRAME.search(_innermost(text))
     return frame is not None and frame[1].startswith(_EVALUATES)

@@ -211,7 +211,7 @@ def _difference(one: Processed, other: Processed) -> str | None:
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> bool:
-    """Are two tables equal, a NaN being equal to a NaN?"""
+    """True if two tables are equal; a NaN is equal to a NaN."""
     if one.schema != other.schema or one.num_rows != other.num_rows:
         return False
     return all(_same(*columns) for columns in zip(one.columns, other.columns, strict=True))

@@ -123,7 +123,7 @@ class FileWatch:
         return now - seen.since_s >= self._settled_s
 
     def _is_as_known(self, path: str, found: FileStat) -> bool:
-        """Is a file that was input before what it was then, as far as `stat` tells?"""
+        """True if, according to `stat`, a file that was input before is unchanged."""
         baseline = self._consumed_stats.get(path)
         if baseline is not None:
             return baseline == found

@@ -47,7 +47,7 @@ def emit_tuples(emitted: Iterable[Any], fields: Fields, tally: Tally, place: str
     """
     if not isinstance(emitted, Iterable):
         raise BatchDataError(
-            f"{place}: the emitter returned {_shown(emitted)}, and its tuples are wanted: `yield` each, or return a "
+            f"{place}: the emitter returned {_shown(emitted)} instead of tuples: `yield` each tuple, or return a "
             f"list".lstrip(": "),
             component=COMPONENT,
         )

@@ -82,7 +82,7 @@ class _HandInbox:
         self._items: deque[Any] = deque()
         self._idle_s = 0.0
         self.holds = False
-        """Are phases held until they are released?"""
+        """True if phases are held until they are released."""
         self.processing: dict[int, AttemptEnded] = {}
         """Attempts whose processing is done and held, by txid."""
         self.commits: dict[int, CommitEnded] = {}

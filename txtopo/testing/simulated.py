@@ -123,7 +123,7 @@ class SimulatedDriver:
     code_hash: bytes = b"code-1"
     once: bool = True
     cut: bool = True
-    """Is new input planned?"""
+    """True if new input is planned."""
     make_executor: Callable[[Topology, bytes], Executor] = InProcessExecutor
     said: list[str] = field(default_factory=list)
     watch: Callable[[State], None] = lambda state: None

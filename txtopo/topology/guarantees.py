@@ -49,7 +49,7 @@ def given(kind: SpoutKind, effects: Effects) -> Guarantee:
 
 
 def is_enough(guarantee: Guarantee, wanted: Guarantee) -> bool:
-    """Does a pair with `guarantee` satisfy a topology that is to be `wanted`?"""
+    """True if a pair with `guarantee` satisfies a topology that is declared `wanted`."""
     return wanted in _ENOUGH_FOR[guarantee]
 
 

@@ -38,7 +38,7 @@ def _with_counted_input(topology: Topology, bolts: Mapping[str, BoltComponent]) 
 
 
 def _is_known_so_far(bolt: BoltComponent, bolts: Mapping[str, BoltComponent], counted: frozenset[str]) -> bool:
-    """Do all functions from the last count as far as this one say what they do to the number of rows?"""
+    """True if all functions from the last count up to this one declare what they do to the number of rows."""
     if bolt.rows == "any" or len(bolt.inputs) != 1:
         return False
     before = bolts.get(bolt.inputs[0].source)
@@ -46,7 +46,7 @@ def _is_known_so_far(bolt: BoltComponent, bolts: Mapping[str, BoltComponent], co
 
 
 def _is_counted_behind(name: str, topology: Topology, known: set[str]) -> bool:
-    """Is its output counted, by itself or behind others that say what they do?"""
+    """True if its output is counted, directly or after downstream functions that declare what they do."""
     frames = {bolt.name for bolt in topology.frame_bolts}
     readers = {
         item.name

@@ -18,8 +18,8 @@ def said(error: BaseException) -> str:
 
 
 def is_of_code(error: BaseException) -> bool:
-    """Did the user's code, or a library that it calls, raise it? Ctrl-C and SIGTERM, which come to the main thread, are
-    nobody's code.
+    """True if the user's code, or a library that it calls, raised it. Ctrl-C and SIGTERM, which come to the main
+    thread, are nobody's code.
 
     `sys.exit()` is: taken for an order to end the process it would end a run with exit code 0.
     """

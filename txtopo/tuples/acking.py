@@ -184,7 +184,7 @@ class AckOutcome:
 
     @property
     def complete(self) -> bool:
-        """Was every tree acked to its end?"""
+        """True if every tree was acked completely."""
         return not self.failed and not self.incomplete
 
 

@@ -29,9 +29,9 @@ class _Kind(NamedTuple):
     refused: tuple[type, ...] = ()
     """Those among them that do not."""
     loses: Callable[[Any], bool] | None = None
-    """Does a value of a type that fits lose something all the same?"""
+    """True if a value loses information although its type fits."""
     looks_at_usual: bool = False
-    """Must `loses` be asked also of the usual types?"""
+    """True if `loses` must also be called for the usual types."""
 
 
 def _becomes_infinite(value: Any) -> bool:

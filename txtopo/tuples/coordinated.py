@@ -57,8 +57,8 @@ class Coordination:
 
     @property
     def upstream_failed(self) -> bool:
-        """Did a source task say that it failed? Then the batch never becomes complete, and this task is not to
-        blame.
+        """True if a source task reported that it failed; then the batch never becomes complete, and this task is not at
+        fault.
         """
         return any(failed for _, failed in self._reports.values())
 

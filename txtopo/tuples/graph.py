@@ -91,7 +91,7 @@ class TaskGraph:
     levels: int
     """Levels 1 .. levels hold tasks."""
     wants_acks: bool = True
-    """Must every tuple that a RichBolt gets be acked or failed, where acking is not off?"""
+    """True if every tuple that a RichBolt receives must be acked or failed unless acking is off."""
 
     @cached_property
     def owner(self) -> Mapping[int, Node]:
@@ -197,7 +197,7 @@ def handed_over(topology: Topology, phase: int = PROCESSING) -> list[str]:
 
 
 def is_read_in(topology: Topology, item: Subscription, phase: int) -> bool:
-    """Are the tuples of this subscription, of a component of a later phase, there in `phase` already?"""
+    """True if the tuples of this subscription, of a component of a later phase, already exist in `phase`."""
     is_committer = any(item.source == one.name for one in topology.committers)
     return not is_committer and topology.phases.get(item.source, PROCESSING) == phase
 
@@ -286,7 +286,7 @@ class _Layout:
         return self._topology.phases.get(name, PROCESSING)
 
     def _is_source(self, name: str) -> bool:
-        """Are its tuples there when the phase begins?"""
+        """True if its tuples exist when the phase begins."""
         is_early = name in self._committers or name not in self._bolts or self._of_phase(name) < self._phase
         return is_early if self._phase else name not in self._bolts or self._is_frame(name)
 
@@ -308,7 +308,7 @@ class _Layout:
 
 
 def is_hidden(component: str) -> bool:
-    """Is it a component that a test added, which no other may see? No name of a user's begins like it."""
+    """True for a component that a test added, which no other component may see. Names of users cannot begin like it."""
     return component.startswith("$")
 
 

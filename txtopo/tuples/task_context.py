@@ -53,17 +53,17 @@ class TaskContext:
 
     @property
     def tracked(self) -> bool:
-        """Do tuples carry their roots through every bolt?"""
+        """True if tuples carry their roots through every bolt."""
         return self.run.traced or self.graph.ackers is not None
 
     @property
     def counting(self) -> bool:
-        """Are counts compared, and do acks mean something?"""
+        """True if counts are compared and acks have an effect."""
         return self.graph.topology.acking != "off"
 
     @property
     def wants_acks(self) -> bool:
-        """Must every tuple that a RichBolt gets be acked or failed? Not where acking is off, as with
+        """True if every tuple that a RichBolt receives must be acked or failed; False if acking is off, as with
         `topology.acker.executors` 0.
         """
         return self.counting and self.graph.wants_acks
@@ -103,7 +103,7 @@ class TaskContext:
 
     @property
     def has_room(self) -> bool:
-        """May one more failure be noted?"""
+        """True if another failure may be recorded."""
         return len(self.failures) < self.failures_max
 
     def note(self, failure: Failure, roots: Sequence[int] = ()) -> None:

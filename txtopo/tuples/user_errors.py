@@ -42,7 +42,7 @@ def user_frame(trace: str) -> str | None:
 
 
 def is_own(file: str) -> bool:
-    """Is it a file of the user's?"""
+    """True if it is a file of the user."""
     # Compiled libraries, such as pyarrow, name their sources by relative paths.
     if (
         file.startswith("<")
@@ -109,7 +109,7 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
 
 
 def is_of_memory(words: str) -> bool:
-    """Do the words of a failure say that a process had no memory left?"""
+    """True if the text of a failure says that a process was out of memory."""
     return _MEMORY.search(words) is not None
 
 

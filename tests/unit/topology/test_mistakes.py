@@ -134,7 +134,7 @@ def test_an_emitter_that_forgets_to_yield_is_told_so() -> None:
 
     message = said(topology(spout=Silent()))
 
-    assert "partition 0: the emitter returned None, and its tuples are wanted: `yield` each" in message
+    assert "partition 0: the emitter returned None instead of tuples: `yield` each tuple" in message
 
 
 def test_an_emitter_that_raises_is_shown_with_its_line() -> None:

@@ -43,7 +43,7 @@ class Counted:
     """Of the result rows alone."""
     key_count: int
     by_run: bool = False
-    """Do several runs share the plan? Then the first column of the frame is the number of the run."""
+    """True if several runs share the plan; then the first column of the frame is the number of the run."""
     partitions: int = 0
     """Of the input. By each of them every group tells its last row number, and its first where runs share the plan; 0:
     it tells none, and what arrived is

@@ -1,9 +1,9 @@
-"""Does a plan give the same rows whenever it runs: no current time, nothing drawn by chance, no day that Spark fixes
-while it plans?
+"""True if a plan gives the same rows whenever it runs: no current time, nothing random, no day that Spark fixes while
+it plans.
 
 Spark takes some texts for a time: `cast('now' as timestamp)`, `to_date('today')`, `day < 'yesterday'`. It puts the
-value in when it optimises, and of
-`date'today'` already when it reads the SQL. Such a plan is right once, and wrong the next day.
+value in when it optimises, and of `date'today'` already when it reads the SQL. Such a plan is right once, and wrong the
+next day.
 """
 
 from __future__ import annotations

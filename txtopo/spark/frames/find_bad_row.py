@@ -163,7 +163,7 @@ class _Search:
         """Of the last run that failed."""
 
     def fails(self, only: Mapping[str, Ranges]) -> bool:
-        """Does the plan fail over these tuples, on data?"""
+        """True if the plan fails on these tuples because of data."""
         return self.run(only)[0]
 
     def run(self, only: Mapping[str, Ranges]) -> tuple[bool, PartReports]:

@@ -244,7 +244,9 @@ class FrameJobs:
         return Failed(attempt=run.attempt, failure=failure)
 
     def _is_together(self, works: Sequence[BatchWork]) -> bool:
-        """May one task a spout read all of it: one part a batch, and of a wave not too many bytes?"""
+        """True if one task for each spout may read all of it: one part for each batch, and a limited number of bytes
+        for a wave.
+        """
         if any(count > 1 for work in works for count in work.counts.values()):
             return False
         return len(works) == 1 or self._bytes(works) <= TOGETHER_BYTES_MAX

@@ -66,11 +66,13 @@ class _Turn:
 
     @property
     def is_timed(self) -> bool:
-        """Will it be given up if it makes no progress, and was it not yet? Nobody times the calls at the start."""
+        """True if the call will be abandoned without progress and has not been yet. Calls at the start are not
+        timed.
+        """
         return bool(self._runs) and self._given_up_at is None
 
     def is_lost(self, now: float) -> bool:
-        """Was it given up, and has it had time enough to end?"""
+        """True if the call was abandoned and its grace period is over."""
         if self._given_up_at is None and any(run.cancelled.is_set() for run in self._runs):
             self._given_up_at = now
         return self._given_up_at is not None and now - self._given_up_at >= GIVEN_UP_S

@@ -41,8 +41,8 @@ _BATCH_BOUND = re.compile(
 
 
 def is_reusable(frame: DataFrame, stream: DataFrame) -> bool:
-    """Is every node of its physical plan a pure function of one partition, with nothing that Spark fixed while
-    planning?
+    """True if every node of its physical plan is a pure function of one partition, with nothing that Spark fixed while
+    planning.
 
     `stream` is the part of it that users wrote: what is counted behind numbers its rows, which Spark calls not
     deterministic.

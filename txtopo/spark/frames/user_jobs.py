@@ -1,4 +1,4 @@
-"""Did a call run a Spark job? Its own, told by a tag: other threads run theirs at the same time."""
+"""True if a call ran a Spark job. Its jobs are identified by a tag, because other threads run jobs at the same time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class UserJobs:
         self._before = self._started()
 
     def any_in_process(self) -> bool:
-        """Was there any, whoever's it was?"""
+        """True if there was any job, of any caller."""
         return self._started() != self._before
 
     def any(self) -> bool:
-        """Was there one? Raises NotToldError."""
+        """True if there was one. Raises NotToldError."""
         if not self.any_in_process():
             return False
         # Jobs are in the tracker once its queue has heard of them, which is behind.

@@ -221,7 +221,7 @@ def check_settings(spark: SparkSession) -> None:
 
 
 def jvm_ended() -> bool:
-    """Has the JVM that this process started ended (K11)? False where somebody else started it."""
+    """True if the JVM that this process started has ended (K11); False if another process started it."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
 
@@ -287,7 +287,7 @@ class _Jvm(subprocess.Popen[bytes]):
             _Jvm.started = self
 
     def was_killed(self) -> bool:
-        """Has a signal ended it? Its connections break a moment before."""
+        """True if a signal ended it. Its connections break a moment earlier."""
         try:
             return self.wait(KILLED_S) < 0
         except subprocess.TimeoutExpired:

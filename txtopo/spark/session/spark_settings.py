@@ -49,7 +49,7 @@ def changed_settings(get: Callable[[str], str | None]) -> list[tuple[str, str | 
 
 
 def is_same_setting(name: str, actual: str, wanted: str) -> bool:
-    """Do both values of one of RESULT_SETTINGS mean the same?"""
+    """True if both values of one of RESULT_SETTINGS mean the same."""
     if name == "spark.sql.session.timeZone":
         return actual in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
     # Spark tells bytes with a unit where nobody has set them.

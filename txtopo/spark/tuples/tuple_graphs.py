@@ -54,7 +54,7 @@ class Graphs:
         return unreachable("a root of no source")
 
     def is_on_leaves(self, bolt: str) -> bool:
-        """Are there only spouts and DataFrame bolts before this DataFrame bolt?"""
+        """True if only spouts and DataFrame bolts are upstream of this DataFrame bolt."""
         return bolt in self._on_leaves
 
     @cached_property

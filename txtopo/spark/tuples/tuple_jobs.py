@@ -219,8 +219,8 @@ class TupleJobs:
         )
 
     def _fits_one_task(self, works: Sequence[BatchWork]) -> bool:
-        """Is there no DataFrame, has every batch one part a spout, and are these few enough bytes for the memory of one
-        task?
+        """True if there is no DataFrame, every batch has one part for each spout, and these are small enough for the
+        memory of one task.
         """
         if self._graphs.frames or any(count > 1 for work in works for count in work.counts.values()):
             return False
