@@ -1,5 +1,5 @@
-"""Commit one batch, in its turn and once: the protocol's commit, written against the ports only, so that it is the same
-on every ledger.
+"""Commit one batch, in order and once: the commit of the protocol, written against the ports only, so that it is the
+same on every ledger.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
     too.
 
     Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind.
-    Unknown: call
-    `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads, Halted when ledger
-    and plan disagree.
+    Unknown: call `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads,
+    Halted when ledger and plan disagree.
     """
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
@@ -254,7 +253,7 @@ def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[st
 
 
 def apply_all(session: LedgerSession, turn: Turn, topology: Topology, txid: int) -> Iterator[CommitterCount]:
-    """Apply every committer in its turn. Raises BatchDataError, and what the session raises."""
+    """Apply all committers in order. Raises BatchDataError and the errors of the session."""
     for phase in phases_in_turn(topology):
         turn.enter(phase)
         for committer in committers_of(topology, phase):

@@ -66,7 +66,7 @@ def shape_of(component: CommitterComponent) -> Shape:
 
 
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:
-    """Rows of a contribution table, keys first and the count behind them, as a result that can be applied again."""
+    """Rows of a contribution table, keys first, then the count, as a result that can be applied again."""
     values = zip(*rows, strict=True)
     columns = {name: pa.array([_plain(value) for value in column]) for name, column in zip(names, values, strict=True)}
     return CommitterResult(

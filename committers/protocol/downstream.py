@@ -35,16 +35,16 @@ from txtopo.tuples.tracing import Again, Place, Tracing
 from txtopo.tuples.user_errors import failure_of, is_of_memory
 
 BEAT_S = 1.0
-"""Seconds without a statement after which the server is told that the driver is alive."""
+"""Seconds without a statement after which the driver tells the server that it is alive."""
 ROWS_PER_MESSAGE = 10_000
-"""Between two messages the server can be told."""
+"""Between two messages, the driver can report to the server."""
 
 KeepAlive = Callable[[], None]
 """Sends a statement that does nothing. Raises PostgresUnavailable."""
 
 
 def phases_in_turn(topology: Topology) -> range:
-    """The phases whose committers are applied, one after the other, in the turn of a batch; the first one needs no
+    """The phases whose committers are applied, in order, during the commit of a batch; the first one needs no
     engine.
     """
     return range(max(topology.phases.values(), default=PROCESSING) + 1)
@@ -59,7 +59,7 @@ class EmittedRows:
     """CommitCollector of one committer in one turn: checks what it emits and keeps it."""
 
     def __init__(self, component: CommitterComponent, count: Callable[[str], None]) -> None:
-        """`count` is told of each tuple before it is kept, with the component's name."""
+        """`count` is called with the component's name for each tuple, before the tuple is kept."""
         self._name = component.name
         self._count = count
         declared = component.outputs or parse_outputs(f"committer {component.name!r}", bolt_of(component).outputs)
@@ -133,8 +133,7 @@ class Turn:
         are applied.
 
         Raises BatchDataError naming component, line and tuple where code of the user's fails, and where it holds up the
-        database transaction; NoBatchAtFault where
-        it lacks a module.
+        database transaction; NoBatchAtFault where it lacks a module.
         """
         if phase == PROCESSING:
             return
@@ -242,10 +241,10 @@ class _Watch:
         """That committers and bolts have emitted in this turn."""
         self._owner: Mapping[int, Any] = {}
         self.at: str | None = None
-        """Component whose code has run since the last look."""
+        """Component whose code has run since the last check."""
 
     def begin(self, graph: TaskGraph, tuples: int) -> None:
-        """A run of the engine starts, when so many tuples had been emitted before; the server has just answered."""
+        """Called when a run of the engine starts, after this many tuples were emitted; the server has just answered."""
         self._owner, self.at, self._told_s, self.tuples = graph.owner, None, time.monotonic(), tuples
 
     def emitted(self, component: str) -> None:

@@ -6,11 +6,10 @@ from txtopo.errors import BatchDataError
 
 
 def check_taken(committer: str, redo_of: int, taken: int, lacking: int, expected: int | None) -> None:
-    """What was taken back is what batch `redo_of` brought, and the target had all of it.
+    """Check that the reversed rows are the contribution of batch `redo_of`, and that the target had all of it.
 
     `taken` are contribution rows, `lacking` those whose target row is missing or counts less, `expected` what the
-    ledger recorded, None where
-    the batch did not have this committer.
+    ledger recorded, None if the batch did not have this committer.
     """
     if taken != (expected or 0):
         raise BatchDataError(
@@ -36,7 +35,7 @@ def keeps_none(committer: str, redo_of: int) -> BatchDataError:
 
 
 def writes_own(committer: str, redo_of: int) -> BatchDataError:
-    """A committer whose code alone knows what it wrote."""
+    """The error for a committer of which only its code knows what it wrote."""
     return BatchDataError(
         f"committer {committer} writes by its own code, so what batch {redo_of} brought cannot be taken back",
         component=committer,

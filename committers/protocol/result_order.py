@@ -1,6 +1,4 @@
-"""Result rows of committers of one's own as Arrow tables and as Tuples, in the one order that every attempt gives
-them.
-"""
+"""Result rows of custom committers as Arrow tables and as Tuples, in the order that is the same in every attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ DRIVER_TASK = 0
 
 
 class Gathered:
-    """Rows that somebody emits, gathered into a table of the declared fields."""
+    """Collects emitted rows into a table of the declared fields."""
 
     def __init__(self, who: str, stream: str, fields: Fields) -> None:
         self.fields = fields
@@ -79,7 +77,7 @@ def tuples_of(
 
 
 def declared_fields(schema: pa.Schema) -> Fields:
-    """The declared fields that have this schema; whether they may be NULL is not told by it."""
+    """The declared fields that have this schema; it does not show whether they may be NULL."""
     kinds = {arrow_type(FieldType(kind)): kind for kind in KINDS}
     return Fields(
         tuple(

@@ -16,7 +16,7 @@ from txtopo.ports import MirrorEntry
 ATTEMPT_STATES = ("failed", "cancelled")
 """How an attempt may end, but for those that are applied."""
 LIFE_STATES = ("running", "stalled")
-"""What a leader may say of itself while it leads."""
+"""The states that a leader may report while it leads."""
 END_STATES = ("stopped", "finished", "halted")
 """What its last word may be."""
 ANSWERS = ("done", "refused")
@@ -24,7 +24,7 @@ ANSWERS = ("done", "refused")
 
 
 def compare_lead(fence: Fence | None, lead: Lead) -> Fence:
-    """R4: epoch, nonce, incarnation and code of the fence are mine, or somebody else leads."""
+    """R4: epoch, nonce, incarnation and code of the fence are those of this driver; otherwise another driver leads."""
     if fence is None:
         raise Fenced(f"topology {lead.topology} has no fence row any more")
     mine = (lead.epoch, lead.owner_nonce, lead.incarnation, lead.code_hash)
@@ -36,7 +36,7 @@ def compare_lead(fence: Fence | None, lead: Lead) -> Fence:
 
 
 def outcome_of(txid: int, digest: bytes, found: bytes | None) -> CommitOutcome:
-    """What a ledger row says, or its absence, read under the fence lock."""
+    """What a ledger row, or its absence, means when it is read under the fence lock."""
     if found is None:
         return Aborted(
             txid=txid,
@@ -88,7 +88,7 @@ def last_metadata(txid: int, data: bytes | None) -> Metadata:
 
 
 def check_mirrored(txid: int, expected_txid: int, digest: bytes, data: bytes) -> None:
-    """R9: mirrored plans above the last commit have no holes, and each is what its digest says."""
+    """R9: mirrored plans after the last commit have no gaps, and each matches its digest."""
     if txid != expected_txid:
         raise Halted(
             f"mirrored plan {expected_txid} is missing, but plan {txid} is there",
@@ -113,7 +113,9 @@ def check_order(lead: Lead, entries: Sequence[MirrorEntry]) -> None:
 
 
 def check_same(entry: MirrorEntry, found: bytes | None) -> None:
-    """R9: a plan that is there already is mine byte for byte, or somebody cut this txid in another way."""
+    """R9: a plan that already exists equals this one byte for byte; otherwise another driver cut this txid
+    differently.
+    """
     if found != entry.plan.digest:
         raise Halted(
             f"batch {entry.plan.txid} is mirrored in Postgres with another plan: digest "
@@ -134,7 +136,7 @@ def consumed_twice(topology: str, path: str, before: int, txid: int) -> Halted:
 
 
 def expired_plan(txid: int) -> Halted:
-    """A batch that somebody wants to redo, but retention has removed how it was cut."""
+    """The error for a redo of a batch whose plan was removed by retention."""
     return Halted(
         f"the plan of batch {txid} was removed by retention, so the batch cannot be redone",
         txid=txid,
@@ -143,7 +145,7 @@ def expired_plan(txid: int) -> Halted:
 
 
 def checked_part(digest: str, data: bytes | None) -> bytes:
-    """A piece of metadata that is what its digest says. Raises Halted."""
+    """Return a piece of metadata that matches its digest. Raises Halted if it does not."""
     if data is None:
         raise Halted(f"the metadata piece {digest} is missing in Postgres", next_command=RESTORE)
     if hashlib.sha256(data).hexdigest() != digest:

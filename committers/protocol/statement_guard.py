@@ -1,4 +1,4 @@
-"""Looks at a statement of a committer of one's own before it is sent: one statement, and none that ends or changes the
+"""Checks a statement of a custom committer before it is sent: a single statement that neither ends nor changes the
 database transaction (P9).
 """
 

@@ -1,6 +1,4 @@
-"""Runs the user's code of a committer of one's own in the driver, and turns what it raises into a data failure that
-names its line.
-"""
+"""Runs the code of a custom committer in the driver, and turns its exceptions into data failures that name the line."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdl
 
 
 def bolt_of(component: CommitterComponent) -> BatchCommitter:
-    """The committer of one's own that this component is."""
+    """Return the custom committer of this component."""
     bolt = component.bolt
     return bolt if isinstance(bolt, BatchCommitter) else unreachable(f"committer {component.name} is no BatchCommitter")
 
 
 class NoReaders:
-    """Collector of a committer that nobody reads."""
+    """Collector of a committer without downstream components."""
 
     def __init__(self, component: str) -> None:
         self._component = component
@@ -53,11 +51,10 @@ def run_commit(
     transaction: UserTransaction,
     collector: CommitCollector | None,
 ) -> int:
-    """Call the driver half with the rows in their canonical order; returns how many it says it wrote.
+    """Call the driver half with the rows in canonical order; returns the number of rows that it reports as written.
 
-    Raises BatchDataError with the user's line for whatever its code raised, or the failure of its statement where that
-    was not the data's; NoBatchAtFault where a
-    module is not there.
+    Raises BatchDataError with the user's line for an exception of its code, the failure of its statement if the data
+    did not cause it, NoBatchAtFault if a module is missing.
     """
     bolt, name = bolt_of(component), component.name
     rows = tuples_of(result.rows, component.result_fields, name)

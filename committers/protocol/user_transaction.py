@@ -29,8 +29,8 @@ class UserTransaction(ABC):
 
     @property
     def failure(self) -> TxtopoError | None:
-        """What the first statement that failed raised; nothing can be committed behind it (P1), whatever the user's
-        code makes of it.
+        """The error of the first statement that failed; nothing can be committed after it (P1), even if the user's code
+        catches the error.
         """
         return self._failure
 

@@ -1,3 +1,3 @@
-"""The loop of a leader, on ports only: it takes the lead, plans, runs what the machine asks for, and says how it
-goes.
+"""The loop of a leader, on ports only: it takes the lead, plans batches, carries out the actions of the machine, and
+reports progress.
 """

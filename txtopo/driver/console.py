@@ -16,7 +16,9 @@ PLAIN_EVERY_S = 5.0
 
 
 class Reporter:
-    """Tells the operator what happens. `say` from any thread, `watch` from the runner's loop only."""
+    """Reports to the operator what happens. `say` may be called from any thread, `watch` only from the runner's
+    loop.
+    """
 
     def __init__(self, topology: str, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._topology = topology
@@ -39,7 +41,7 @@ class Reporter:
         self._print(f"{self._topology}: {message}\n")
 
     def note(self, message: str) -> None:
-        """One line that a quiet run leaves out."""
+        """Show one line, unless the run is quiet."""
         if not self._quiet:
             self.say(message)
 

@@ -1,4 +1,4 @@
-"""Metadata that is too long for a znode: it lies in `plan_part`, and what stands in the plan points to it."""
+"""Metadata that is too long for a znode: it is stored in table `plan_part`, and the plan refers to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txtopo.errors import Halted
 from txtopo.ports import Ledger
 
 PART_KEY = "$part"
-"""Metadata that is too long for a znode is replaced by {PART_KEY: digest}; the piece lies in `plan_part`."""
+"""Metadata that is too long for a znode is replaced by {PART_KEY: digest} and stored in `plan_part`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

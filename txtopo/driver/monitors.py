@@ -53,7 +53,7 @@ class Monitors:
         """The try at a commit that is under way, and when it was seen first."""
 
     def look(self, state: State, now: float) -> list[Event]:
-        """Ask what is to be asked at `now`, and say what has not been answered for too long."""
+        """Ask what is due at `now`, and report what has not been answered for too long."""
         if self._standing.look(now) == "ask":
             self._submit(WorkQueue.CLEAN, self._check_place)
         self._look_for_holder(state, now)
@@ -71,7 +71,7 @@ class Monitors:
         return []
 
     def _look_after_executor(self, state: State, now: float) -> list[Event]:
-        """K11: a JVM that stands still answers no call."""
+        """K11: a JVM that is suspended answers no call."""
         asked, silent_s = self._moving.look(now), self._moving.silent_s
         if asked == "ask":
             running = state.running

@@ -59,8 +59,8 @@ class Planner:
     last_txid: int = 0
     """Highest committed txid when the lead was taken."""
     told_again: int = limits.SPOUT_PENDING_MAX
-    """Of so many committed batches spouts hear once more at takeover: so many may have been committed since they heard
-    last.
+    """At takeover, spouts are notified again of this many committed batches: at most this many were committed since the
+    last notification.
     """
     opaque: bool = False
     """True if batches may be cut again; then a plan's `cut` is the attempt that it was cut for."""
@@ -69,20 +69,20 @@ class Planner:
     _attempts: Mapping[int, int] = field(default_factory=dict)
     """First attempt id never used of txids that were cut before, as the machine knows it."""
     _discarded: dict[int, Plan] = field(default_factory=dict)
-    """Of an opaque topology: the last plan of uncommitted txids that are to be cut again. Each is: its input may not be
-    taken for never there.
+    """Opaque topologies: the last plans of uncommitted txids that must be cut again. Each one is, so that its input is
+    not forgotten.
     """
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
     """Cut, but ZooKeeper has not confirmed them: recorded again, never cut again."""
     _refused: BatchDataError | None = None
-    """Why there is no batch behind those that are not recorded yet."""
+    """Why there is no batch after those that are not recorded yet."""
     _chain: list[Plan] = field(default_factory=list)
     """Recorded plans in txid order, uncommitted ones and as many before them as the next one needs: it chains to the
-    last, and `previous` is what
-    the last that redoes nothing consists of (R12)."""
+    last, and `previous` is what the last that redoes nothing consists of (R12).
+    """
     _untold: list[tuple[Plan, Settled | None]] = field(default_factory=list)
-    """Committed batches that spouts have not heard of, oldest first."""
+    """Committed batches of which spouts have not been notified, oldest first."""
 
     @cached_property
     def _pieces(self) -> MetadataParts:
@@ -93,10 +93,10 @@ class Planner:
         return Sources(spouts=self.spouts, whole=self._pieces.whole, context=self._context)
 
     def open(self, uncommitted: Sequence[Plan], discarded: Sequence[Plan] = ()) -> None:
-        """Open the coordinator halves of the spouts. What any batch ever consumed is never input again (`source_file`
-        plus plans > last).
+        """Open the coordinator halves of the spouts. An input that a batch has consumed is never read again
+        (`source_file` plus plans > last).
 
-        `discarded` are plans of an opaque topology that earlier leaders made and that are to be cut again.
+        `discarded` are plans of an opaque topology that earlier leaders made and that must be cut again.
         """
         self._discarded = {plan.txid: plan for plan in discarded}
         for plan in uncommitted:
@@ -164,15 +164,13 @@ class Planner:
         """Plan up to `count` batches from `first_txid` on, stopping at the first for which no spout is ready, and
         record them in ZooKeeper.
 
-        Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (a source): the same call later goes on where it
-        stopped.
-        Raises Halted where the input cannot be a batch. Returns no plan when there is nothing new.
+        Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (a source): the same call later continues where it
+        stopped. Raises Halted where the input cannot be a batch. Returns no plan when there is nothing new.
 
-        In an opaque topology `first_txid` may lie before the end of what was planned: all from there on is cut again.
-        `last_txid` is committed, and
-        `attempts` says which ids may be used, where not all. A txid that was planned before is planned again, whether
-        or not a spout is ready; it may
-        come out empty where its input is in the batches before it, or where it is `given_up`.
+        In an opaque topology `first_txid` may be a txid that is already planned: it and all later ones are cut again.
+        `last_txid` is committed, and `attempts` says which ids may be used, where not all. A txid that was planned
+        before is planned again, whether or not a spout is ready; it may come out empty where its input is in the
+        batches before it, or where it is `given_up`.
         """
         self._check_open()
         self._go_back(first_txid, last_txid, attempts or {})
@@ -285,10 +283,11 @@ class Planner:
         return self._sources.want_settled
 
     def settled(self, plan: Plan, state: Settled | None) -> None:
-        """A batch has its final row in the ledger, and the COMMIT is known. None: the ledger is asked what it says.
+        """Called when a batch has its final row in the ledger and the COMMIT is known. `state` None: read it from the
+        ledger.
 
-        Trouble of a source is told and tried again before the next cut. Until then nothing is planned, so never more
-        than `told_again` wait.
+        If a source fails, that is reported and retried before the next cut. Until then nothing is planned, so at most
+        `told_again` batches wait.
         """
         self._untold.append((plan, state))
         self._try_to_tell()
@@ -350,7 +349,7 @@ class Planner:
         return sum(item.spout.batch_bytes(metadata[item.name]) for item in self.spouts if item.name in metadata)
 
     def _before(self) -> Mapping[str, Metadata]:
-        """What the next cut follows (R12), by spout as it stands in its plan."""
+        """The plan that the next cut follows (R12), by spout as in its plan."""
         inputs = [plan.metadata for plan in (*self._chain, *self._unrecorded) if plan.redo_of is None]
         return inputs[-1] if inputs else (self.last_metadata or {})
 

@@ -136,7 +136,7 @@ class Runner:
         self._given_up: set[TransactionAttempt] = set()
         """Attempts that were cancelled, of an opaque topology."""
         self._told: set[int] = set()
-        """Orders that the machine has been told of."""
+        """Orders that the machine already knows."""
 
     def request_stop(self, *, at_once: bool, reason: str) -> None:
         """End the run: after the batches in processing, or at once after an open commit."""
@@ -286,7 +286,7 @@ class Runner:
             return CutFailed(store=_store_of(error), message=str(error))
 
     def _process(self, action: Process) -> Event | None:
-        """Begin the attempts in both stores, then process them. Each outcome is an event of its own."""
+        """Begin the attempts in both stores, then process them. Each outcome is a separate event."""
         world = self._world
         try:
             begun = self._begin(action)
@@ -345,9 +345,8 @@ class Runner:
     def _begin(self, action: Process) -> Sequence[tuple[TransactionAttempt, Plan]]:
         """Make it durable in both stores that these attempts run; returns those that may.
 
-        Opaque batches are discarded and begun anew within moments. An attempt that was discarded while it waited for a
-        worker never begins, since a
-        later one of its txid may have begun: ids never go back.
+        Opaque batches may be discarded and begun again within moments. An attempt that was discarded while it waited
+        for a worker never begins, since a later one of its txid may have begun: ids never go back.
         """
         with self._beginning if self._opaque else nullcontext():
             late = [attempt for attempt, _ in action.attempts if attempt in self._given_up]
@@ -393,7 +392,9 @@ class Runner:
         return CommitEnded(outcome=outcome)
 
     def _tell_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
-        """Only once COMMIT is known; submitted before the machine hears of it, so that no later cut overtakes it."""
+        """Called only when COMMIT is known; submitted before the machine is notified, so that no later cut overtakes
+        it.
+        """
         planner = self._world.planner
         if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
             return
@@ -462,7 +463,7 @@ class Runner:
             self._inbox.put(RequestsSeen(requests=new))
 
     def _last_word(self, end: End, planned_txid: int) -> End:
-        """Tell Postgres how the run ended, as far as it still may be told. Finished is only what may be told so:
+        """Record in Postgres how the run ended, if this driver still may. Finished is only what may be told so:
         `status` would go on with another word.
         """
         world = self._world
@@ -486,7 +487,9 @@ class Runner:
 
 
 def _ended_by_code(error: BaseException) -> HaltRequired:
-    """A `sys.exit()`, say: raised further it would end the run with the exit code of somebody else."""
+    """The halt for an exception such as `sys.exit()`: passed on, it would end the run with an exit code that txtopo did
+    not choose.
+    """
     failure = failure_of(error, "")
     reason = f"code of the topology raised an exception that ends a process: {failure.message}"
     return HaltRequired(reason=reason, next_command="raise an ordinary exception there, then start `txtopo run` again")

@@ -1,4 +1,6 @@
-"""The coordinator halves of all spouts of a topology: asked together for one batch, told together how it ended."""
+"""The coordinator halves of all spouts of a topology: asked together for a batch, notified together of its final
+state.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from txtopo.topology.components import (
 from txtopo.topology.user_exceptions import is_of_code, said
 
 IDLE_KEY = "$idle"
-"""A spout that has no part in a batch stands in its plan as {IDLE_KEY: its metadata before, or null}, so that its place
+"""A spout that has no part in a batch is in its plan as {IDLE_KEY: its metadata before, or null}, so that its position
 is never lost.
 """
 Settled = Literal["applied", "quarantined"]
@@ -49,7 +51,7 @@ class Sources:
     spouts: Sequence[SpoutComponent]
     whole: Callable[[Metadata], Metadata]
     context: Callable[[str], SpoutContext]
-    """What a spout is told when it is opened, at the place where planning goes on."""
+    """The context with which a spout is opened, at the txid where planning continues."""
     _opened: dict[str, SpoutCoordinator] = field(default_factory=dict)
     _drawn: dict[str, Metadata] = field(default_factory=dict)
     """What spouts have given for the batch at hand: kept where another one, or a store, has trouble, since no spout
@@ -60,7 +62,7 @@ class Sources:
     """What spouts gave for batches that are planned again, oldest first: it comes before anything new."""
 
     _moved: set[str] = field(default_factory=set)
-    """Opaque spouts that are to be opened again: what they gave last will be planned again."""
+    """Opaque spouts that must be opened again: their last input will be planned again."""
 
     @property
     def want_settled(self) -> bool:
@@ -83,13 +85,12 @@ class Sources:
         *,
         given_up: bool = False,
     ) -> Mapping[str, Metadata] | None:
-        """What a batch consists of, by spout, where any spout is ready; None where none is. `before` is the plan's
+        """Return the metadata of a batch by spout, if any spout is ready; None if none is. `before` is the plan's
         metadata before it.
 
         `again` is what a discarded plan of this txid consisted of: then opaque spouts are not asked whether they are
-        ready, and there is a batch; of
-        one that is `given_up` also where they have trouble. Called again after an error it goes on where it stopped.
-        Call `taken` once the batch is sure to be planned. Raises NoInputError,
+        ready, and there is a batch; of one that is `given_up` also where they have trouble. Called again after an
+        error, it continues where it stopped. Call `taken` when the batch is certain to be planned. Raises NoInputError,
         OSError and BatchDataError.
         """
         for item in self.spouts:
@@ -165,7 +166,7 @@ class Sources:
         )
 
     def settled(self, txid: int, metadata: Mapping[str, Metadata], state: Settled) -> None:
-        """Tell those that want to hear it and had a part in the batch."""
+        """Notify the spouts with `wants_settled` that had a part in the batch."""
         for item in self.spouts:
             if item.spout.wants_settled and item.name in metadata:
                 listener = cast(SettledListener, self._source(item.name))

@@ -1,4 +1,4 @@
-"""Taking the lead: from "first in the queue" to a state that the runner can go on with (R1, R2, R9, R11)."""
+"""Taking the lead: from "first in the queue" to a state with which the runner can continue (R1, R2, R9, R11)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_PLANS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateIdentity:
-    """Who wants to lead. Made anew for each candidacy (Z4)."""
+    """A candidate for the lead. A new one is made for each candidacy (Z4)."""
 
     topology: str
     owner_nonce: str
@@ -43,7 +43,7 @@ class CandidateIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The lead, and what both stores say is still to be done."""
+    """The lead, and the work that is left according to both stores."""
 
     lead: Lead
     last_txid: int
@@ -115,9 +115,7 @@ def take_lead(
 
 @contextmanager
 def noting_halts(note: Callable[[Halted], None]) -> Iterator[None]:
-    """A halt in here, and a right that is missing, is in `status` with its reason, as far as Postgres can still be
-    told.
-    """
+    """Record a halt, or a missing permission, with its reason for `status`, if Postgres can be reached."""
     try:
         yield
     except (Halted, ConfigurationError) as error:
@@ -185,11 +183,11 @@ def begin(
     ledger: Ledger,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make sure that the topology fits what is committed: its spouts, its tables. Raises Halted and ConfigurationError,
-    noted for `status`.
+    """Check that the spouts and tables of the topology fit what is committed. Raises Halted and ConfigurationError,
+    which are recorded for `status`.
 
-    Only then is it described anew, with the settings that the run was given: of one that is refused nothing stays, and
-    an audit goes by the one before.
+    Only then is its description replaced, with the settings of this run: a refused topology leaves nothing, and an
+    audit uses the description before.
     """
     lead, plans = leadership.lead, leadership.reconciled.plans
     try:
@@ -226,8 +224,8 @@ def check_spouts(leadership: Leadership, topology: Topology) -> None:
 
 
 def check_contributions(leadership: Leadership, topology: Topology) -> None:
-    """Raise Halted where a committer keeps contributions and did not before, or the reverse: what is there is of one
-    part of its batches only.
+    """Raise Halted if a committer keeps contributions and did not before, or the reverse: then contributions exist for
+    only some of its batches.
     """
     if not leadership.last_txid:
         return
@@ -247,13 +245,12 @@ def check_contributions(leadership: Leadership, topology: Topology) -> None:
 def _carry_out_replans(
     claimed: Claimed, view: CoordinatorView, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
 ) -> tuple[CoordinatorView, tuple[Request, ...]]:
-    """R3's one exception: under the new epoch, drop the suffix of plans that were never mirrored, if an operator
-    ordered it.
+    """The one exception to R3 (metadata is create-only): under the new epoch, drop the suffix of plans that were never
+    mirrored, if an operator ordered it.
 
-    What is dropped is noted first, so that a leader that dies in between has it dropped once and never drops what was
-    planned since.
-    Returns what is left of the plans and of the orders: one about a batch whose plan was dropped is refused in so many
-    words.
+    The plans are recorded first, so that they are dropped once even if the leader dies in between, and nothing planned
+    later is dropped. Returns the remaining plans and orders; an order for a batch whose plan was dropped is refused
+    with this reason.
     """
     left = {request.request_id: request for request in claimed.requests if request.kind != "replan"}
     mirrored_txid = claimed.last_txid + len(claimed.plans)
@@ -296,8 +293,8 @@ def _replanned(digests: Mapping[str, str]) -> str:
 
 
 def _stand_aside(identity: CandidateIdentity, ledger: Ledger) -> None:
-    """R12: a standby whose code is not the last leader's stands aside unless it was started after that leader took the
-    lead.
+    """R12: a standby whose code differs from the last leader's gives way unless it was started after that leader took
+    the lead.
     """
     fence = ledger.read_fence()
     if fence is None or fence.code_hash == identity.code_hash or fence.epoch <= identity.epoch_seen:

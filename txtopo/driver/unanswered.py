@@ -1,4 +1,4 @@
-"""One question to the outside at a time, asked again and again, whose answer may be late or never come."""
+"""A request to another process that is repeated, one at a time, and whose answer may be late or never come."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Question:
         self._open = False
 
     def look(self, now: float) -> Literal["ask", "late"] | None:
-        """What is to be done at `now` (monotonic seconds): ask, after which it counts as asked; or, as often, say that
-        no answer has come yet.
+        """What is due at `now` (monotonic seconds): ask, after which the request counts as asked; or report, at the
+        same interval, that there is no answer yet.
         """
         passed = 0.0 if self._looked_at is None else min(now - self._looked_at, LOOK_S_MAX)
         self._looked_at = now

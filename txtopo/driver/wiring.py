@@ -39,8 +39,8 @@ def candidate_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a process gives its leader: one session on each store, an executor that has started, time, and somebody to
-    tell.
+    """What a process provides to its leader: one session on each store, a started executor, a clock, and functions that
+    report to the operator.
     """
 
     topology: Topology
@@ -58,7 +58,7 @@ class Surroundings:
     dead_letter_max: int = DEAD_LETTER_MAX
     """Source records that one batch may lose to `on_poison="dead_letter_rows"`."""
     by_hand: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that flags and the environment gave; an order that is carried out without a leader goes on with them."""
+    """Settings given by flags and the environment; an order that is carried out without a leader uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,8 +44,8 @@ class Run:
 
     name: str
     """Differs for every call of `process`, and for the two tries within one (in its wave, then alone), also for the
-    same attempt: late reports
-    of an earlier one must not be taken for this one's (K1)."""
+    same attempt: late reports of an earlier one must not be taken for this one's (K1).
+    """
     tag: str
     """Of its Spark jobs; runs of one wave have the same."""
     attempt: TransactionAttempt
@@ -155,8 +155,8 @@ class WaveJobs(Protocol):
         """A failure that a task reported: it knows better than the exception that may have followed from it."""
 
     def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
-        """The verdict over a run whose jobs succeeded: Processed with its counts (`spans` are filled in by the
-        executor), or Failed.
+        """The verdict on a run whose jobs succeeded: Processed with its counts (`spans` are filled in by the executor),
+        or Failed.
         """
 
     def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
@@ -236,5 +236,5 @@ def collect_batches(frame: Any) -> list[pa.RecordBatch]:
 
 
 def read_through(frame: Any) -> None:
-    """Run all tasks of a DataFrame whose rows nobody wants: what they report is."""
+    """Run all tasks of a DataFrame for their reports; its rows are not used."""
     collect_batches(frame.groupBy().count())

@@ -1,15 +1,14 @@
-"""One thread at a time calls the users' functions that build a plan: they share a session, and so its catalog of
+"""One thread at a time calls the users' functions that build a plan, because they share a session and its catalog of
 temporary views.
 
 A bolt may name what it was given (`createOrReplaceTempView`) and read it by that name. Were another batch's plan built
-meanwhile, the name would
-be that batch's, and so would be the rows. Only calls take turns: Spark plans and runs what came of them side by side.
+meanwhile, the name would be that batch's, and so would be the rows. Only calls take turns: Spark plans and runs what
+came of them side by side.
 
 A call may take long, or never come back. Whoever waits shows progress as long as the one in turn is not given up, which
-is timed by itself; once
-that one is given up its jobs are cancelled, and where its call does not end by that, the turn is taken from it. What it
-may still do to the catalog
-shows in the plan of the other (`txtopo.spark.frames.source_nodes`).
+is timed by itself; once that one is given up its jobs are cancelled, and where its call does not end by that, the turn
+is taken from it. What it may still do to the catalog shows in the plan of the other
+(`txtopo.spark.frames.source_nodes`).
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from collections.abc import Iterator, Sequence
 from txtopo.spark.jobs import Run, check
 
 GIVEN_UP_S = 15.0
-"""So long a call that was given up may take to end: longer than its jobs are cancelled again and again
-(CANCEL_TRIES_MAX).
+"""Grace period, in seconds, for an abandoned call to end; longer than CANCEL_TRIES_MAX attempts to cancel its jobs
+take.
 """
 LOOK_AGAIN_S = 0.1
-"""How often one who waits looks whether it, or the one in turn, was given up."""
+"""Interval, in seconds, at which a waiting thread checks whether its call, or the call of the holder, was abandoned."""
 
 
 class PlanLock:
-    """Hands one turn from thread to thread."""
+    """A lock that passes from thread to thread and can be taken from an abandoned call."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -38,7 +37,7 @@ class PlanLock:
 
     @contextlib.contextmanager
     def taken(self, runs: Sequence[Run] = ()) -> Iterator[None]:
-        """Wait for the turn and keep it for the body, which builds a plan of these runs; of none at the start. Raises
+        """Acquire the lock and hold it for the body, which builds a plan of these runs; no runs at the start. Raises
         CancelledError.
         """
         turn = _Turn(runs)
@@ -79,4 +78,4 @@ class _Turn:
 
 
 PLAN_LOCK = PlanLock()
-"""Of this process, as Spark has one session in it."""
+"""The lock of this process, which has one Spark session."""
