@@ -392,9 +392,7 @@ class Runner:
         return CommitEnded(outcome=outcome)
 
     def _tell_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
-        """Called only when COMMIT is known; submitted before the machine is notified, so that no later cut overtakes
-        it.
-        """
+        """Called once COMMIT is known; before the machine is notified, so that no later cut overtakes it."""
         planner = self._world.planner
         if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
             return
@@ -487,9 +485,7 @@ class Runner:
 
 
 def _ended_by_code(error: BaseException) -> HaltRequired:
-    """The halt for an exception such as `sys.exit()`: passed on, it would end the run with an exit code that txtopo did
-    not choose.
-    """
+    """The halt for an exception such as `sys.exit()`, which would end the run with an exit code of its choice."""
     failure = failure_of(error, "")
     reason = f"code of the topology raised an exception that ends a process: {failure.message}"
     return HaltRequired(reason=reason, next_command="raise an ordinary exception there, then start `txtopo run` again")

@@ -376,14 +376,14 @@ class TestTooManyLeftOut:
         left_out(hand, 5, SAME)
 
         assert hand.state.halting is not None and hand.state.halting.txid == 5
-        assert "behind 1, 4" in hand.state.halting.reason
+        assert "after 1, 4" in hand.state.halting.reason
 
     def test_a_new_leader_counts_on(self) -> None:
         hand = self.hand(recent=(Left(8, "ValueError at a.py:7"), Left(9, "ValueError at a.py:7")))
         hand.tick()
         left_out(hand, 1, SAME)
 
-        assert hand.state.halting is not None and "behind 8, 9" in hand.state.halting.reason
+        assert hand.state.halting is not None and "after 8, 9" in hand.state.halting.reason
 
     def test_with_one_no_batch_is_left_out_but_by_an_order(self) -> None:
         hand = self.hand(quarantined_in_row_max=1)

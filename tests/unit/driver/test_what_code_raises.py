@@ -186,7 +186,7 @@ def test_code_that_ends_the_process_anywhere_else_halts_the_run(monkeypatch: pyt
     end = SimulatedDriver(topology=topology("nowhere", Own), stores=SimulatedStores()).run()
 
     assert end.kind == "halted"
-    assert f"raised what is meant to end a process: {__file__}:" in end.reason and "SystemExit: 0" in end.reason
+    assert f"raised an exception that ends a process: {__file__}:" in end.reason and "SystemExit: 0" in end.reason
 
 
 @pytest.mark.parametrize("by_name", [True, False])

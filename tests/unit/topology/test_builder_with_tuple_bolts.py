@@ -556,7 +556,7 @@ def test_a_topology_without_a_spout_is_a_value_error() -> None:
         ({"config": "debug"}, TypeError, "config='debug' is not a mapping"),
         ({"config": {3: 4}}, TypeError, "3 is not the name of a setting"),
         ({"config": {"a": object()}}, TypeError, "setting 'a' has a object, which is not a JSON value"),
-        ({"config": {"a": float("nan")}}, TypeError, "no JSON value"),
+        ({"config": {"a": float("nan")}}, TypeError, "not a JSON value"),
         ({"acking": "sometimes"}, ValueError, "acking='sometimes' is none of 'batch', 'tuple', 'off'"),
         ({"guarantee": "maybe"}, ValueError, "guarantee='maybe' is none of 'exactly_once'"),
     ],

@@ -295,14 +295,14 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (TypeError, "3 in its outputs is neither", lambda: with_outputs(["word string", 3])),
     (TypeError, "outputs='word string' is not a list", lambda: with_outputs("word string")),
     (TypeError, "3 is no field's name", lambda: Grouping.fields(3)),  # type: ignore[arg-type]
-    (TypeError, "is no instance of a CustomStreamGrouping", lambda: Grouping.custom(FirstTask)),  # type: ignore[arg-type]
+    (TypeError, "is not an instance of CustomStreamGrouping", lambda: Grouping.custom(FirstTask)),  # type: ignore[arg-type]
     (TypeError, "takes name, inputs, par and config, not", lambda: Sink().spec(3)),
     (TypeError, "is neither a function from DataFrame", lambda: spec("same")),  # type: ignore[arg-type]
     # The rest.
     (TopologyError, "spout 'words' takes no inputs", lambda: defined(words=WordSpout.spec(inputs=[WORDS]))),
     (
         TopologyError,
-        "reads the spec of WordSpout, which is no attribute",
+        "reads the spec of WordSpout, which is not an attribute",
         lambda: defined(others=WordSpout.spec(), counts=CountBolt.spec(inputs=[WORDS])),
     ),
     (TopologyError, "Defined.build: the name is reserved", lambda: defined(build=WORDS)),
