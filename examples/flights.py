@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+
+from pyspark.sql import DataFrame
 
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 
 
-def normalised(departures: Any) -> Any:
+def normalised(departures: DataFrame) -> DataFrame:
     """Carrier codes in capitals; every departure stays."""
     return departures.selectExpr("upper(carrier) as carrier", "origin", "distance")
 
