@@ -21,6 +21,7 @@ _VOLATILE = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"\b\d+(\.\d+)? (ms|s|min)\b", "SPAN"),
     (r"\b[0-9a-f]{12,}\b", "DIGEST"),
+    (r"\b\d+ comparisons\b", "N comparisons"),  # with each migration there is more to compare
     (r" +", " "),  # columns are as wide as what stands in them
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -74,8 +75,8 @@ def steps_of(page: str) -> list[Step]:
 
 
 def is_shown(shown: str, said: str) -> bool:
-    """Is what a page shows what a command said, but for times, durations, digests, widths of columns, and lines that
-    stand as a gap?
+    """Is what a page shows what a command said, but for times, durations, digests, numbers of comparisons, widths of
+    columns, and lines that stand as a gap?
     """
     pattern = "".join("(?:.*\n)*?" if line == GAP else re.escape(_constant(line)) + "\n" for line in shown.splitlines())
     return re.fullmatch(pattern, "".join(f"{_constant(line)}\n" for line in said.splitlines())) is not None
