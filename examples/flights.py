@@ -23,4 +23,4 @@ builder.set_committer_bolt("by_carrier", counts).fields_grouping("normalised", [
 topology = builder.build()
 
 if __name__ == "__main__":
-    raise SystemExit(topology.run())
+    raise SystemExit(topology.run_cli())
