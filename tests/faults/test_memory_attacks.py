@@ -14,6 +14,7 @@ import pytest
 
 from tests.kit.drivers import DriverProcess, World, jvm_of, wait_until
 from tests.kit.orders import recount, write_orders
+from txtopo.operating.orders import Order, place
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 DRIVER = ("tests.kit.memory_driver",)
@@ -117,6 +118,33 @@ def test_a_driver_that_runs_out_of_memory_ends_and_the_next_one_goes_on(world: W
     assert after.wait(LONG_S) == 0, after.output()
     assert world.totals() == recount(world.folder)
     world.check_ledger(39)
+
+
+def test_a_batch_that_needs_more_than_the_jvm_has_halts_after_its_drivers_died(world: World) -> None:
+    """Each of them ends with 3: the JVM says that it shuts down, and does. The batch before it is committed. With more
+    memory the order to retry it is carried out.
+    """
+    write(world.folder, 1, "a")
+    write(world.folder, 2, "heap")
+
+    codes: list[int] = []
+    while not codes or (codes[-1] == 3 and len(codes) < 6):
+        driver = world.start(module=DRIVER, DRIVER_BOLTS="heap", TXTOPO_CONF="spark.driver.memory=600m")
+        codes.append(driver.wait(LONG_S))
+
+    state, reason = life(world)
+    assert codes[-1] == 1, (codes, driver.output())
+    assert codes.count(3) == len(codes) - 1 >= 3
+    assert state == "halted" and "batch 2 of orders: no verdict from 3 attempts that ran alone" in reason
+    assert "data" not in kinds(world)
+    assert world.last_txid() == 1
+    place(world.dsn, Order(topology="orders", kind="retry", txids=(2,)))
+
+    larger = world.start(module=DRIVER, DRIVER_BOLTS="heap", TXTOPO_CONF="spark.driver.memory=3g")
+    assert larger.wait(LONG_S) == 0, larger.output()
+    assert world.query("select kind, state from txtopo.request") == [("retry", "done")]
+    assert world.totals() == recount(world.folder)
+    world.check_ledger(2)
 
 
 def _limit(driver: DriverProcess, room: int) -> None:

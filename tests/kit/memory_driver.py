@@ -1,8 +1,8 @@
 """A driver process with everything real and bolts that take memory or end their process where an article says so.
 `python -m tests.kit.memory_driver FOLDER`.
 
-`DRIVER_BOLTS` chooses them: `tuples`, `arrow`, or `rows` (the default). `DRIVER_MENDED` makes them do nothing but pass
-rows on.
+`DRIVER_BOLTS` chooses them: `tuples`, `arrow`, `heap`, or `rows` (the default). `DRIVER_MENDED` makes them do nothing
+but pass rows on.
 """
 
 from __future__ import annotations
@@ -80,6 +80,14 @@ def of_arrow(orders: Any) -> Any:
     return orders.mapInArrow(each, orders.schema)
 
 
+def of_heap(orders: Any) -> Any:
+    """A function over DataFrames that wants 800 MB of the JVM, in one piece, where it reads the article `heap`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    times = F.when(F.col("article") == "heap", F.lit(200_000_000)).otherwise(F.lit(1))
+    return orders.withColumn("shop", F.when(F.length(F.repeat(F.col("shop"), times)) > 0, F.col("shop")))
+
+
 def topology(folder: Path, bolts: str) -> Topology:
     """Counts orders by shop and article behind the bolt."""
     builder = TopologyBuilder("orders")
@@ -87,7 +95,7 @@ def topology(folder: Path, bolts: str) -> Topology:
     if bolts == "tuples":
         builder.set_bolt("told", Obeys()).shuffle_grouping("files")
     else:
-        function = {"arrow": of_arrow, "rows": of_rows}[bolts]
+        function = {"arrow": of_arrow, "rows": of_rows, "heap": of_heap}[bolts]
         builder.set_bolt("told", function, inputs="files", fields=FIELDS, rows="same")
     builder.set_committer_bolt(
         "totals", CountCommitter("order_totals", ["shop", "article"], count="rows", sums=["pieces", "price"])

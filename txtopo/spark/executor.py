@@ -16,7 +16,7 @@ from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
 from txtopo.errors import ConfigurationError, ExecutorLost, invariant, raise_if_full, unreachable
 from txtopo.ports import Assignment, Tell, tell_nobody
-from txtopo.spark.failures import JVM_GONE, classify, is_jvm_gone
+from txtopo.spark.failures import CONTEXT_GONE, JVM_GONE, classify, is_context_gone, is_jvm_gone
 from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, Say, WaveJobs
 from txtopo.spark.reports import Reports, ReportsParam
@@ -145,9 +145,9 @@ class SparkExecutor:
             jobs.run_over_nothing()
         except Exception as error:
             raise_if_full(error)
-            if is_jvm_gone(error) or jvm_ended():
-                self.broken = JVM_GONE
-                return Failure(kind="infrastructure", message=JVM_GONE)
+            if (gone := self._gone(error)) is not None:
+                self.broken = gone
+                return Failure(kind="infrastructure", message=gone)
             return classify(error, component=self._bolt_names or None, cancelled=False)
         return None
 
@@ -213,15 +213,22 @@ class SparkExecutor:
 
     def _failure(self, error: Exception, run: Run, reports: RunReports) -> Failure:
         cause: BaseException = error.__cause__ if isinstance(error, JobError) and error.__cause__ is not None else error
-        if is_jvm_gone(cause) or jvm_ended():
-            self.broken = JVM_GONE
-            return Failure(kind="infrastructure", message=JVM_GONE, detail=str(cause))
+        if (gone := self._gone(cause)) is not None:
+            self.broken = gone
+            return Failure(kind="infrastructure", message=gone, detail=str(cause))
         component = error.component if isinstance(error, JobError) else self._bolt_names
         cancelled = run.cancelled.is_set()
         failure = classify(cause, component=component or None, cancelled=cancelled)
         # A task knows best: what Spark saw may have followed from its early end.
         blamed = self._jobs.blame(reports) if self._jobs is not None else None
         return failure if cancelled else blamed or failure
+
+    def _gone(self, error: BaseException) -> str | None:
+        """Why nothing can be run here any more; None: this error does not say so."""
+        if is_jvm_gone(error) or jvm_ended():
+            return JVM_GONE
+        # A JVM on its way out still answers. What runs in it ends without a verdict, and may be what ends it.
+        return CONTEXT_GONE if not self._closed and is_context_gone(error) else None
 
 
 def _came_of_the_jvm(error: BaseException | None) -> bool:

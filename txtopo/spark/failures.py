@@ -7,6 +7,7 @@ import re
 import traceback
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
@@ -16,6 +17,7 @@ from txtopo.topology.user_exceptions import said
 from txtopo.tuples.user_errors import RAISED, is_of_memory, is_own, shipping_remedy, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
+CONTEXT_GONE = "the SparkContext of the Spark driver JVM was shut down, and not by this driver"
 DETAIL_CHARACTERS_MAX = 20_000
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\][^\n]*")
 _IN_A_GROUP = re.compile(r"^\s+\| ")
@@ -38,6 +40,14 @@ _SAYS_VALUES = re.compile(
     r"|java\.(?:lang\.(?:NumberFormat|IllegalArgument|Arithmetic)|time\.|text\.|util\.regex\.)[\w.$]*Exception:"
 )
 """Behind these stands what a value or the user's code says, up to the next frame of the JVM."""
+_QUOTING = (
+    (re.compile(r"\[(?!PYTHON)[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] "), re.compile(r"SQLSTATE: 22[0-9A-Z]{3}")),
+    (re.compile(r"NumberFormatException: For input string: "), re.compile(r'"(?: under radix \d+)?$', re.MULTILINE)),
+    (re.compile(r"DateTimeParseException: Text "), re.compile(r"' could not be parsed")),
+)
+"""Beginnings of errors that quote a value, and where they end. A value may look like anything, like an end too: only
+the last one surely is it.
+"""
 
 _CRASHED = (
     "exited unexpectedly (crashed)",
@@ -46,6 +56,7 @@ _CRASHED = (
     "python worker exited",
     "OutOfMemoryError",
 )
+_SHUT_DOWN = ("SparkContext has been shutdown", "SparkContext was shut down", "stopped SparkContext")
 _INFRASTRUCTURE = (
     "ExecutorLostFailure",
     "FetchFailed",
@@ -53,9 +64,7 @@ _INFRASTRUCTURE = (
     "indeterminate",
     "INDETERMINATE",
     "Could not find CoarseGrainedScheduler",
-    "SparkContext has been shutdown",
-    "SparkContext was shut down",
-    "stopped SparkContext",
+    *_SHUT_DOWN,
     "No space left on device",
     "Master removed our application",
     "Connection reset",
@@ -163,6 +172,17 @@ def is_jvm_gone(error: BaseException) -> bool:
     return isinstance(error, Py4JError) and "Trace:" not in str(error)
 
 
+def is_context_gone(error: BaseException) -> bool:
+    """Does Spark say that its SparkContext was shut down? A JVM that ends by itself, for want of memory say, shuts it
+    down first. Whether this driver did it is for the caller to know.
+    """
+    of_spark: BaseException | None = error
+    if isinstance(error, BatchDataError):  # of a user's function, which may say anything, unless Spark raised in it
+        of_spark = error.__cause__ if isinstance(error.__cause__, Py4JError | PySparkException) else None
+    spark = "" if of_spark is None else _without_values(_text(of_spark))
+    return any(sign in spark for sign in _SHUT_DOWN)
+
+
 def building_error(error: BaseException, component: str) -> BatchDataError:
     """The error of a user's function that raised while the plan was built in the driver."""
     if isinstance(error, BatchDataError):
@@ -202,6 +222,7 @@ def _without_values(text: str) -> str:
     first = _SAYS_VALUES.search(text)
     if first is not None and first[0] == _TRACEBACK:
         return text[: first.start()]  # it is the cause, and all that follows is about it
+    text = _without_quoted(text)
     found: list[str] = []
     is_value = False
     for line in text.splitlines():
@@ -213,6 +234,15 @@ def _without_values(text: str) -> str:
         is_value = value is not None
         found.append(line[: value.end()] if value is not None else line)
     return "\n".join(found)
+
+
+def _without_quoted(text: str) -> str:
+    for begins, ends in _QUOTING:
+        begin = begins.search(text)
+        last = None if begin is None else next(reversed([*ends.finditer(text, begin.end())]), None)
+        if begin is not None and last is not None:
+            text = text[: begin.end()] + text[last.end() :]
+    return text
 
 
 def _prefixed(text: str, message: str) -> str:

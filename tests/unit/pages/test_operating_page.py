@@ -231,6 +231,7 @@ SAYINGS = [
     "planned differently in ZooKeeper and in Postgres",
     "Spark lost a part of the job",
     "the Spark driver JVM is gone",
+    "the SparkContext of the Spark driver JVM was shut down, and not by this driver",
     "not compared, by design",
     "keeps no contributions",
     "were never acked to the end",

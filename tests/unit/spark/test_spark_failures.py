@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from tests.kit.fix_spark import list_topology
 from txtopo.core.values import Failed, Failure, TransactionAttempt
 from txtopo.errors import BatchDataError, ConfigurationError, ExecutorLost
 from txtopo.spark import executor as executor_module
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.failures import building_error, classify, is_about_size
+from txtopo.spark.failures import CONTEXT_GONE, building_error, classify, is_about_size, is_context_gone
 from txtopo.spark.session.spark_session import check_settings, hear_of_lost_reports
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
@@ -164,6 +165,82 @@ def test_what_values_and_bolts_say_decides_nothing(said: str) -> None:
     assert found[0].message == f"/home/ann/app.py:7: ValueError: {quoted}"
     assert "[CAST_INVALID_INPUT] The value" in found[1].message
     assert building_error(RuntimeError(cast), "tidy").component == "tidy"
+
+
+OF_A_JVM = "a job was\n\tat a.B.c(D.java:1)\nCaused by: java.io.IOException: Connection reset"
+"""What stands in a log of Spark, one record of several lines."""
+QUOTES = {
+    "cast": (
+        "org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value '{said}' of the type \"STRING\" "
+        'cannot be cast to "INT" because it is malformed. SQLSTATE: 22018'
+    ),
+    "date": (
+        "org.apache.spark.SparkDateTimeException: [CANNOT_PARSE_TIMESTAMP] Text '{said}' could not be parsed at index "
+        "0. SQLSTATE: 22007"
+    ),
+    "number of Java": 'java.lang.NumberFormatException: For input string: "{said}"',
+    "number of Java with a base": 'java.lang.NumberFormatException: For input string: "{said}" under radix 16',
+    "date of Java": "java.time.format.DateTimeParseException: Text '{said}' could not be parsed at index 0",
+}
+
+
+@pytest.mark.parametrize("quotes", QUOTES)
+@pytest.mark.parametrize("more", ["", " (SQLSTATE: 22018\n", "' could not be parsed\"\n"])
+def test_a_value_that_looks_like_the_stack_of_a_jvm_is_the_datas(quotes: str, more: str) -> None:
+    """Its frames and causes end no value: taken for trouble of a store, the batch would be tried for ever."""
+    for said in (f"{more}{OF_A_JVM}", f"{OF_A_JVM}\n{more}\tat a.B.c(D.java:1)\nExecutorLostFailure"):
+        text = LOST.format(cause=QUOTES[quotes].format(said=said))
+
+        assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "data"
+
+
+def test_trouble_behind_an_error_that_quotes_no_value_is_still_seen() -> None:
+    """A condition of Spark's own that is not about a value hides nothing that follows it."""
+    text = """[FAILED_READ_FILE.NO_HINT] Encountered error while reading file /in/1.csv. SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:856)
+Caused by: java.io.IOException: Input/output error
+"""
+    assert classify(RuntimeError(text), component="tidy", cancelled=False).kind == "infrastructure"
+
+
+SHUT_DOWN = [
+    "org.apache.spark.SparkException: Job 3 cancelled because SparkContext was shut down\n\tat a.B.c(D.scala:1)",
+    "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis stopped SparkContext was",
+    "java.lang.IllegalStateException: SparkContext has been shutdown\n\tat a.B.c(D.scala:1)",
+]
+
+
+@pytest.mark.parametrize("text", SHUT_DOWN)
+def test_a_context_that_was_shut_down_is_told_from_words_in_a_value(text: str) -> None:
+    """It is what a JVM does first that ends for want of memory, while it still answers."""
+    said = text.partition("\n")[0]
+
+    assert is_context_gone(RuntimeError(text))
+    for quotes in QUOTES.values():
+        assert not is_context_gone(RuntimeError(LOST.format(cause=quotes.format(said=said))))
+    assert not is_context_gone(RuntimeError(PYTHON.replace("Connection refused", said)))
+    for cause, is_of_spark in ((ValueError(said), False), (PySparkException(text), True)):
+        of_function = building_error(cause, "tidy")
+        of_function.__cause__ = cause
+        assert said in str(of_function) and is_context_gone(of_function) is is_of_spark
+
+
+@pytest.mark.parametrize("text", SHUT_DOWN)
+def test_a_context_that_somebody_else_shut_down_ends_the_driver(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a JVM that is gone: the attempt keeps no end, so a batch that alone ends its drivers is found. One that this
+    driver shut down itself says nothing.
+    """
+    monkeypatch.setattr(executor_module, "jvm_ended", lambda: False)
+    run: Any = SimpleNamespace(cancelled=SimpleNamespace(is_set=lambda: False))
+    broken = {}
+    for closes in (False, True):
+        executor = SparkExecutor(list_topology(lambda frame: frame), b"", session=cast(Any, SimpleNamespace()))
+        executor._closed = closes
+        failure = executor._failure(RuntimeError(text), run, cast(Any, None))
+        assert failure.kind == "infrastructure"
+        broken[closes] = executor.broken
+
+    assert broken == {False: CONTEXT_GONE, True: None}
 
 
 def test_a_crashed_worker_is_a_suspect() -> None:
