@@ -376,6 +376,22 @@ def test_nothing_to_retry_says_so_and_is_0(ledger: FilledLedger, run: Run) -> No
     assert everything(ledger.dsn) == before
 
 
+def test_an_order_to_retry_that_is_open_is_told_where_nothing_has_failed(ledger: FilledLedger, run: Run) -> None:
+    """The driver that took it up has begun the attempt, and died: nothing is failed, and the order is not answered."""
+    order = ledger.order("retry", 5)
+    ledger.attempt(5, 2, "begun")
+    before = everything(ledger.dsn)
+
+    said = [run("retry", "flights", *named) for named in ((), ("5",), ("4..6",))]
+    other = run("retry", "flights", "6")
+
+    words = f"order {order} to retry batch 5 is open and not answered yet: the next leader carries it out"
+    assert [words in one.out for one in said] == [True, True, True]
+    assert all("next: txtopo run flights.py:topology" in one.out for one in said)
+    assert f"order {order}" not in other.out and "batch 6 has not failed" in other.out
+    assert everything(ledger.dsn) == before
+
+
 def test_a_batch_that_could_not_be_planned_is_no_batch_to_retry(ledger: FilledLedger, run: Run) -> None:
     """A halt while planning leaves no batch: running the topology plans it again."""
     ledger.attempt(5, 2, "begun")

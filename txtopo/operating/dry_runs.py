@@ -30,8 +30,8 @@ _QUARANTINED = """
 select txid from txtopo.ledger where topology = :topology and state = 'quarantined' and redo_of is null order by txid
   limit 100000
 """
-_OPEN_SKIPS = """
-select request_id, arguments from txtopo.request where topology = :topology and state = 'open' and kind = 'skip' order
+_OPEN = """
+select request_id, arguments from txtopo.request where topology = :topology and state = 'open' and kind = :kind order
   by request_id limit 1000
 """
 
@@ -87,7 +87,8 @@ class Proposal:
 def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
     """Failed, uncommitted batches again: those named (a span of one), those within ranges, or all."""
     topology = status.topology
-    states, skips = _open_states(connection, status), _open_skips(connection, topology)
+    states = _open_states(connection, status)
+    skips, retries = (_open_orders(connection, topology, kind) for kind in ("skip", "retry"))
     failed = {txid for txid, state in states.items() if state == "failed"} | _halted_on(status, states)
     found: list[ProposedBatch] = []
     wanted, notes = _picked(spans or [(None, None)], failed, "failed")
@@ -101,13 +102,14 @@ def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequenc
             notes.append(words)
         elif txid in failed:
             found.append(batch)
-        else:
+        elif txid not in retries:
             notes.append(f"batch {txid} has not failed: it is processed in order")
+    asked = {txid: order for txid, order in retries.items() if not spans or _is_within(txid, spans)}
     return Proposal(
         topology=topology,
         kind="retry",
         effect=f"{_batches(len(found))} of {topology} would be tried again, with the stored plan",
-        nothing=None if found else _nothing_to_retry(status, notes),
+        nothing=None if found else nothing_to_retry(status, notes, asked),
         batches=tuple(found),
         notes=tuple(notes),
         tables=_tables(connection, topology),
@@ -268,16 +270,20 @@ def _picked(spans: Sequence[Span], fitting: set[int], word: str) -> tuple[list[i
         if first is not None and first == last:
             found.add(first)
             continue
-        within = {txid for txid in fitting if (first or 1) <= txid and (last is None or txid <= last)}
+        within = {txid for txid in fitting if _is_within(txid, [(first, last)])}
         if not within and (first, last) != (None, None):
             notes.append(f"no batch of {first or ''}..{last or ''} is {word}")
         found |= within
     return sorted(found), notes
 
 
-def _open_skips(connection: Connection, topology: str) -> dict[int, int]:
-    """Batch -> the open order to skip it."""
-    found = rows(connection, _OPEN_SKIPS, topology=topology)
+def _is_within(txid: int, spans: Sequence[Span]) -> bool:
+    return any((first or 1) <= txid and (last is None or txid <= last) for first, last in spans)
+
+
+def _open_orders(connection: Connection, topology: str, kind: str) -> dict[int, int]:
+    """Batch -> the open order of that kind about it."""
+    found = rows(connection, _OPEN, topology=topology, kind=kind)
     return {txid: row["request_id"] for row in found for txid in txids_of(row["arguments"])}
 
 
@@ -365,7 +371,15 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
     )
 
 
-def _nothing_to_retry(status: TopologyStatus, notes: Sequence[str]) -> str:
+def nothing_to_retry(status: TopologyStatus, notes: Sequence[str], asked: Mapping[int, int]) -> str:
+    """Why there is nothing to retry, in words. `asked`: batch -> the open order to retry it, which a leader may have
+    taken up already and not answered.
+    """
+    if asked:
+        orders = [f"order {order} to retry batch {txid}" for txid, order in sorted(asked.items())]
+        who = "its leader answers it" if status.is_led else "the next leader carries it out"
+        words = f"{' and '.join(orders)} is open and not answered yet: {who}"
+        return f"{'; '.join([*notes, words])}. Nothing to retry beyond that."
     if status.halted_txid is not None and status.state == "HALTED" and status.halted_txid > status.planned_txid:
         return (
             f"{status.topology} has no failed batch: it halted before batch {status.halted_txid} could be planned "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 import pytest
 
+from tests.unit.reports.test_text_output import topology as status_of
 from txtopo.cli.ranges import Span, one_span, spans
-from txtopo.operating.dry_runs import FILES_TOLD_MAX, Proposal, ProposedBatch, proposal_text
+from txtopo.operating.dry_runs import FILES_TOLD_MAX, Proposal, ProposedBatch, nothing_to_retry, proposal_text
 from txtopo.operating.orders import Order
 from txtopo.operating.verify import Verdict, Verified, exit_code_of, verified_text
 from txtopo.reports.model import SourceFile
@@ -46,6 +47,19 @@ def test_the_same_order_has_the_same_arguments() -> None:
     """One open order of a kind about the same txids is found again by what it says."""
     assert Order(topology="f", kind="retry", txids=(5, 6)).arguments == '{"txids": [5, 6]}'
     assert Order(topology="f", kind="replan").arguments == "{}"
+
+
+@pytest.mark.parametrize(("state", "who"), [("STOPPED", "the next leader carries it out"), ("RUNNING", "its leader")])
+def test_an_order_to_retry_that_is_open_is_no_nothing(state: str, who: str) -> None:
+    """Its leader began the attempt and died: the batch has not failed now, and the order still stands."""
+    topology = status_of(state=state, leader=None)
+
+    said = nothing_to_retry(topology, ["batch 7 has not failed: it is processed in its turn"], {5: 12})
+    without = nothing_to_retry(topology, [], {})
+
+    assert "batch 7 has not failed" in said
+    assert f"order 12 to retry batch 5 is open and not answered yet: {who}" in said
+    assert without == "flights has no failed batch. Nothing to retry."
 
 
 @pytest.mark.parametrize(
