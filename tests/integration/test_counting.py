@@ -235,9 +235,9 @@ GOOD = "carrier text, origin text, count bigint not null, distance numeric not n
         ),
         (
             f"create unlogged table flights_count ({GOOD}, unique nulls not distinct (carrier, origin))",
-            "no plain, logged table",
+            "is not a plain, logged table",
         ),
-        ("create view flights_count as select 1 as carrier", "no plain, logged table"),
+        ("create view flights_count as select 1 as carrier", "is not a plain, logged table"),
         (
             f"create table flights_count ({GOOD}, note text, unique nulls not distinct (carrier, origin))",
             "note is not expected",
