@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def normalised(departures: DataFrame) -> DataFrame:

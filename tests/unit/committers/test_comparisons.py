@@ -73,5 +73,5 @@ def test_a_piece_of_metadata_that_is_missing_or_altered_halts() -> None:
 
 def test_the_plan_that_the_next_batch_follows_is_needed() -> None:
     """Retention never removes the plan of the highest txid that redoes nothing."""
-    with pytest.raises(Halted, match="plan of batch 7 is gone"):
+    with pytest.raises(Halted, match="plan of batch 7 is missing"):
         last_metadata(7, None)

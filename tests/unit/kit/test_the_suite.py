@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import subprocess
 import sys
@@ -41,10 +42,15 @@ def test_markers_follow_from_fixtures() -> None:
 def test_without_services_no_test_is_chosen_that_uses_a_fixture_of_one() -> None:
     """Promise: `-m "not …"` leaves the memory half of the contracts, and nothing else of them."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/contracts/test_coordinator.py"]
+    quiet = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     chosen = subprocess.run(
-        [*command, "-m", "not spark and not postgres and not zookeeper"], cwd=ROOT, capture_output=True, text=True
+        [*command, "-m", "not spark and not postgres and not zookeeper"],
+        cwd=ROOT,
+        env=quiet,
+        capture_output=True,
+        text=True,
     ).stdout
-    other = subprocess.run([*command, "-m", "zookeeper"], cwd=ROOT, capture_output=True, text=True).stdout
+    other = subprocess.run([*command, "-m", "zookeeper"], cwd=ROOT, env=quiet, capture_output=True, text=True).stdout
 
     here, there = (set(re.findall(r"^tests/\S+", said, re.MULTILINE)) for said in (chosen, other))
     assert here and there
