@@ -369,7 +369,7 @@ class Driver:
             session.close()
 
     def _run_lead(self, leadership: Leadership, around: Surroundings, rules: Rules) -> End:
-        leader = make_leader(leadership, around, rules, opaque=is_opaque(self.topology), cut=self.cut)
+        leader = make_leader(leadership, around, rules, cut=self.cut)
         self._counted = (leadership.last_txid, 0)
         try:
             self.reporter.note(

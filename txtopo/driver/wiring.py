@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txtopo.config import Settings
-from txtopo.coordinators.codec import CandidateNode as Candidate
+from txtopo.coordinators.codec import CandidateNode
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.events import End
@@ -18,7 +18,7 @@ from txtopo.core.limits import DEAD_LETTER_MAX, SPOUT_PENDING_MAX
 from txtopo.core.state import Rules, State, first_state
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import LeaderServices, Runner
-from txtopo.driver.takeover import CandidateIdentity, Leadership, begin
+from txtopo.driver.takeover import CandidateIdentity, Leadership, begin, is_opaque
 from txtopo.driver.work_queues import WorkQueues
 from txtopo.ports import Clock, CoordinatorSession, Executor, Ledger
 from txtopo.topology.components import Topology
@@ -30,7 +30,7 @@ def candidate_of(
     """A candidate's place in the queue and its access to the metadata, both on one session (Z4). `since` is shown to
     those who wait.
     """
-    node = Candidate(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
+    node = CandidateNode(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
     return (
         Election(session, identity.topology, node),
         TopologyCoordinator(session, identity.topology, opaque=identity.opaque),
@@ -76,15 +76,13 @@ class ReadyLeader:
         return self.runner.run(self.state, self.leadership.requests)
 
 
-def make_leader(
-    leadership: Leadership, around: Surroundings, rules: Rules, *, opaque: bool, cut: bool = True
-) -> ReadyLeader:
+def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, cut: bool = True) -> ReadyLeader:
     """Check that the topology fits what is committed, and put the leader together. Without `cut` it plans no new input.
 
     Raises Halted, ConfigurationError and what the stores raise; the planner is closed then.
     """
-    rules = replace(rules, opaque=opaque)
     topology, reconciled = around.topology, leadership.reconciled
+    rules = replace(rules, opaque=is_opaque(topology))
     planner = Planner(
         lead=leadership.lead,
         spouts=topology.spouts,
@@ -98,7 +96,7 @@ def make_leader(
         committers=topology.committers,
         config=topology.config,
         last_txid=leadership.last_txid,
-        opaque=opaque,
+        opaque=rules.opaque,
         told_again=max(rules.spout_pending_max, SPOUT_PENDING_MAX),
     )
     try:

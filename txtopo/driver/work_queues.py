@@ -1,6 +1,4 @@
-"""Lanes: where the runner's actions are performed. Threads in production, one thread in a fixed order for
-simulation.
-"""
+"""Work queues: where the runner's actions are performed, by threads in production, by one thread in a simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ Work = Callable[[], None]
 
 
 class WorkQueue(Enum):
-    """One kind of work; work of one lane is done in order, except for WORK, where several run at once."""
+    """One kind of work; the work of one queue is done in order, except for WORK, where several run at once."""
 
     PLAN = "plan"
     WORK = "work"

@@ -328,7 +328,7 @@ class TopologyHarness:
             dead_letter_max=self._dead_letter_max,
         )
         rules = replace(self._rules, once=self._once)
-        leader = make_leader(leadership, around, rules, opaque=identity.opaque)
+        leader = make_leader(leadership, around, rules)
         self._planner = leader.planner
         return leader.runner, leader.state
 

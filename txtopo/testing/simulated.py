@@ -181,7 +181,7 @@ class SimulatedDriver:
             chance=chance,
         )
         rules = replace(self.rules, once=self.once)
-        return make_leader(leadership, around, rules, opaque=identity.opaque, cut=self.cut).run()
+        return make_leader(leadership, around, rules, cut=self.cut).run()
 
 
 class KillAt:

@@ -15,7 +15,7 @@ from tests.kit.opaque import TOPOLOGY, OpaqueNumbers, check_numbers, numbers_top
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.committers.protocol.commit import commit_batch
-from txtopo.coordinators.codec import CandidateNode as Candidate
+from txtopo.coordinators.codec import CandidateNode
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.memory import MemorySession
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
@@ -66,7 +66,7 @@ class Leader:
             epoch_seen=1 << 40,
             opaque=True,
         )
-        election = Election(self.session, TOPOLOGY, Candidate(host="h", pid=1, since="-", nonce=nonce))
+        election = Election(self.session, TOPOLOGY, CandidateNode(host="h", pid=1, since="-", nonce=nonce))
         election.enter()
         self.leadership = take_lead(identity, election, self.coordinator, self.ledger, lambda message: None)
         self.ledger.prepare_targets(self.leadership.lead, self.topology.committers)

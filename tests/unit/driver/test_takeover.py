@@ -11,8 +11,7 @@ import pytest
 
 from tests.kit.machines import plan
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
-from txtopo.coordinators.codec import CandidateNode as Candidate
-from txtopo.coordinators.codec import EpochNode, encode_epoch, encode_mark
+from txtopo.coordinators.codec import CandidateNode, EpochNode, encode_epoch, encode_mark
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
 from txtopo.coordinators.paths import TopologyPaths
@@ -67,7 +66,7 @@ class Candidacy:
         self.session = MemorySession(zookeeper)
         self.coordinator = TopologyCoordinator(self.session, "t")
         self.ledger = MemoryLedger(postgres, "t")
-        self.election = Election(self.session, "t", Candidate(host="h", pid=1, since="-", nonce=nonce))
+        self.election = Election(self.session, "t", CandidateNode(host="h", pid=1, since="-", nonce=nonce))
         self.election.enter()
         self.said: list[str] = []
         self.before_claim: Callable[[], None] = nothing
