@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sysconfig
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from txtopo.committers.protocol.result_order import tuples_of
@@ -15,14 +13,11 @@ from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, raise_if_
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
-from txtopo.topology.user_exceptions import is_of_code, said
+from txtopo.topology.user_exceptions import is_of_code, said, user_line
 
 DETAIL_CHARACTERS_MAX = 20_000
 INSTALL_HERE = "install the module where the driver runs, then start `txtopo run` again"
 """What to do about code that the turn of a batch lacks: it runs in the driver."""
-_PACKAGE = str(Path(__file__).parents[2])
-_ROOM = str(Path(__file__).resolve().parents[1])
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def bolt_of(component: CommitterComponent) -> BatchCommitter:
@@ -114,13 +109,3 @@ def own_failure(name: str, error: BaseException) -> TxtopoError:
     trace = "".join(traceback.format_exception(error))
     detail = trace if len(trace) <= DETAIL_CHARACTERS_MAX else f"{trace[:DETAIL_CHARACTERS_MAX]}\n… (cut)"
     return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=detail, cause=cause)
-
-
-def user_line(error: BaseException) -> str | None:
-    """`file:line` of the innermost frame that is the user's own: neither txtopo's nor a library's."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
-
-
-def _is_own(file: str) -> bool:
-    return not file.startswith(("<", _PACKAGE, _ROOM, *_LIBRARIES)) and "site-packages" not in file

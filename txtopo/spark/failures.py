@@ -13,8 +13,8 @@ from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure
 from txtopo.errors import BatchDataError
 from txtopo.spark.session.spark_settings import WORKER_MEMORY_SETTING
-from txtopo.topology.user_exceptions import said
-from txtopo.tuples.user_errors import RAISED, is_of_memory, is_own, shipping_remedy, user_frame
+from txtopo.topology.user_exceptions import is_of_user, said
+from txtopo.tuples.user_errors import RAISED, is_of_memory, shipping_remedy, user_frame
 
 JVM_GONE = "the Spark driver JVM is gone"
 CONTEXT_GONE = "the SparkContext of the Spark driver JVM was shut down, and not by this driver"
@@ -249,7 +249,7 @@ def _prefixed(text: str, message: str) -> str:
     # Since 4.0 an error of a DataFrame expression carries its call site: `== DataFrame ==\n"divide" was called
     # from\nFILE:LINE`.
     site = re.search(r"was called from\s*\n\s*(\S+?):(\d+)", text)
-    return f"{site[1]}:{site[2]}: {message}" if site is not None and is_own(site[1]) else message
+    return f"{site[1]}:{site[2]}: {message}" if site is not None and is_of_user(site[1]) else message
 
 
 def _text(error: BaseException) -> str:

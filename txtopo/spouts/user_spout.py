@@ -8,7 +8,6 @@ import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 from txtopo.core.fields import Fields, parse_fields
@@ -16,7 +15,7 @@ from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, StoreUnavailable, TopologyError, TxtopoError, raise_if_full
 from txtopo.topology.components import Input, Spout
 from txtopo.topology.tuple_bolts import FailedException
-from txtopo.topology.user_exceptions import is_of_code, said
+from txtopo.topology.user_exceptions import is_of_code, said, user_line
 
 
 class UserSpout(Spout):
@@ -140,15 +139,6 @@ def told_of(component: str, what: str) -> Iterator[None]:
         message = f"{where + ': ' if where else ''}{type(error).__name__} in {what}: {said(error)}".rstrip(": ")
         detail = "".join(traceback.format_exception(error))
         raise BatchDataError(message, component=component, detail=detail) from error
-
-
-_PACKAGE = str(Path(__file__).parents[1])
-
-
-def user_line(error: BaseException) -> str | None:
-    """`file:line` of the innermost frame outside of this package."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
 def _ddl(spout: Spout) -> str:

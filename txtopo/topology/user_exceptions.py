@@ -1,8 +1,19 @@
-"""What the user's code raises: told apart from what ends the process, and put into words."""
+"""What the user's code raises: told apart from what ends the process, and put into words with the user's own line."""
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import threading
+import traceback
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parents[1]
+_ROOMS = ("", "committers", "coordinators", "migrations")
+"""In a checkout some rooms of txtopo are links to folders at the top."""
+_OWN = {_PACKAGE, *((_PACKAGE / room).resolve() for room in _ROOMS)}
+_LIBRARIES = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_FOREIGN = tuple(f"{folder}{os.sep}" for folder in (*_OWN, *_LIBRARIES))
 
 
 def said(error: BaseException) -> str:
@@ -27,3 +38,17 @@ def is_of_code(error: BaseException) -> bool:
         return threading.current_thread() is not threading.main_thread()
     own = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
     return isinstance(error, Exception) or not own
+
+
+def user_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame that is the user's own; None where there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_user(frame.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def is_of_user(file: str) -> bool:
+    """Is the file of a frame the user's own: neither txtopo's, nor Spark's, nor a library's?"""
+    # Compiled libraries, such as pyarrow, name their sources by relative paths.
+    if file.startswith(("<", *_FOREIGN)) or file.endswith((".pxi", ".pyx")):
+        return False
+    return not any(part in file for part in ("site-packages", "pyspark.zip", "py4j", "/pyspark/"))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sysconfig
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from txtopo.core.os_errors import fault_of
 from txtopo.core.values import Failure, cause_of
 from txtopo.errors import BatchDataError
-from txtopo.topology.user_exceptions import said
+from txtopo.topology.user_exceptions import is_of_user, said
 
 VALUE_CHARACTERS_MAX = 80
 ROW_CHARACTERS_MAX = 1000
@@ -29,30 +27,14 @@ _SHIPPED = re.compile(r"^.*/userFiles-[0-9a-f-]+/")
 """Where Spark puts what `--py-files` ships: a folder of this run, which nobody can open later. What is left is the name
 under which it was shipped.
 """
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
-_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def user_frame(trace: str) -> str | None:
     """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or
     txtopo's.
     """
-    own = [(file, line) for file, line in _FRAME.findall(trace) if is_own(file)]
+    own = [(file, line) for file, line in _FRAME.findall(trace) if is_of_user(file)]
     return f"{_SHIPPED.sub('', own[-1][0])}:{own[-1][1]}" if own else None
-
-
-def is_own(file: str) -> bool:
-    """True if it is a file of the user."""
-    # Compiled libraries, such as pyarrow, name their sources by relative paths.
-    if (
-        file.startswith("<")
-        or file.endswith((".pxi", ".pyx"))
-        or "pyspark.zip" in file
-        or "py4j" in file
-        or f"{'/'}pyspark/" in file
-    ):
-        return False
-    return "site-packages" not in file and not file.startswith((_PACKAGE, *_LIBRARIES))
 
 
 def shown(values: Mapping[str, Any]) -> str:

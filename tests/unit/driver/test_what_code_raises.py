@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 from txtopo import CountCommitter, Topology, TopologyBuilder
@@ -17,10 +19,11 @@ from txtopo.bolts import BasicBolt, BatchBolt, BatchCommitter
 from txtopo.core.state import Rules
 from txtopo.driver.load_application import load_application
 from txtopo.driver.runner import Runner
-from txtopo.errors import ConfigurationError, Stopped
+from txtopo.errors import BatchDataError, ConfigurationError, Stopped
 from txtopo.spouts import TransactionalSpout
+from txtopo.spouts.user_spout import told_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
-from txtopo.topology.user_exceptions import is_of_code, said
+from txtopo.topology.user_exceptions import is_of_code, is_of_user, said, user_line
 
 
 class Mute(Exception):
@@ -199,3 +202,45 @@ def test_a_module_that_ends_the_process_while_it_is_imported_is_refused(
 
     with pytest.raises(ConfigurationError, match=r"SystemExit: 0; what only a script does belongs below `if __name__"):
         load_application("a_script" if by_name else str(tmp_path / "a_script.py"))
+
+
+PACKAGE = Path(load_application.__code__.co_filename).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "is_own"),
+    [
+        (__file__, True),
+        ("/home/ann/app.py", True),
+        (f"{PACKAGE}_of_mine/app.py", True),
+        (f"{PACKAGE.parent / 'committers'}_of_mine/app.py", True),
+        (str(PACKAGE / "app.py"), False),
+        (str(PACKAGE / "committers" / "protocol" / "commit.py"), False),
+        (str((PACKAGE / "committers" / "protocol" / "commit.py").resolve()), False),
+        (str((PACKAGE / "coordinators" / "memory.py").resolve()), False),
+        (json.__file__, False),
+        (pyarrow.__file__, False),
+        ("/opt/spark/python/pyspark/sql/udf.py", False),
+        ("/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", False),
+        ("pyarrow/error.pxi", False),
+        ("<frozen importlib._bootstrap>", False),
+    ],
+)
+def test_a_file_is_the_users_where_neither_txtopo_nor_spark_nor_a_library_has_it(file: str, is_own: bool) -> None:
+    """One rule for what spouts, bolts and committers raise: rooms of txtopo count through their links and without, and
+    a folder with a similar name does not.
+    """
+    assert is_of_user(file) == is_own
+
+
+def test_a_coordinator_that_calls_a_library_wrongly_is_told_by_its_own_line() -> None:
+    """The line in the library says nothing to its user."""
+    with pytest.raises(BatchDataError) as found, told_of("lines", "initialize_transaction"):
+        json.loads("{")
+    cause = found.value.__cause__
+
+    assert cause is not None
+    line = user_line(cause)
+    assert line is not None
+    assert line.startswith(f"{__file__}:")
+    assert str(found.value).startswith(f"{line}: JSONDecodeError in initialize_transaction: ")
