@@ -17,7 +17,7 @@ FUNCTION_LINES_MAX = 70
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile"}
 FORBIDDEN_LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
-MAY_BE_TWICE = {"Coordinator", "Order"}
+MAY_BE_TWICE = {"Coordinator"}
 """`Coordinator` is Storm's word for the half of a spout that a user writes, and the name of the port."""
 MAY_PICKLE = "txtopo/spark/"
 """Spark pickles functions for its executors; nothing else may."""

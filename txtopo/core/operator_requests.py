@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal, assert_never
 
 from txtopo.core.events import Action, Answer, Cancel, RecordEnd, Redo, RedoCut, Say
-from txtopo.core.state import Batch, Order, Phase, State
+from txtopo.core.state import Batch, OrderInWork, Phase, State
 from txtopo.core.values import ActionRecord, Failure, Quarantine, Request, TransactionAttempt
 
 Step = tuple[State, list[Action]]
@@ -35,9 +35,9 @@ def _begin(state: State, request: Request) -> Step:
         case "skip":
             return _begin_skip(state, request)
         case "redrive" | "recompute":
-            return _settled(state, Order(request=request, todo=request.txids))
+            return _settled(state, OrderInWork(request=request, todo=request.txids))
         case "replan":
-            return _with_order(state, Order(request=request)), []
+            return _with_order(state, OrderInWork(request=request)), []
         case "stop":
             return state, []  # the runner's own affair
         case _:
@@ -51,7 +51,7 @@ def _begin_retry(state: State, request: Request) -> Step:
     failed = [txid for txid, batch in state.batches.items() if batch.has_failed]
     failed += [txid for txid, known in state.carried.items() if known.last_failure is not None and state.was_cut(txid)]
     named = request.txids or tuple(sorted(failed))
-    order = Order(request=request, waiting={txid: txid for txid in named if _is_known(state, txid)})
+    order = OrderInWork(request=request, waiting={txid: txid for txid in named if _is_known(state, txid)})
     for txid in named:
         if txid not in order.waiting:
             order = _told(order, txid <= state.last_txid, f"batch {txid} {_absent(state, txid)}")
@@ -94,7 +94,7 @@ def _cut_afresh(state: State, txid: int) -> State:
 
 def _begin_skip(state: State, request: Request) -> Step:
     """The batch itself is condemned by `apply_skips`, once no commit of it is under way."""
-    order = Order(request=request, waiting={txid: txid for txid in request.txids if _is_known(state, txid)})
+    order = OrderInWork(request=request, waiting={txid: txid for txid in request.txids if _is_known(state, txid)})
     for txid in order.waiting:
         if txid not in state.batches:
             state = _cut_afresh(state, txid)
@@ -232,15 +232,15 @@ def failed_again(state: State, txid: int, reason: str) -> Step:
     return state, actions
 
 
-def _told(order: Order, well: bool, words: str) -> Order:
+def _told(order: OrderInWork, well: bool, words: str) -> OrderInWork:
     return replace(order, results=(*order.results, (well, words)))
 
 
-def _with_order(state: State, order: Order) -> State:
+def _with_order(state: State, order: OrderInWork) -> State:
     return replace(state, orders={**state.orders, order.request.request_id: order})
 
 
-def _settled(state: State, order: Order) -> Step:
+def _settled(state: State, order: OrderInWork) -> Step:
     """Keep the order, or answer it when nothing is left of it."""
     if not order.is_carried_out:
         return _with_order(state, order), []
@@ -248,7 +248,7 @@ def _settled(state: State, order: Order) -> Step:
     return replace(state, orders=left), [_answer(order)]
 
 
-def _answer(order: Order) -> Answer:
+def _answer(order: OrderInWork) -> Answer:
     """`done` where everything came out well or there was nothing to do; in words what became of each batch."""
     request, results = order.request, order.results
     done = all(well for well, _ in results)

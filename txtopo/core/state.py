@@ -147,7 +147,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class OrderInWork:
     """An operator's order that is being carried out."""
 
     request: Request
@@ -272,7 +272,7 @@ class State:
     """The lock that the commit of last_txid + 1 waited for when somebody looked last, and who holds it."""
     problem: str | None = None
     """What the topology waits for, in words; shown by `status`."""
-    orders: Mapping[int, Order] = field(default_factory=dict)
+    orders: Mapping[int, OrderInWork] = field(default_factory=dict)
     """Operators' orders being carried out, by request id."""
     stopping: Stopping | None = None
     halting: Halting | None = None
