@@ -12,8 +12,7 @@ import pytest
 
 from tests.kit.fix_postgres import fresh_database
 from tests.kit.planting import BATCHES, Planted, fill
-from txtopo.audit.audit_json import audit_json
-from txtopo.audit.audit_text import audit_text
+from txtopo.audit.audit_text import audit_json, audit_text
 from txtopo.audit.check_schema import NotAsMadeError
 from txtopo.audit.verdicts import Verdict
 from txtopo.local.postgres import LocalPostgres

@@ -1,5 +1,5 @@
-"""An audit's report as plain text: the verdict, what is wrong, what could not be found out, then how it was compared
-and how the batches fared.
+"""An audit's report as JSON, and as plain text: the verdict, what is wrong, what could not be found out, then how it
+was compared and how the batches fared.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from txtopo.audit.verdicts import (
     OrderGiven,
     Verdict,
 )
+from txtopo.reports.as_json import document, plain
 from txtopo.reports.text import batches_named, clean, count, counted, duration, instant, table
 
 SHOWN_MAX = 50
@@ -44,6 +45,11 @@ def audit_text(report: AuditReport) -> str:
         list(_next(report)),
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
+
+
+def audit_json(report: AuditReport) -> str:
+    """Schema `txtopo.audit/1`; findings in the order of the text, batches by txid."""
+    return document("txtopo.audit/1", {**plain(report), "exit_code": report.exit_code})
 
 
 def headline(report: AuditReport) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements
-from txtopo.audit.check_dead_letters import ROWS as DEAD_LETTERS
-from txtopo.audit.check_dead_letters import lines_by_path
+from txtopo.audit.check_left_out import DEAD_LETTERS, lines_by_path
 from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_target import shown
 from txtopo.audit.recount import (

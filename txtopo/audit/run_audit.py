@@ -16,7 +16,6 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from txtopo.audit import audit_statements as sql
-from txtopo.audit.batch_line import head_of
 from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
 from txtopo.audit.check_described import check_fence, read_descriptions
@@ -36,7 +35,7 @@ from txtopo.audit.verdicts import (
     Unbatched,
     Verdict,
 )
-from txtopo.audit.walk import Walk
+from txtopo.audit.walk import Walk, head_of
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
 from txtopo.errors import ConfigurationError
 from txtopo.reports.stored_description import CommitterTables, committers_of, own_committers_of

@@ -1,5 +1,5 @@
-"""Goes once along the ledger, with cursors on everything that belongs to each row, and hands each batch to every
-check.
+"""Goes once along the ledger, with cursors on everything that belongs to each row: hands each batch to every check,
+puts it into one line of the report, and finds what belongs to no batch.
 """
 
 from __future__ import annotations
@@ -10,21 +10,18 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements as sql
-from txtopo.audit.batch_line import batch_verdict
 from txtopo.audit.check_actions import Actions
 from txtopo.audit.check_contributions import Contributed, check_contributions
-from txtopo.audit.check_dead_letters import check_dead_letters
 from txtopo.audit.check_ledger import LedgerCheck
-from txtopo.audit.check_plan import Plans
+from txtopo.audit.check_left_out import check_dead_letters, check_rejected_rows
+from txtopo.audit.check_plan import DIGEST, Plans
 from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
-from txtopo.audit.check_rejects import check_rejected_rows
 from txtopo.audit.check_seal import Around, Seals
-from txtopo.audit.check_source import Source
-from txtopo.audit.check_strays import check_strays
-from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings
+from txtopo.audit.check_source import FILES, Source
+from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings, Head, Verdict
 from txtopo.reports.cursors import InStep
 from txtopo.reports.stored_description import CommitterTables
 from txtopo.reports.text import counted
@@ -204,8 +201,99 @@ class Walk:
                 )
 
 
+def batch_verdict(
+    row: Any, around: Around, *, files: int, recounted: int | None, weights: Mapping[str, int], redone_as: int | None
+) -> BatchVerdict:
+    """One batch; its verdict is not known before everything was compared, and MATCH until then."""
+    phases, wall = _phases(row, around.attempts)
+    return BatchVerdict(
+        txid=row.txid,
+        state="committed" if row.state == "applied" else row.state,
+        reason=row.reason,
+        redo_of=row.redo_of,
+        redone_as=redone_as,
+        verdict=Verdict.MATCH,
+        epoch=row.epoch,
+        attempts=len(around.attempts),
+        failed_attempts=sum(one.state == "failed" for one in around.attempts),
+        files=files,
+        read=row.read,
+        rejected=row.rejected,
+        dead_lettered=row.dead_lettered,
+        recounted=recounted,
+        contributed=weights,
+        committed_at=row.committed_at,
+        seal=None if row.seal is None else bytes(row.seal).hex(),
+        phases_s=phases,
+        wall_s=wall,
+    )
+
+
+def head_of(row: Any) -> Head:
+    """What to keep of the last batch of a report."""
+    return Head(
+        txid=row.txid,
+        seal=None if row.seal is None else bytes(row.seal).hex(),
+        seal_version=row.seal_version,
+        digest=bytes(row.digest).hex(),
+        code_hash=bytes(row.code_hash).hex(),
+        committed_at=row.committed_at,
+    )
+
+
+def check_strays(findings: Findings, connection: Connection, topology: str, committed: int, source: Source) -> None:
+    """Everything planned that is not committed. `committed`: the last batch that is. A stray file would never be read
+    as new input.
+    """
+    bound = {"topology": topology, "committed": committed}
+    for row in connection.execute(text(sql.STRAY_PLANS), bound):
+        findings.wrong(
+            DIGEST,
+            f"it has a plan, but the last batch committed is {committed}, and no plans lead from there to it",
+            row.txid,
+        )
+    for row in connection.execute(text(sql.STRAY_FILES), bound):
+        findings.wrong(
+            FILES,
+            f"it is remembered as the batch of {counted(row.number, 'file')}, first {row.path} of spout {row.spout}, "
+            "but it is neither in the ledger nor planned",
+            row.txid,
+        )
+    _check_ahead(connection, topology, committed, source)
+
+
+def _check_ahead(connection: Connection, topology: str, committed: int, source: Source) -> None:
+    ahead = {"topology": topology, "first": committed + 1, "last": 2**63 - 1}
+    plans, files = InStep(connection, sql.PLANS, **ahead), InStep(connection, sql.FILES, **ahead)
+    while (txid := plans.next_txid) is not None:
+        cuts: list[Any] = plans.take(txid)
+        consumed = files.take(txid)
+        if len(cuts) == 1:  # of a batch that was cut again nobody knows yet which cut counts
+            source.check_planned(cuts[0], consumed)
+
+
 def _whole(weight: int | Decimal) -> int:
     """A weight for the report. Where the column was made another one, which is a finding of its own, it may be no whole
     number, or none at all.
     """
     return int(weight) if Decimal(weight).is_finite() else 0
+
+
+def _phases(row: Any, attempts: Any) -> tuple[dict[str, float], float | None]:
+    """Seconds from the first attempt to the commit, divided: earlier attempts, the applied one's own phases, the wait
+    for its turn and the commit.
+    """
+    applied = next((one for one in attempts if one.state == "applied"), None)
+    if applied is None:
+        return {}, None
+    began_at = min(one.started_at for one in attempts)
+    wall = (row.committed_at - began_at).total_seconds()
+    before = (applied.started_at - began_at).total_seconds()
+    spans = _spans(applied.spans)
+    return {"earlier attempts": before, **spans, "turn and commit": wall - before - sum(spans.values())}, wall
+
+
+def _spans(stored: Any) -> dict[str, float]:
+    """Seconds by phase; without what somebody made something else of, which shows in the seal."""
+    items = stored.items() if isinstance(stored, Mapping) else ()
+    return {name: float(seconds) for name, seconds in items if isinstance(seconds, int | float) and abs(seconds) < 1e10}

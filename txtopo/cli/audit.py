@@ -41,8 +41,7 @@ def audit(
     Exit code 0: all MATCH. 1: something is wrong, the batch named. 3: something could not be found out, and nothing was
     found wrong.
     """
-    from txtopo.audit import audit_text
-    from txtopo.audit.audit_json import audit_json
+    from txtopo.audit.audit_text import audit_json, audit_text
     from txtopo.client import Client
 
     first, last = (None, None) if txids is None else one_span(txids)
@@ -50,5 +49,5 @@ def audit(
     report = Client(str(settings.dsn)).audit(
         topology, first, last, recount=not no_recount, expected=kept, say=sayer(settings)
     )
-    click.echo(audit_json(report) if as_json else audit_text.audit_text(report))
+    click.echo(audit_json(report) if as_json else audit_text(report))
     return report.exit_code

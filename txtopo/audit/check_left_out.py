@@ -1,4 +1,6 @@
-"""Compares the dead letters that were kept with the ledger's number, and tells which records of the files they are."""
+"""Compares the records that a batch left out with the ledger's numbers and the files of the batch: rejected records and
+dead letters.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,36 @@ from typing import Any
 from txtopo.audit.verdicts import Findings
 from txtopo.reports.text import counted
 
-ROWS = "dead_letters.rows"
+REJECTED, DEAD_LETTERS = "rejects.rows", "dead_letters.rows"
+
+
+def check_rejected_rows(findings: Findings, row: Any, kept: Sequence[Any], files: Sequence[Any]) -> int:
+    """`kept`: how many of each spout and path. Returns how many there are in all.
+
+    What they say is compared where the files are recounted: `rejects.lines`.
+    """
+    number: int = sum(one.number for one in kept)
+    findings.equal(
+        REJECTED,
+        number == (row.rejected or 0),
+        f"kept: {counted(number, 'rejected record')}; the ledger says {row.rejected or 0}",
+        row.txid,
+    )
+    strange = sorted({(one.spout, one.path) for one in kept} - {(one.spout, one.path) for one in files})
+    findings.equal(
+        REJECTED,
+        not strange,
+        f"rejected records of {strange[0][1] if strange else ''}, which is not one of its files",
+        row.txid,
+    )
+    return number
 
 
 def check_dead_letters(findings: Findings, row: Any, kept: Sequence[Any]) -> None:
     """`kept`: the dead letters of one batch. What they say is covered by the batch's seal."""
     number = len(kept)
     findings.equal(
-        ROWS,
+        DEAD_LETTERS,
         number == (row.dead_lettered or 0),
         f"kept: {counted(number, 'dead letter')}; the ledger says {row.dead_lettered or 0}",
         row.txid,
