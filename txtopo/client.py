@@ -68,7 +68,7 @@ class Client:
     def status(self, topology: str) -> TopologyStatus:
         """How a topology fares: `state`, `last_txid`, `is_bad`, `next_commands`, …"""
         with read.reading(self._dsn) as connection:
-            return _status(connection, topology)
+            return read.read_status(connection, topology)
 
     def batches(self, topology: str, *spans: Span, state: BatchState | None = None, limit: int = 20) -> Rows[BatchRow]:
         """The newest batches first, at most `limit`; those within `spans`, as (17, 42), (17, None) or (None, 42), or
@@ -133,7 +133,7 @@ class Client:
     ) -> Rows[OrderRow]:
         """What operators asked of a topology and what became of it, newest first."""
         with read.reading(self._dsn) as connection:
-            _status(connection, topology)
+            read.read_status(connection, topology)
             return Rows(OrderRow, read_orders(connection, topology, state=state, limit=limit))
 
     def retry(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
@@ -195,7 +195,7 @@ class Client:
         self, topology: str, propose: Propose, make_order: Callable[[dry_runs.Proposal], Order]
     ) -> OrderRow | None:
         with read.reading(self._dsn) as connection:
-            found = propose(connection, _status(connection, topology))
+            found = propose(connection, read.read_status(connection, topology))
         if found.nothing is not None:
             return None
         return self._order(topology, place(self._dsn, make_order(found)).request_id)
@@ -206,13 +206,6 @@ class Client:
         if not found:
             raise RefusedError(f"order {request_id} of {topology} was removed from txtopo.request")
         return found[0]
-
-
-def _status(connection: Connection, topology: str) -> TopologyStatus:
-    found = read.read_topologies(connection, topology)
-    if not found:
-        raise no_topology(topology, read.read_names(connection))
-    return found[0]
 
 
 def _version() -> str:

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.conftest import BATCHES
 from tests.kit.audits import Audited, findings, kept_as_they_are
 from txtopo.cli import main
-from txtopo.cli.versions import own_version
+from txtopo.cli.version import own_version
 
 RESEALED = [
     "alter table txtopo.ledger disable trigger final",

@@ -2,7 +2,7 @@
 
 0 done; 1 the answer is bad; 2 usage or configuration; 3 could not find out (a service is away); 4 somebody else holds
 it; 5 internal;
-130 interrupted. Each verb is a module of this package and is imported only when it is called.
+130 interrupted. Each verb is in a module of this package that is imported only when it is called.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class LazyGroup(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in VERBS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"txtopo.cli.{name}"), name)
+        module = importlib.import_module(f"txtopo.cli.{VERBS[name].module or name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(
@@ -64,7 +65,7 @@ class LazyGroup(click.Group):
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from txtopo.cli.versions import own_version
+        from txtopo.cli.version import own_version
 
         click.echo(f"txtopo {own_version()}")
         context.exit()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,6 +161,11 @@ def naming(dsn: str) -> Iterator[None]:
         if masked(dsn) in message:
             raise
         raise PostgresUnavailable(f"{masked(dsn)}: {message}", definite=error.definite) from error
+
+
+def width_of_terminal() -> int | None:
+    """Columns of the terminal that stdout is; None where it is a file or a pipe, which takes lines of any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def sayer(settings: Settings) -> Callable[[str], None]:

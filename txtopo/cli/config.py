@@ -1,18 +1,30 @@
-"""`txtopo config`: the settings in force, and where each comes from."""
+"""`txtopo config`: every setting in force with its value, its source and its meaning, and no secret."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import click
 
 from txtopo.cli.common import HELP_NAMES, VerbCommand, dsn_of, example, json_option, load, naming
 from txtopo.cli.verbs import VERBS
+from txtopo.config import SettingInfo, Settings, is_setting, known_settings
+from txtopo.core.connect_strings import masked
+from txtopo.core.storm_settings import ignored_in, why_nothing
 from txtopo.reports.not_found import no_topology
 
-if TYPE_CHECKING:
-    from txtopo.config import Settings
+SCHEMA = "txtopo.config/1"
+HIDDEN = "***"
+_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access[._-]?key|api[._-]?key", re.IGNORECASE)
+"""As Spark redacts its own settings, and a little more."""
+_OF_FILE = re.compile(r"(?P<path>.+) \[(?P<table>[^\]]+)\]")
+_HEADER = re.compile(r"\s*\[(?P<table>[^\[\]]+)\]\s*(?:#.*)?")
+_ENTRY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 
 
 @click.group(
@@ -48,8 +60,6 @@ def show(context: click.Context, topology: str | None, application: str | None, 
     """
     if topology is not None and application is not None:
         raise click.UsageError("give a TOPOLOGY or --app, not both", context)
-    from txtopo.cli import settings_text
-
     settings = _in_force(load(context))
     own: Mapping[str, Any] = {}
     if application is not None:
@@ -59,10 +69,10 @@ def show(context: click.Context, topology: str | None, application: str | None, 
         topology, own = found.name, found.config
     elif topology is not None:
         own = _stored(context, topology)
-    shown = settings_text.shown_settings(settings.with_topology(own))
-    passed = settings_text.passed_on(own)
-    text = settings_text.as_json if as_json else settings_text.as_text
-    click.echo(text(topology, shown, passed, settings_text.ignored(own)))
+    shown = shown_settings(settings.with_topology(own))
+    passed = passed_on(own)
+    text = settings_json if as_json else settings_text
+    click.echo(text(topology, shown, passed, ignored(own)))
 
 
 def _in_force(settings: Settings) -> Settings:
@@ -77,11 +87,161 @@ def _in_force(settings: Settings) -> Settings:
 
 
 def _stored(context: click.Context, topology: str) -> Mapping[str, Any]:
-    from txtopo.reports import read, stored_config
+    from txtopo.reports import read
+    from txtopo.reports.stored_description import read_config
 
     dsn = dsn_of(context)
     with naming(dsn), read.reading(dsn) as connection:
-        found = stored_config.read_config(connection, topology)
+        found = read_config(connection, topology)
         if found is None:
             raise no_topology(topology, read.read_names(connection))
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSetting:
+    """One setting, safe to print."""
+
+    info: SettingInfo
+    value: object
+    """As JSON knows it."""
+    source: str
+    """Where it comes from; a file with the line, where that is found."""
+
+
+def shown_settings(settings: Settings) -> list[ShownSetting]:
+    """Every setting in force; each of Spark's settings under its own name, `conf.spark.…`, behind `conf`."""
+    shown = []
+    for info in known_settings():
+        if info.name == "conf":
+            shown += [_of_spark(settings, info, name, value) for name, value in sorted(settings.conf.items())]
+            if settings.conf:
+                continue
+        source = _with_line(settings.source(info.name), (info.name, *filter(None, (info.storm,))))
+        shown.append(ShownSetting(info=info, value=_plain(getattr(settings, info.name)), source=source))
+    return shown
+
+
+def passed_on(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a topology's own config holds besides settings: it is passed on to components."""
+    return {
+        name: _hidden(name, value)
+        for name, value in config.items()
+        if not is_setting(name) and why_nothing(name) is None
+    }
+
+
+def ignored(config: Mapping[str, Any]) -> dict[str, str]:
+    """What it holds of Storm's settings that mean nothing here, and why."""
+    return {one.name: one.why for one in ignored_in("the topology", config, (), whole=True)}
+
+
+def settings_json(
+    topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any], ignored: Mapping[str, str]
+) -> str:
+    """One JSON document."""
+    listed = [
+        {
+            "name": one.info.name,
+            "storm": one.info.storm,
+            "value": one.value,
+            "unit": one.info.unit,
+            "source": one.source,
+            "default": _plain(one.info.default),
+            "variable": one.info.variable,
+            "meaning": one.info.meaning,
+        }
+        for one in shown
+    ]
+    return json.dumps(
+        {
+            "schema": SCHEMA,
+            "topology": topology,
+            "settings": listed,
+            "components": dict(passed),
+            "ignored": dict(ignored),
+        },
+        indent=2,
+    )
+
+
+def settings_text(
+    topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any], ignored: Mapping[str, str]
+) -> str:
+    """Two lines a setting: name, value and source; below it Storm's name and the meaning."""
+    width = max(len(one.info.name) for one in shown)
+    values = [_for_people(one.value, one.info.unit) for one in shown]
+    column = min(max(map(len, values)), 40)
+    lines = [f"Settings of {topology}:" if topology else "Settings:"]
+    for one, value in zip(shown, values, strict=True):
+        storm = f"{one.info.storm}: " if one.info.storm else ""
+        lines += [f"{one.info.name:<{width}}  {value:<{column}}  {one.source}", f"  {storm}{one.info.meaning}"]
+    if passed:
+        lines += ["", "Passed on to components:", *(f"{name} = {json.dumps(value)}" for name, value in passed.items())]
+    if ignored:
+        lines += ["", "Storm's, and they mean nothing here:", *(f"{name}: {why}" for name, why in ignored.items())]
+    return "\n".join(lines)
+
+
+def _of_spark(settings: Settings, info: SettingInfo, name: str, value: str) -> ShownSetting:
+    own = SettingInfo(
+        name=f"conf.{name}", storm=None, variable=info.variable, unit=None, default=None, meaning="A setting of Spark."
+    )
+    source = _with_line(settings.source(f"conf.{name}"), (f"conf.{name}", "conf"))
+    return ShownSetting(info=own, value=_hidden(name, value), source=source)
+
+
+def _hidden(name: str, value: Any) -> Any:
+    """A value of a name that is not ours: hidden where the name says that it is a secret."""
+    if value is not None and _SECRET_NAME.search(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {str(key): _hidden(str(key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(name, item) for item in value]
+    return masked(value) if isinstance(value, str) else value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str | Path):
+        return masked(str(value))
+    if isinstance(value, tuple):
+        return [masked(str(item)) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _for_people(value: object, unit: str | None) -> str:
+    if value is None or value in ({}, []):
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if unit == "bytes" and isinstance(value, int) and value and not value % 1024**2:
+        return f"{value // 1024**2} MiB"
+    number = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{number} {unit}" if unit else number
+
+
+def _with_line(source: str, names: Sequence[str]) -> str:
+    """`FILE:LINE [TABLE]` of a source in a file; as it is where the line is not found."""
+    match = _OF_FILE.fullmatch(source)
+    if match is None:
+        return source
+    try:
+        lines = Path(match["path"]).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return source
+    wanted = {f"{match['table']}.{name}" for name in names}
+    table = ""
+    for number, line in enumerate(lines, 1):
+        if header := _HEADER.fullmatch(line):
+            table = _bare(header["table"])
+        elif (entry := _ENTRY.match(line)) and f"{table}.{_bare(entry['key'])}" in wanted:
+            return f"{match['path']}:{number} [{match['table']}]"
+    return source
+
+
+def _bare(key: str) -> str:
+    """A dotted key without quotes and blanks."""
+    return re.sub(r"""["'\s]""", "", key)

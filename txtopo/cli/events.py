@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txtopo.cli.common import dsn_of, verb
+from txtopo.cli.common import dsn_of, verb, width_of_terminal
 from txtopo.cli.ranges import TXID
 from txtopo.errors import NotFoundError
 from txtopo.reports.not_found import no_topology
@@ -35,7 +35,6 @@ def events(context: click.Context, topology: str, txid: int | None, follow: bool
 
     The attempt that was applied ends with its batch's commit.
     """
-    from txtopo.cli.terminal import width_of_terminal
     from txtopo.reports import read
     from txtopo.reports.timeline import Timeline
     from txtopo.reports.timeline_text import event_json, event_line

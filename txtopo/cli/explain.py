@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from txtopo.cli.common import json_option, load, sayer, verb
+from txtopo.topology.streams import DEFAULT_STREAM
 
 if TYPE_CHECKING:
     from txtopo.config import Settings
     from txtopo.topology.components import Topology
+
+ACKINGS = {
+    "batch": "by batch: counts between tasks tell when a batch is complete",
+    "tuple": "by tuple: counts between tasks, and the tree of every spout tuple",
+    "off": "off: nothing tells whether a batch is complete but Spark",
+}
+RUNTIMES = {
+    "tuples": "tuples go from task to task, level by level",
+    "dataframes": "DataFrames, which Spark spreads over its tasks",
+}
+MIB = 1024**2
 
 
 @verb("explain")
@@ -28,7 +42,7 @@ def explain(context: click.Context, application: str, no_spark: bool, as_json: b
 
     Changes nothing and needs no service. A local Spark is started for DataFrame bolts only.
     """
-    from txtopo.cli import explain_text, explaining
+    from txtopo.cli import explaining
 
     settings = load(context)
     with ExitStack() as at_end:
@@ -42,7 +56,7 @@ def explain(context: click.Context, application: str, no_spark: bool, as_json: b
             else:
                 waves = explaining.WavesExplained.refused(_refusal(topology, settings, at_end))
         document = explaining.explained(topology, settings, waves)
-    click.echo(explain_text.as_json(document) if as_json else explain_text.as_text(document))
+    click.echo(explain_json(document) if as_json else explain_text(document))
 
 
 def _loaded(application: str, settings: Settings, at_end: ExitStack | None) -> Topology:
@@ -80,3 +94,120 @@ def _start(settings: Settings, at_end: ExitStack) -> None:
     sayer(settings)("starting a local Spark, to see the plans of DataFrame bolts (--no-spark leaves that out)")
     at_end.callback(stop_session)
     start_session(session_options(replace(settings, master="local[1]"), "txtopo explain"))
+
+
+def explain_json(document: Mapping[str, Any]) -> str:
+    """The document as it is."""
+    return json.dumps(document, indent=2)
+
+
+def explain_text(document: Mapping[str, Any]) -> str:
+    """One block for each question."""
+    return "\n".join(
+        [
+            document["topology"],
+            f"  runtime    {RUNTIMES[document['runtime']]}",
+            f"  acking     {_acking(document)}",
+            f"  waves      {_waves(document['waves'])}",
+            "",
+            "Components:",
+            *_indented(line for item in document["components"] for line in _component(item)),
+            "",
+            f"Guarantees (the topology asks for {document['guarantee']}):",
+            *_indented(_guarantee(pair) for pair in document["guarantees"]),
+            "",
+            "Tables:",
+            *_indented(line for item in document["committers"] for line in _tables(item)),
+            *_ignored(document["ignored"]),
+        ]
+    )
+
+
+def _acking(document: Mapping[str, Any]) -> str:
+    if document["acking"] == "tuple" and not document["ackers"]:
+        return "by tuple, with 0 ackers: counts between tasks, and no tree is waited for"
+    return ACKINGS[document["acking"]]
+
+
+def _waves(waves: Mapping[str, Any]) -> str:
+    if waves["shared"] is None:
+        return f"not known: {waves['reason']}"
+    if not waves["shared"]:
+        return f"no, each batch has a Spark job of its own: {waves['reason']}"
+    size = waves["bytes_max"]
+    limit = f"{size // MIB} MiB" if not size % MIB else f"{size} bytes"
+    return f"yes, up to {waves['txids_max']} batches or {limit} of input share a Spark job"
+
+
+def _component(item: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{item['name']}: {', '.join(_traits(item))}"
+    for one in item["inputs"]:
+        yield f"  reads {_named(one['source'], one['stream'])}{_grouping(one)}"
+    for one in item["outputs"]:
+        stream = "" if one["stream"] == DEFAULT_STREAM else f" on {one['stream']}"
+        direct = " (direct)" if one["direct"] else ""
+        yield f"  emits{stream}{direct} {one['fields'] or 'what Spark infers'}"
+
+
+def _traits(item: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{item['kind']} {item['type']}" if item["kind"] != "acker" else "acker"
+    if item["kind"] == "spout":
+        yield item["promises"]
+        yield "a task a part" if item["tasks"] is None else _tasks(item["tasks"])
+    elif item["kind"] == "DataFrame bolt":
+        yield f"rows {item['rows']}" + (
+            " (nothing checks that: another function on the way promises nothing)" if item["unchecked"] else ""
+        )
+    elif item["task_ids"]:
+        first, last = item["task_ids"][0], item["task_ids"][-1]
+        numbers = f"number {first}" if first == last else f"numbers {first} to {last}"
+        yield f"{_tasks(item['tasks'])} ({numbers}) at level {item['level']}"
+    if item.get("phase"):
+        yield "in the commit phase, in the driver" + (
+            f" (after {item['phase']} rounds of committers)" if item["phase"] > 1 else ""
+        )
+    if item.get("effects") == "outside":
+        yield "writes outside of the database transaction too"
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
+
+
+def _grouping(one: Mapping[str, Any]) -> str:
+    if one["grouping"] is None:
+        return ""
+    named = one["class"] or ", ".join(one["fields"])
+    return f" by {one['grouping']}" + (f"({named})" if named else "")
+
+
+def _guarantee(pair: Mapping[str, Any]) -> str:
+    why = f"{pair['spout_kind']} spout" + (", effects outside" if pair["effects"] == "outside" else "")
+    return f"{pair['spout']} -> {pair['committer']}: {pair['guarantee']} ({why})"
+
+
+def _tables(item: Mapping[str, Any]) -> Iterator[str]:
+    ddl: Sequence[str] = item["ddl"]
+    if ddl:
+        yield f"{item['name']} makes what is not there yet:"
+        yield from (f"  {statement};" for statement in ddl)
+    else:
+        yield f"{item['name']} makes none: its code writes to tables of its own"
+
+
+def _ignored(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not found:
+        return []
+    return [
+        "",
+        "Settings that mean nothing where they stand:",
+        *_indented(f"{one['name']} (of {one['of']}): {one['why']}" for one in found),
+    ]
+
+
+def _named(source: str, stream: str) -> str:
+    return source if stream == DEFAULT_STREAM else f"{source}:{stream}"
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)

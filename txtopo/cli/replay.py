@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txtopo.cli.common import json_option, load, reachable, sayer, verb
-from txtopo.cli.ordering import OrderFlags, carry_out, needs_reason, on_poison, order_options, reason_option, status_of
+from txtopo.cli.common import json_option, sayer, verb
+from txtopo.cli.orders import needs_reason, operator_of, order_options, reason_option
 from txtopo.cli.ranges import spans
 
 if TYPE_CHECKING:
@@ -62,25 +62,27 @@ def replay(
     _check(verify, recompute, execute, dry_run, reason)
     if as_json and execute and not dry_run:
         raise click.UsageError("--json goes with the plan and with --verify")
+    from txtopo.operating.carry_out import Manner, carry_out
+    from txtopo.operating.last_run import poison_in_force
     from txtopo.operating.orders import Order, RefusedError
     from txtopo.operating.replay_plans import plan_replay
-    from txtopo.reports.read import reading
+    from txtopo.reports.read import read_status, reading
 
-    settings = reachable(load(context))
-    with reading(str(settings.dsn)) as connection:
-        status = status_of(connection, topology)
-        plan = plan_replay(connection, status, wanted, sayer(settings))
-        poison = on_poison(settings, connection, status)
+    operator = operator_of(context)
+    with reading(str(operator.settings.dsn)) as connection:
+        status = read_status(connection, topology)
+        plan = plan_replay(connection, status, wanted, operator.say)
+        poison = poison_in_force(operator.settings, connection, status)
     if verify and not dry_run:
-        return _verify(settings, status, plan, app, as_json)
+        return _verify(operator.settings, status, plan, app, as_json)
     if recompute and plan.obstacle is not None:
         raise RefusedError(f"{topology} {txids} cannot be recomputed: {plan.obstacle}")
     if not execute or dry_run:
         _show(plan, as_json, poison)
-        sayer(settings)("nothing was changed")
+        operator.say("nothing was changed")
         return 0
     order = Order(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
-    return carry_out(context, status, order, plan.txids, OrderFlags(app=app, no_run=no_run, timeout=timeout))
+    return carry_out(operator, status, order, plan.txids, Manner(app=app, no_run=no_run, timeout_s=timeout))
 
 
 def _check(verify: bool, recompute: bool, execute: bool, dry_run: bool, reason: str | None) -> None:

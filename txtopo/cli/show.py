@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from txtopo.cli.common import dsn_of, json_option, verb
+from txtopo.cli.common import dsn_of, json_option, verb, width_of_terminal
 from txtopo.cli.ranges import TXID
 
 REJECTS = "20"
@@ -37,7 +37,6 @@ def show(context: click.Context, topology: str, txid: int, rejects: int | None, 
 
     Exit code 1 when there is no such batch.
     """
-    from txtopo.cli.terminal import width_of_terminal
     from txtopo.client import Client
     from txtopo.reports import as_json as rendering
     from txtopo.reports import batch_text

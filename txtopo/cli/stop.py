@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from txtopo.cli.common import dsn_of, load, sayer, verb
-from txtopo.reports.not_found import no_topology
+from txtopo.cli.common import load, reachable, sayer, verb
 
 TIMEOUT_S = 60.0
 
@@ -26,8 +25,8 @@ def stop(context: click.Context, topology: str, timeout: float) -> None:
 
     Without a living leader nothing is done. Exit code 3 when the timeout passes; the order stands then.
     """
-    dsn = dsn_of(context)
-    say = sayer(load(context))
+    settings = reachable(load(context))
+    dsn = str(settings.dsn)
     sentence = _nothing_to_stop(dsn, topology)
     if sentence is not None:
         click.echo(sentence)
@@ -35,20 +34,17 @@ def stop(context: click.Context, topology: str, timeout: float) -> None:
     from txtopo.operating.orders import Order, place
 
     request_id = place(dsn, Order(topology=topology, kind="stop")).request_id
-    say(f"asked the leader of {topology} to stop (request {request_id}); waiting …")
+    sayer(settings)(f"asked the leader of {topology} to stop (request {request_id}); waiting …")
     click.echo(_follow(dsn, topology, request_id, timeout))
 
 
 def _nothing_to_stop(dsn: str, topology: str) -> str | None:
     """Why there is nobody to ask, in a sentence; None when a leader is alive."""
-    from txtopo.reports.read import read_names, read_topologies, reading
+    from txtopo.reports.read import read_status, reading
     from txtopo.reports.text import duration
 
     with reading(dsn) as connection:
-        found = read_topologies(connection, topology)
-        if not found:
-            raise no_topology(topology, read_names(connection))
-    one = found[0]
+        one = read_status(connection, topology)
     if one.is_led:
         return None
     if one.state == "STALLED" and one.leader is not None:

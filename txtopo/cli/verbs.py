@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command: `txtopo.cli.NAME` holds a click command called NAME."""
+    """A command: a click command called NAME in its module of `txtopo.cli`."""
 
     name: str
     summary: str
     example: str
+    module: str = ""
+    """NAME where nothing is said."""
 
 
 VERBS: dict[str, Verb] = {
@@ -43,17 +45,21 @@ VERBS: dict[str, Verb] = {
             "Recount committed batches from source to target: MATCH, MISMATCH or UNVERIFIED.",
             "txtopo audit flights 1..200",
         ),
-        Verb("retry", "Try failed batches again, with their stored plans.", "txtopo retry flights 17"),
+        Verb("retry", "Try failed batches again, with their stored plans.", "txtopo retry flights 17", "orders"),
         Verb(
             "skip",
             "Quarantine a batch in its place in the order.",
             'txtopo skip flights 17 --reason "the file is damaged, ticket 4711"',
+            "orders",
         ),
-        Verb("redrive", "Bring a quarantined batch back, at the end of the order.", "txtopo redrive flights 17"),
+        Verb(
+            "redrive", "Bring a quarantined batch back, at the end of the order.", "txtopo redrive flights 17", "orders"
+        ),
         Verb(
             "replan",
             "Drop plans that were never mirrored, so that their files are planned anew.",
             'txtopo replan flights --reason "column hour was declared int"',
+            "orders",
         ),
         Verb(
             "replay",

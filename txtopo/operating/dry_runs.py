@@ -11,13 +11,13 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from txtopo.errors import TxtopoError
+from txtopo.operating.orders import Order
 from txtopo.reports import report_statements
 from txtopo.reports.inputs import other_inputs
-from txtopo.reports.interventions import txids_of
+from txtopo.reports.interventions import read_redos, txids_of
 from txtopo.reports.list_batches import Span, rows, tried_states
 from txtopo.reports.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run, told_advice
 from txtopo.reports.read import read_batch
-from txtopo.reports.redos import read_redos
 from txtopo.reports.text import clean, clip, instant, place_of, size
 
 FILES_TOLD_MAX = 5
@@ -34,6 +34,9 @@ _OPEN = """
 select request_id, arguments from txtopo.request where topology = :topology and state = 'open' and kind = :kind order
   by request_id limit 1000
 """
+
+
+ProposalKind = Literal["retry", "skip", "redrive", "replan"]
 
 
 class NotProposedError(TxtopoError):
@@ -67,7 +70,7 @@ class Proposal:
     """What an order would do."""
 
     topology: str
-    kind: Literal["retry", "skip", "redrive", "replan"]
+    kind: ProposalKind
     effect: str
     """What would be done, in a sentence."""
     nothing: str | None = None
@@ -82,6 +85,27 @@ class Proposal:
     def txids(self) -> tuple[int, ...]:
         """Of the batches."""
         return tuple(batch.txid for batch in self.batches)
+
+    def order(self, reason: str | None) -> Order:
+        """To have it done. An order to replan is about whatever is not mirrored by then, so it names no batch."""
+        txids = () if self.kind == "replan" else self.txids
+        return Order(topology=self.topology, kind=self.kind, txids=txids, reason=reason)
+
+
+def propose(connection: Connection, status: TopologyStatus, kind: ProposalKind, spans: Sequence[Span]) -> Proposal:
+    """What an order of this kind would do. Batches are `spans`: any number to retry or redrive, one to skip, none to
+    replan. Raises NotProposedError where it makes no sense for them.
+    """
+    match kind:
+        case "retry":
+            return propose_retry(connection, status, spans)
+        case "redrive":
+            return propose_redrive(connection, status, spans)
+        case "skip":
+            ((txid, _),) = spans
+            return propose_skip(connection, status, txid or 0)
+        case "replan":
+            return propose_replan(connection, status)
 
 
 def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:

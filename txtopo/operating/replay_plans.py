@@ -12,10 +12,10 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from txtopo.errors import TxtopoError
+from txtopo.reports.interventions import read_redos
 from txtopo.reports.list_batches import one
 from txtopo.reports.model import BatchDetail, TopologyStatus
 from txtopo.reports.read import read_batch
-from txtopo.reports.redos import read_redos
 from txtopo.reports.stored_description import committers_of, own_committers_of
 from txtopo.reports.text import NOTHING, clean, count, instant, size, table
 

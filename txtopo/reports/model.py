@@ -157,6 +157,13 @@ class TopologyStatus:
         return self.state == "RUNNING" or (self.state == "STALLED" and alive)
 
     @property
+    def who_leads(self) -> str:
+        """In words: who carries an order out, or will."""
+        if self.is_led and self.leader is not None:
+            return f"the leader on {self.leader.host}, pid {self.leader.pid}"
+        return "the next leader"
+
+    @property
     def is_bad(self) -> bool:
         """True if an operator must look."""
         return self.state in ("STALLED", "HALTED")

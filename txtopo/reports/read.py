@@ -36,6 +36,7 @@ from txtopo.reports.model import (
     TopologyStatus,
     told_advice,
 )
+from txtopo.reports.not_found import no_topology
 from txtopo.reports.stored_plans import files_of, metadata_of, redo_of
 from txtopo.reports.times import read_any_time
 
@@ -80,6 +81,14 @@ def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
 def read_topologies(connection: Connection, topology: str | None = None) -> list[TopologyStatus]:
     """All topologies by name, or the one; empty where there is none."""
     return [_status(connection, row) for row in rows(connection, report_statements.TOPOLOGIES, topology=topology)]
+
+
+def read_status(connection: Connection, topology: str) -> TopologyStatus:
+    """One topology. Raises NotFoundError where nothing knows it."""
+    found = read_topologies(connection, topology)
+    if not found:
+        raise no_topology(topology, read_names(connection))
+    return found[0]
 
 
 def read_names(connection: Connection) -> list[str]:

@@ -1,5 +1,5 @@
-"""What the stored description of a topology tells an audit: tables, keys and sums of its committers, and the way of the
-rows to them.
+"""What the stored description of a topology tells: its `config`, and for an audit tables, keys and sums of its
+committers, and the way of the rows to them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from sqlalchemy import Connection, text
+
 from txtopo.committers.sql_names import postgres_type
 from txtopo.core.fields import parse_fields
 
@@ -15,6 +17,18 @@ Way = Literal["direct", "same", "fewer", "any"]
 """How rows come from the spout to a committer: straight, through bolts that keep their number, that may drop some, or
 that may do anything.
 """
+
+_CONFIG = text("select description -> 'config' from txtopo.topology where topology = :topology")
+
+
+def read_config(connection: Connection, topology: str) -> Mapping[str, Any] | None:
+    """The `config` of a topology, empty where it was described without one; None where no driver has described the
+    topology yet.
+    """
+    found = connection.execute(_CONFIG, {"topology": topology}).one_or_none()
+    if found is None:
+        return None
+    return found[0] if isinstance(found[0], Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

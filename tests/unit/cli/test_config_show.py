@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from txtopo.cli import main
-from txtopo.cli.settings_text import passed_on
+from txtopo.cli.config import passed_on
 from txtopo.config import Settings, known_settings
 
 APPLICATION = """

@@ -13,7 +13,7 @@ import pytest
 
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from txtopo.cli import main
-from txtopo.cli.explain_text import as_text
+from txtopo.cli.explain import explain_text
 from txtopo.cli.explaining import WavesExplained, explained
 from txtopo.config import Settings
 
@@ -218,7 +218,7 @@ def test_a_bolt_that_is_the_reason_is_told() -> None:
     builder.set_spout("lines", FileSpout("lines", "line string"))
     builder.set_committer_bolt("counts", CountCommitter("counts", ["line"]), "lines")
 
-    text = as_text(
+    text = explain_text(
         explained(builder.build(), Settings(), WavesExplained.refused("clean: Aggregate looks at other rows"))
     )
 

@@ -11,7 +11,7 @@ import pytest
 from txtopo import CountCommitter, Halted, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BasicOutputCollector, RichBolt, Tuple
 from txtopo.cli import main
-from txtopo.cli.explain_text import as_text
+from txtopo.cli.explain import explain_text
 from txtopo.cli.explaining import WavesExplained, explained
 from txtopo.config import Settings, load_settings, storms_names
 from txtopo.core.storm_settings import FEEDER_ONLY, MEANS_NOTHING, REFUSED, ignored_in, problem_with, why_nothing
@@ -161,11 +161,11 @@ def test_explain_says_what_means_nothing_and_why() -> None:
     topology = built(config={"topology.workers": 4})
     document = explained(topology, Settings().with_topology(topology.config), WavesExplained(True))
 
-    text = as_text(document)
+    text = explain_text(document)
 
     assert "Settings that mean nothing where they stand:" in text
     assert "topology.workers (of the topology): Spark runs the tasks" in text
-    assert "mean nothing" not in as_text(explained(built(), Settings(), WavesExplained(True)))
+    assert "mean nothing" not in explain_text(explained(built(), Settings(), WavesExplained(True)))
 
 
 def test_config_show_says_what_means_nothing_and_why(
@@ -232,7 +232,7 @@ def test_the_harness_has_the_ackers_that_a_run_has(ackers: int) -> None:
             kind = getattr(harness.run(), "kind", None)
         except Halted:
             kind = "halted"
-    text = as_text(explained(topology, Settings().with_topology(topology.config), WavesExplained(True)))
+    text = explain_text(explained(topology, Settings().with_topology(topology.config), WavesExplained(True)))
 
     assert kind == ("halted" if ackers else "finished")
     assert ("no tree is waited for" in text) == (not ackers)

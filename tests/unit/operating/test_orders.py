@@ -10,8 +10,8 @@ from txtopo.cli.ranges import Span, one_span, spans
 from txtopo.operating.dry_runs import FILES_TOLD_MAX, Proposal, ProposedBatch, nothing_to_retry, proposal_text
 from txtopo.operating.orders import Order
 from txtopo.operating.verify import Verdict, Verified, exit_code_of, verified_text
+from txtopo.reports.interventions import Redos
 from txtopo.reports.model import SourceFile
-from txtopo.reports.redos import Redos
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,241 @@
+"""`txtopo retry`, `skip`, `redrive` and `replan`: orders to the leader, shown beforehand and carried out; and what they
+share with replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from txtopo.cli.common import load, option, reachable, sayer, verb
+from txtopo.cli.ranges import TXID, TXIDS, Span, joined
+
+if TYPE_CHECKING:
+    from txtopo.config import Settings
+    from txtopo.operating.carry_out import Manner, Operator
+    from txtopo.operating.dry_runs import ProposalKind
+
+TIMEOUT_S = 600.0
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def order_options(function: _Function) -> _Function:
+    """The flags of every command that gives an order; they arrive as `app`, `no_run` and `timeout`."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--app", metavar="APP", help="The application, where no leader is alive; default: that of the last run."
+            ),
+            click.option(
+                "--no-run", is_flag=True, help="Only leave the order: the leader, or the next one, carries it out."
+            ),
+            click.option(
+                "--timeout",
+                type=click.FloatRange(0, 86_400 * 7),
+                default=TIMEOUT_S,
+                show_default=True,
+                metavar="SECONDS",
+                help="How long to follow a living leader.",
+            ),
+            option(
+                "--on-poison",
+                setting="on_poison",
+                metavar="halt|quarantine_batch|dead_letter_rows",
+                help="What becomes of a batch that keeps failing, where no leader is alive; default: as the last run.",
+            ),
+            option("--master", setting="master", metavar="URL", help="Spark master, where no leader is alive."),
+            option(
+                "--conf",
+                setting="conf",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="A setting of Spark; may be repeated.",
+            ),
+            option(
+                "--py-files", setting="py_files", metavar="FILE,…", help="Modules, zips and wheels that the tasks need."
+            ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def dry_run_options(function: _Function) -> _Function:
+    """`--dry-run`, and `--json` for what it shows."""
+    json_flag = click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON document.")
+    dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing at all.")
+    return dry_run(json_flag(function))
+
+
+def reason_option(function: _Function) -> _Function:
+    """`--reason`, for the action log."""
+    decorate = click.option("--reason", metavar="TEXT", help="Why; it is kept in the action log.")
+    return decorate(function)
+
+
+def needs_reason(reason: str | None, dry_run: bool) -> None:
+    """Refuse an order that nobody could explain later; showing what it would do needs no reason."""
+    if not dry_run and (reason is None or not reason.strip()):
+        raise click.UsageError("--reason TEXT is needed: it is kept in the action log")
+
+
+def operator_of(context: click.Context) -> Operator:
+    """Who gives the order: with the settings of this command, told on stdout and stderr."""
+    from txtopo.operating.carry_out import Operator
+
+    given = load(context)
+    settings = reachable(given)
+    return Operator(
+        settings=settings,
+        leading=lambda: reachable(given, zookeeper=True),
+        run=_run,
+        answer=click.echo,
+        say=sayer(settings),
+        warn=partial(click.echo, err=True),
+    )
+
+
+def _run(application: str, settings: Settings, /, *, cut: bool, is_wanted: Callable[[], bool]) -> int:
+    from txtopo.app import run_application
+
+    return run_application(application, settings, cut=cut, is_wanted=is_wanted)
+
+
+def give(
+    operator: Operator,
+    topology: str,
+    kind: ProposalKind,
+    spans: Sequence[Span],
+    reason: str | None,
+    manner: Manner,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Find out what would be done; show it, or have it done. Returns the exit code."""
+    from txtopo.operating.carry_out import carry_out
+    from txtopo.operating.dry_runs import proposal_text, propose
+    from txtopo.operating.last_run import poison_in_force
+    from txtopo.reports.as_json import document, plain
+    from txtopo.reports.read import read_status, reading
+
+    with reading(str(operator.settings.dsn)) as connection:
+        status = read_status(connection, topology)
+        proposal = propose(connection, status, kind, spans)
+        poison = poison_in_force(operator.settings, connection, status)
+    if dry_run:
+        more = {"txids": list(proposal.txids), "is_led": status.is_led, "on_poison": poison}
+        shown = document("txtopo.proposal/1", {**plain(proposal), **more})
+        click.echo(shown if as_json else f"{proposal_text(proposal)}\n  on_poison {poison}")
+        operator.say("nothing was changed (--dry-run)")
+        return 0
+    if proposal.nothing is not None:
+        click.echo(proposal_text(proposal))
+        return 0
+    for note in proposal.notes:
+        operator.say(note)
+    return carry_out(operator, status, proposal.order(reason), proposal.txids, manner)
+
+
+def order_command(
+    kind: ProposalKind,
+    *batches: Callable[[Any], Any],
+    help: str,
+    must_say_why: bool = False,
+) -> click.Command:
+    """The command of the verb `kind`: finds out what the order would do, then shows it or has it done.
+
+    `batches`: click's argument for the batches, `txids` or `txid`, where the order takes any.
+    """
+
+    def command(
+        context: click.Context,
+        /,
+        topology: str,
+        reason: str | None,
+        app: str | None,
+        no_run: bool,
+        timeout: float,
+        dry_run: bool,
+        as_json: bool,
+        **given: Any,
+    ) -> int:
+        if must_say_why:
+            needs_reason(reason, dry_run)
+        if as_json and not dry_run:
+            raise click.UsageError("--json goes with --dry-run")
+        from txtopo.operating.carry_out import Manner
+
+        spans = ((given["txid"], given["txid"]),) if "txid" in given else joined(given.get("txids", ()))
+        manner = Manner(app=app, no_run=no_run, timeout_s=timeout)
+        operator = operator_of(context)
+        return give(operator, topology, kind, spans, reason, manner, dry_run=dry_run, as_json=as_json)
+
+    topology = click.argument("topology")
+    flags: Sequence[Callable[[Any], Any]] = (topology, *batches, reason_option, dry_run_options, order_options)
+    decorated: Callable[..., Any] = click.pass_context(command)
+    for decorate in reversed(flags):
+        decorated = decorate(decorated)
+    return verb(kind, help=help)(decorated)
+
+
+retry = order_command(
+    "retry",
+    click.argument("txids", nargs=-1, type=TXIDS, metavar="[RANGE]..."),
+    help="""
+    Try every failed, uncommitted batch of TOPOLOGY again, or those named, with the files and schema of its stored plan.
+
+    RANGE is 17, or the failed ones of 17..42, 17.., ..42; several of them with blanks or commas.
+
+    A living leader does it in its turn, and the command follows. Without one the command runs the application until
+    what is planned is committed;
+    it plans no new input.
+
+    Exit code 0: committed, or nothing to retry. 1: refused, failed again, or the topology halted at another batch. 3:
+    not known yet; the order stands.
+    """,
+)
+
+skip = order_command(
+    "skip",
+    click.argument("txid", type=TXID),
+    must_say_why=True,
+    help="""
+    Quarantine the uncommitted batch TXID of TOPOLOGY: it gets its row in the ledger, has no effect, and the batches
+    behind it go on.
+
+    `txtopo redrive` brings it back. Needs --reason.
+
+    Exit code 0: quarantined. 1: refused. 3: not known yet; the order stands.
+    """,
+)
+
+redrive = order_command(
+    "redrive",
+    click.argument("txids", nargs=-1, required=True, type=TXIDS, metavar="RANGE..."),
+    help="""
+    Bring quarantined batches of TOPOLOGY back: their files are processed under new txids at the end of the order.
+
+    RANGE is 17, or the quarantined ones of 17..42, 17.., ..42; several of them with blanks or commas. The source does
+    not move, and doing it twice
+    counts once.
+
+    Exit code 0: committed, or redone before. 1: refused, or failed again. 3: not known yet; the order stands.
+    """,
+)
+
+replan = order_command(
+    "replan",
+    must_say_why=True,
+    help="""
+    Drop the plans of TOPOLOGY that were never mirrored in Postgres: the way out after a declared schema that was wrong.
+
+    A planned batch keeps the schema of its plan. Their files are planned anew by the next run, with what is declared
+    then. Needs --reason.
+
+    Exit code 0: done. 1: refused. 3: not known yet; the order stands.
+    """,
+)
