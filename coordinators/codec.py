@@ -1,5 +1,5 @@
-"""What stands in a znode: canonical JSON with a version; anything unreadable halts with the path and never reads as "no
-state" (Z14).
+"""The content of the znodes: canonical JSON with a version. Unreadable content raises Halted with the path, and never
+reads as "no state" (Z14).
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class EpochNode:
     incarnation: str
     system_identifier: str
     owner_nonce: str
-    """Of the candidacy that wrote it: tells my own write, whose reply was lost, from another's."""
+    """Nonce of the candidacy that wrote it. It tells a write of this driver whose reply was lost from a write of
+    another one.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateNode:
-    """Who a candidate is, in words for people; only the nonce decides anything."""
+    """Who a candidate is, for people to read. Only the nonce decides anything."""
 
     host: str
     pid: int
@@ -47,14 +49,14 @@ class CandidateNode:
 
 
 def encode_epoch(node: EpochNode) -> bytes:
-    """The epoch node's data."""
+    """Return the data of the epoch node."""
     return _encode(
         epoch=node.epoch, incarnation=node.incarnation, system_identifier=node.system_identifier, owner=node.owner_nonce
     )
 
 
 def decode_epoch(data: bytes, path: str) -> EpochNode:
-    """Back from `encode_epoch`."""
+    """Inverse of `encode_epoch`. Raises Halted if the data cannot be read."""
     raw = _decode(data, path, {"epoch": int, "incarnation": str, "system_identifier": str, "owner": str})
     return EpochNode(
         epoch=raw["epoch"],
@@ -65,22 +67,22 @@ def decode_epoch(data: bytes, path: str) -> EpochNode:
 
 
 def encode_mark(txid: int) -> bytes:
-    """The data of `currtx`."""
+    """Return the data of `currtx`."""
     return _encode(txid=txid)
 
 
 def decode_mark(data: bytes, path: str) -> int:
-    """Back from `encode_mark`."""
+    """Inverse of `encode_mark`. Raises Halted if the data cannot be read."""
     return int(_decode(data, path, {"txid": int})["txid"])
 
 
 def encode_attempts(attempts: Mapping[int, int]) -> bytes:
-    """The data of `currattempts`."""
+    """Return the data of `currattempts`."""
     return _encode(attempts={str(txid): attempt for txid, attempt in attempts.items()})
 
 
 def decode_attempts(data: bytes, path: str) -> dict[int, int]:
-    """Back from `encode_attempts`."""
+    """Inverse of `encode_attempts`. Raises Halted if the data cannot be read."""
     raw = _decode(data, path, {"attempts": dict})["attempts"]
     for txid, attempt in raw.items():
         if not (txid.isascii() and txid.isdigit() and _is_number(attempt)):
@@ -89,29 +91,29 @@ def decode_attempts(data: bytes, path: str) -> dict[int, int]:
 
 
 CUTS = canonical({"v": NODE_VERSION, "cuts": True})
-"""What stands in the node of a batch whose metadata lies below it, a node an attempt (opaque spouts)."""
+"""Data of a batch's node in an opaque topology; the plans are in nodes below it, one for each attempt."""
 
 
 def encode_identity(identity: CandidateNode) -> bytes:
-    """The data of a candidate's node."""
+    """Return the data of a candidate's node."""
     return _encode(host=identity.host, pid=identity.pid, since=identity.since, nonce=identity.nonce)
 
 
 def decode_identity(data: bytes, path: str) -> CandidateNode:
-    """Back from `encode_identity`."""
+    """Inverse of `encode_identity`. Raises Halted if the data cannot be read."""
     raw = _decode(data, path, {"host": str, "pid": int, "since": str, "nonce": str})
     return CandidateNode(host=raw["host"], pid=raw["pid"], since=raw["since"], nonce=raw["nonce"])
 
 
 def operation_bytes(operation: Operation) -> int:
-    """Upper estimate of what one operation takes in a multi."""
+    """Return an upper estimate of the bytes that one operation takes in a multi."""
     data = b"" if isinstance(operation, CheckNode | DeleteNode) else operation.data
     return len(operation.path.encode()) + len(data) + _OPERATION_OVERHEAD_BYTES
 
 
 def check_size(operations: Sequence[Operation]) -> None:
-    """Z9: refuse what is too big before it is sent; the server would cut the connection, and a retry would do so for
-    ever.
+    """Raise InvariantBroken if the operations are too large for one multi. The server would cut the connection (Z9),
+    and every retry would fail in the same way.
     """
     size = sum(operation_bytes(operation) for operation in operations)
     invariant(

@@ -12,7 +12,7 @@ from txtopo.errors import Halted, LeadLost, ZooKeeperUnavailable, invariant
 from txtopo.ports import CoordinatorSession, NodeMissing, SessionState, SetNode, VersionDiffers
 
 RECHECK_S = 1.0
-"""The queue is read again at least this often, should a watch be lost."""
+"""Seconds after which the queue is read again at the latest, in case a watch was lost."""
 RECONNECT_LOOK_S = 0.1
 _TRIES_MAX = 3
 _SEQUENCES = 2**32
@@ -29,14 +29,14 @@ class Election:
         self._data = encode_identity(identity)
         self._entered = False
         self._path: str | None = None
-        """My node, once it was confirmed."""
+        """Path of this driver's node, after `confirm`."""
 
     def enter(self) -> None:
-        """Join the queue; may be called again after ZooKeeperUnavailable, and joins once all the same."""
+        """Join the queue. May be repeated after ZooKeeperUnavailable; the driver then has one place."""
         prefix = self._paths.candidate_prefix(self._identity.nonce)
         for tries_left in reversed(range(_TRIES_MAX)):
-            # Z4: a create whose reply was lost may have happened; a second node would outlive my candidacy in the
-            # queue.
+            # Z4: a create whose reply was lost may have happened. A second node would stay in the queue after this
+            # candidacy.
             if self._own(self._queue()) is not None:
                 break
             try:
@@ -44,11 +44,13 @@ class Election:
                 break
             except ZooKeeperUnavailable:
                 if tries_left == 0:
-                    raise  # of a session that is lost the next look at the queue raises as well
+                    raise  # if the session is lost, the next read of the queue raises too
         self._entered = True
 
     def leader(self) -> str | None:
-        """Who stands first, in words, or None if it is me. Raises LeadLost when I am not in the queue any more."""
+        """Return the first candidate as text, or None if it is this driver. Raises LeadLost if this driver is no longer
+        in the queue.
+        """
         for _ in range(_TRIES_MAX):
             queue = self._queue()
             self._require_own(queue)
@@ -57,18 +59,19 @@ class Election:
             words = _describe(self._session, self._paths, queue[0])
             if words is not None:
                 return words
-        return "a driver that is just leaving"
+        return "a driver that is leaving the queue"
 
     def wait(self, seconds: float) -> bool:
-        """Wait until I stand first; raises ZooKeeperUnavailable when the session is lost, LeadLost when my node is
-        gone.
+        """Wait at most `seconds` until this driver is first. Returns True if it is. Raises ZooKeeperUnavailable if the
+        session is lost, LeadLost if this driver's node was removed.
         """
         invariant(self._entered, "wait comes after enter")
         deadline = time.monotonic() + seconds
         while True:
             moved = threading.Event()
             try:
-                # While it is suspended a look would block for up to a session, longer than was asked for.
+                # While the session is suspended, a read would block for up to a session timeout, longer than the caller
+                # asked for.
                 if self._session.state() is not SessionState.SUSPENDED and self._stands_first_or_watches(moved):
                     return True
             except ZooKeeperUnavailable:
@@ -78,22 +81,24 @@ class Election:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return False
-            # Nothing tells when a connection comes back, so then look again soon.
+            # Nothing reports that a connection is restored, so look again soon.
             moved.wait(min(remaining_s, RECONNECT_LOOK_S if suspended else RECHECK_S))
 
     def _stands_first_or_watches(self, moved: threading.Event) -> bool:
-        """Only the one before me is watched, so that one driver wakes up when one leaves."""
+        """True if this driver is first. Otherwise set a watch on the previous candidate only, so that one driver wakes
+        up when one leaves.
+        """
         queue = self._queue()
         place = self._require_own(queue)
         if place == 0:
             return True
         if not self._session.watch(f"{self._paths.leader}/{queue[place - 1]}", moved.set):
-            moved.set()  # it has just gone; without this the next look would only come RECHECK_S later
+            moved.set()  # it was just removed; without this the next look would come only after RECHECK_S
         return False
 
     def confirm(self) -> None:
-        """Write to my own node with its version, then see that I stand first. Raises LeadLost: my session ended while I
-        did not look (Z1).
+        """Write to this driver's node with a check of its version, then check that it is first. Raises LeadLost if it
+        is not: the session ended while this driver was paused (Z1).
         """
         queue = self._queue()
         name = queue[self._require_own(queue)]
@@ -102,31 +107,31 @@ class Election:
         if found is None:
             raise self._gone()
         try:
-            # Nobody else writes there, and no other node ever has its name: the version only says so once more.
+            # No other driver writes this node, and no later node gets its name; the version is a second check.
             self._session.multi([SetNode(path, self._data, found[1])])
         except (NodeMissing, VersionDiffers) as error:
             raise self._gone() from error
-        # Z8: after my own write the session reads at least as new as that write.
+        # Z8: after its own write a session reads at least the state of that write.
         if not self._is_mine(self._queue()[0]):
-            raise LeadLost("another driver is before this one in the queue")
+            raise LeadLost("another driver is ahead of this one in the queue")
 
     def check_place(self) -> None:
-        """See the port. Nobody stands in the way of the next one any more, so a leader without a place leads on
-        borrowed time.
+        """See the port. Without its node in the queue a leader does not block the next candidate, so it must not
+        continue.
 
-        Only its own node is looked at: what strangers put into the queue is the matter of those who come.
+        Only this driver's node is checked. Nodes of others are checked by candidates that join.
         """
         invariant(self._path is not None, "check_place comes after confirm")
         if self._session.get(str(self._path)) is None:
-            raise LeadLost(f"its node in the queue {self._paths.leader} was removed, though its session lives")
+            raise LeadLost(f"its node in the queue {self._paths.leader} was removed, although its session is alive")
 
     def _queue(self) -> list[str]:
-        """Names of all candidates, first one first."""
+        """Names of all candidates, the first one first."""
         return read_queue(self._session, self._paths)
 
     def _own(self, queue: list[str]) -> int | None:
-        """My place: the first node with my nonce (a second one, from a lost reply, is mine as well and dies with the
-        session).
+        """Place of this driver: the first node with its nonce. A second node, from a lost reply, ends with the session
+        too.
         """
         return next((place for place, name in enumerate(queue) if self._is_mine(name)), None)
 
@@ -144,7 +149,9 @@ class Election:
 
 
 def read_queue(session: CoordinatorSession, paths: TopologyPaths) -> list[str]:
-    """Names of the candidates of a topology in the order of their sequence numbers, across an overflow (Z10)."""
+    """Return the names of the candidates of a topology in the order of their sequence numbers, across an overflow
+    (Z10). Raises Halted for a name that is not a candidate's.
+    """
     names = session.children(paths.leader)
 
     def compare(one: str, two: str) -> int:
@@ -154,7 +161,7 @@ def read_queue(session: CoordinatorSession, paths: TopologyPaths) -> list[str]:
 
 
 def current_leader(session: CoordinatorSession, topology: str) -> str | None:
-    """Who stands first, in words, for commands that only look; None: nobody."""
+    """Return the first candidate as text, for commands that only read; None if there is none."""
     paths = TopologyPaths(topology)
     for _ in range(_TRIES_MAX):
         queue = read_queue(session, paths)
@@ -167,7 +174,9 @@ def current_leader(session: CoordinatorSession, topology: str) -> str | None:
 
 
 def _describe(session: CoordinatorSession, paths: TopologyPaths, name: str) -> str | None:
-    """A candidate in words; None if it has just gone."""
+    """A candidate as text; None if its node was just removed. Raises Halted if the node holds the data of another
+    candidate.
+    """
     path = f"{paths.leader}/{name}"
     found = session.get(path)
     if found is None:
@@ -184,8 +193,8 @@ def _describe(session: CoordinatorSession, paths: TopologyPaths, name: str) -> s
 
 
 def _distance(paths: TopologyPaths, one: str, two: str) -> int:
-    """Signed way from `two` to `one` on the ring of sequence numbers; those in a queue lie far closer than half of
-    it.
+    """Signed distance from `two` to `one` on the ring of sequence numbers. Candidates in one queue are much less than
+    half of the ring apart.
     """
     difference = paths.candidate(one)[1] - paths.candidate(two)[1]
     return (difference + _SEQUENCES // 2) % _SEQUENCES - _SEQUENCES // 2

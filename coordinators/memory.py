@@ -1,5 +1,5 @@
-"""A ZooKeeper without a server: one shared ensemble in memory and sessions on it, with the trouble that tests want to
-make.
+"""A ZooKeeper without a server, for tests: one shared ensemble in memory, sessions on it, and failures that a test can
+cause.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Watch = tuple[str, "MemorySession", Callable[[], None]]
 
 
 class MemoryZooKeeper:
-    """The ensemble that several `MemorySession`s share. Thread-safe; every call answers at once.
+    """The ensemble that several `MemorySession`s share. Thread-safe; no call blocks.
 
     >>> ensemble = MemoryZooKeeper()
     >>> session = MemorySession(ensemble)
@@ -48,7 +48,7 @@ class MemoryZooKeeper:
     def __init__(self, session_s: float = limits.ZOOKEEPER_SESSION_S) -> None:
         self.session_s = session_s
         self.proposals = 0
-        """Writes that reached the ensemble; a multi is one."""
+        """Number of writes that reached the ensemble; a multi is one."""
         self._lock = threading.RLock()
         self._nodes: dict[str, _Node] = {"/": _Node()}
         self._watches: list[_Watch] = []
@@ -58,7 +58,9 @@ class MemoryZooKeeper:
 
     @property
     def unavailable(self) -> bool:
-        """While True every session is SUSPENDED and every call fails (no quorum); setting it fires the watches."""
+        """True if the ensemble has no quorum: every session is SUSPENDED and every call fails. Setting it to True fires
+        the watches.
+        """
         return self._unavailable
 
     @unavailable.setter
@@ -69,8 +71,8 @@ class MemoryZooKeeper:
         _fire(fired)
 
     def expire(self, session: MemorySession, *, told: bool = True) -> None:
-        """The server ends a session: its ephemeral nodes go. With `told` False its owner learns it by its next call,
-        like a driver that was paused (Z1).
+        """End a session on the server: its ephemeral nodes are removed. With `told=False` its owner learns it only from
+        its next call, like a driver that was paused (Z1).
         """
         with self._lock:
             self._sessions.discard(session)
@@ -81,20 +83,20 @@ class MemoryZooKeeper:
         _fire(fired)
 
     def suspend(self, session: MemorySession) -> None:
-        """Cut one session's connection; the server keeps the session until `expire`."""
+        """Cut the connection of one session. The server keeps the session until `expire`."""
         with self._lock:
             session._learn(SessionState.SUSPENDED)
             fired = self._take_watches(lambda watch: watch[1] is session)
         _fire(fired)
 
     def resume(self, session: MemorySession) -> None:
-        """Connect a suspended session again; if it was expired meanwhile it is LOST."""
+        """Connect a suspended session again. It becomes LOST if it has expired."""
         with self._lock:
             alive = session in self._sessions
             session._learn(SessionState.CONNECTED if alive else SessionState.LOST)
 
     def wipe(self) -> None:
-        """Lose every node and every session, as when the data directories are deleted (Z13)."""
+        """Lose every node and every session, as if the data directories were deleted (Z13)."""
         with self._lock:
             sessions, fired = list(self._sessions), self._take_watches(lambda watch: True)
             self._nodes = {"/": _Node()}
@@ -104,17 +106,19 @@ class MemoryZooKeeper:
         _fire(fired)
 
     def lose_next_reply(self, *, applied: bool) -> None:
-        """The next write fails with ZooKeeperUnavailable; whether it happened all the same is `applied` (Z6)."""
+        """Let the next write raise ZooKeeperUnavailable. `applied` says whether the ensemble performs it (Z6, a call
+        that timed out may still happen).
+        """
         with self._lock:
             self._lost_reply = applied
 
     def count_from(self, path: str, sequence: int) -> None:
-        """Let the next sequential child of `path` get this number, to test overflow (Z10)."""
+        """Set the number of the next sequential child of `path`, to test an overflow (Z10)."""
         with self._lock:
             self._nodes[path].next_sequence = sequence
 
     def paths(self) -> list[str]:
-        """Every node there is, sorted; for tests that look for what is left over."""
+        """Return the paths of all nodes, sorted. Tests use it to find nodes that were not removed."""
         with self._lock:
             return sorted(path for path in self._nodes if path != "/")
 
@@ -123,7 +127,7 @@ class MemoryZooKeeper:
     def _write(
         self, session: MemorySession, what: str, paths: Sequence[str], act: Callable[[list[_Watch]], str]
     ) -> str:
-        """Perform one proposal, lose its reply if a test asked for it, then fire the watches outside the lock."""
+        """Perform one proposal, lose its reply if a test asked for that, then fire the watches outside the lock."""
         fired: list[_Watch] = []
         with self._lock:
             session._check(*paths)
@@ -180,7 +184,7 @@ class MemoryZooKeeper:
                 fired += self._take_watches(lambda watch, path=operation.path: watch[0] == path)  # type: ignore[misc]
 
     def _apply(self, operation: Operation) -> Callable[[], object]:
-        """Do one operation of a multi; returns how to undo it."""
+        """Perform one operation of a multi; returns how to undo it."""
         match operation:
             case CheckNode(path=path, version=version):
                 self._node(path, version)
@@ -217,7 +221,7 @@ class MemoryZooKeeper:
 
 class MemorySession:
     """One session on a `MemoryZooKeeper`; see `txtopo.ports.CoordinatorSession`. Where ZooKeeper would block, it raises
-    at once.
+    immediately.
     """
 
     def __init__(self, ensemble: MemoryZooKeeper) -> None:
@@ -235,15 +239,13 @@ class MemorySession:
         return self._ensemble.session_s
 
     def state(self) -> SessionState:
-        """Current belief."""
+        """Return the state that is known now."""
         if self._state is SessionState.CONNECTED and self._ensemble.unavailable:
             return SessionState.SUSPENDED
         return self._state
 
     def kill(self) -> None:
-        """The driver died: this object does nothing any more, the session and its nodes stay until
-        `ensemble.expire`.
-        """
+        """Let the driver die: this object does nothing more. The session and its nodes stay until `ensemble.expire`."""
         with self._ensemble._lock:
             self._silent = True
             self._state = SessionState.LOST
@@ -287,7 +289,7 @@ class MemorySession:
         self._ensemble._write(self, "multi", [operation.path for operation in operations], act)
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:
-        """See the port; `changed` is called by the thread that makes the change, outside of all locks."""
+        """See the port. The thread that makes the change calls `changed`, outside of all locks."""
         with self._ensemble._lock:
             self._check(path)
             if path not in self._ensemble._nodes:
@@ -296,8 +298,8 @@ class MemorySession:
             return True
 
     def close(self) -> None:
-        """See the port. While the ensemble or the connection is away the nodes stay until `ensemble.expire`, as with
-        ZooKeeper.
+        """See the port. While the ensemble or the connection is unavailable, the nodes stay until `ensemble.expire`, as
+        in ZooKeeper.
         """
         fired: list[_Watch] = []
         with self._ensemble._lock:
@@ -309,7 +311,7 @@ class MemorySession:
         _fire(fired)
 
     def _learn(self, state: SessionState) -> None:
-        if self._state is not SessionState.LOST:  # Once LOST, for ever LOST (Z2).
+        if self._state is not SessionState.LOST:  # LOST is final (Z2).
             self._state = state
 
     def _check(self, *paths: str) -> None:
@@ -320,7 +322,7 @@ class MemorySession:
             and not self._ensemble.unavailable
             and self not in self._ensemble._sessions
         ):
-            self._state = SessionState.LOST  # Z1: expired while it was not looking.
+            self._state = SessionState.LOST  # Z1: the session expired while its driver was paused.
         state = self.state()
         if state is not SessionState.CONNECTED:
             raise ZooKeeperUnavailable(f"the session is {state.value}")

@@ -1,4 +1,4 @@
-"""Where things lie in ZooKeeper: the paths of one topology below the chroot, and back from names to numbers."""
+"""The ZooKeeper paths of one topology below the chroot, and the numbers in the names of their nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NONCE = re.compile(r"[0-9a-f][0-9a-f-]{6,62}[0-9a-f]")
 
 
 class TopologyPaths:
-    """The znode paths of one topology.
+    """The ZooKeeper paths of one topology. Raises ConfigurationError if the name is not valid.
 
     >>> TopologyPaths("flights").plan(7)
     '/flights/coordinator/meta/00000000000000000007'
@@ -35,44 +35,46 @@ class TopologyPaths:
         """The fencing token (R2)."""
         self.coordinator = f"{self.root}/coordinator"
         self.mark = f"{self.coordinator}/currtx"
-        """Highest txid known committed; may lag."""
+        """Highest txid known to be committed; may lag."""
         self.attempts = f"{self.coordinator}/currattempts"
         """Highest attempt id of each uncommitted txid."""
         self.plans = f"{self.coordinator}/meta"
-        """Parent of the metadata nodes, create-only (R3): one a batch, or in opaque topologies one an attempt below the
-        batch's.
+        """Parent of the metadata nodes, which are create-only (R3): one for each batch. In opaque topologies each
+        attempt has one, below the node of its batch.
         """
 
     def plan(self, txid: int) -> str:
-        """Metadata of one batch; twenty digits, so that names sort like numbers."""
+        """Path of the metadata of one batch. Twenty digits, so that names sort like numbers."""
         invariant(0 < txid < 10**TXID_DIGITS, f"txid {txid} has no path")
         return f"{self.plans}/{txid:0{TXID_DIGITS}d}"
 
     def txid(self, name: str) -> int:
-        """The txid of a child of `plans`; anything else there halts (Z14)."""
+        """Return the txid of a child of `plans`. Raises Halted for any other name (Z14, unreadable data must halt)."""
         if _TXID_NAME.fullmatch(name) is None or int(name) == 0:
             raise self._foreign(f"{self.plans}/{name}", "is not a batch")
         return int(name)
 
     def cut(self, txid: int, attempt: int) -> str:
-        """Metadata of one batch of an opaque topology, as it was cut for `attempt`."""
+        """Path of the metadata of one batch of an opaque topology, as planned for `attempt`."""
         invariant(0 <= attempt < 10**10, f"attempt {attempt} of batch {txid} has no path")
         return f"{self.plan(txid)}/{attempt}"
 
     def attempt(self, txid: int, name: str) -> int:
-        """The attempt of a child of `plan(txid)`; anything else there halts (Z14)."""
+        """Return the attempt of a child of `plan(txid)`. Raises Halted for any other name (Z14, unreadable data must
+        halt).
+        """
         if _ATTEMPT_NAME.fullmatch(name) is None:
             raise self._foreign(f"{self.plan(txid)}/{name}", "is not an attempt")
         return int(name)
 
     def candidate_prefix(self, nonce: str) -> str:
-        """Path of a candidate before ZooKeeper appends the sequence number."""
+        """Path of a candidate's node, before ZooKeeper appends the sequence number."""
         invariant(_NONCE.fullmatch(nonce), f"nonce {nonce!r} is not a UUID in lower case")
         return f"{self.leader}/candidate-{nonce}-"
 
     def candidate(self, name: str) -> tuple[str, int]:
-        """Nonce and sequence number of a child of `leader`; anything else there halts (Z14). The number may be negative
-        after an overflow (Z10).
+        """Return nonce and sequence number of a child of `leader`. The number may be negative after an overflow (Z10).
+        Raises Halted for any other name (Z14, unreadable data must halt).
         """
         match = _CANDIDATE_NAME.fullmatch(name)
         if match is None:

@@ -1,5 +1,5 @@
-"""Reads what ZooKeeper holds of one topology; anything missing in part, foreign or unreadable halts with its path (Z13,
-Z14).
+"""Reads what ZooKeeper holds of one topology. A node that is missing, foreign or unreadable halts with its path (Z13, a
+store that was restored in part; Z14, unreadable data).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from txtopo.ports import CoordinatorSession, CoordinatorView
 
 
 class TopologyReader:
-    """Reading half of `TopologyCoordinator`; it writes nothing, so anybody may use it at any time."""
+    """The half of `TopologyCoordinator` that reads. It writes nothing, so any driver or command may use it at any
+    time.
+    """
 
     def __init__(self, session: CoordinatorSession, topology: str) -> None:
         self._session = session
@@ -22,7 +24,7 @@ class TopologyReader:
         self._paths = TopologyPaths(topology)
 
     def read(self, plans_above: int = 0) -> CoordinatorView:
-        """What there is, as `txtopo.ports.Coordinator.read` promises."""
+        """Return what ZooKeeper holds; see `txtopo.ports.Coordinator.read`."""
         epoch = self.epoch()
         if epoch is None:
             return CoordinatorView(incarnation=None, epoch=0, system_identifier=None, mark=0)
@@ -38,10 +40,12 @@ class TopologyReader:
         )
 
     def epoch(self) -> EpochNode | None:
-        """None where nothing is there at all; batches without an epoch halt (Z13)."""
+        """Return the epoch node, or None if ZooKeeper holds nothing of the topology. Raises Halted if there are batches
+        without an epoch (Z13).
+        """
         found = self._session.get(self._paths.epoch)
         if found is None and self._session.get(self._paths.coordinator) is not None:
-            # Both are created in one multi, maybe between the two reads; so look once more before calling it damage.
+            # One multi creates both, maybe between the two reads; so look once more before reporting damage.
             found = self._session.get(self._paths.epoch)
             if found is None:
                 raise Halted(
@@ -91,15 +95,17 @@ class TopologyReader:
             )
 
     def attempts(self, txid: int) -> list[int]:
-        """Attempts of a batch that have a metadata node of their own, ascending: those of an opaque topology."""
+        """Return the attempts of a batch that have a metadata node, ascending. Only batches of opaque topologies have
+        any.
+        """
         return sorted(self._paths.attempt(txid, name) for name in self._session.children(self._paths.plan(txid)))
 
     def txids(self) -> list[int]:
-        """Txids that have a metadata node, ascending."""
+        """Return the txids that have a metadata node, ascending."""
         return sorted(self._paths.txid(name) for name in self._session.children(self._paths.plans))
 
     def required(self, path: str) -> bytes:
-        """Data of a node that must be there beside an epoch."""
+        """Return the data of a node that must exist if the epoch exists. Raises Halted if it is missing."""
         found = self._session.get(path)
         if found is None:
             raise Halted(

@@ -1,5 +1,5 @@
-"""Epoch, metadata and attempt ids of one topology in ZooKeeper, every write fenced by the epoch node's version (R2, R3,
-R8).
+"""Epoch, metadata and attempt ids of one topology in ZooKeeper. Every write checks the version of the epoch node (R2);
+metadata is create-only (R3) and removed when it is old (R8).
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from txtopo.ports import (
 
 _Item = TypeVar("_Item")
 _TRIES_MAX = 5
-"""Rounds of compare-and-set, or of reading back after a refusal, before giving up."""
+"""Limit of rounds of compare-and-set, and of reading back after a refusal."""
 
 
 class TopologyCoordinator:
-    """See `txtopo.ports.Coordinator`. One object serves one candidacy; what it remembers is forgotten with it (R15).
+    """See `txtopo.ports.Coordinator`. One object serves one candidacy; a new candidacy starts without its memory (R15).
 
-    With `opaque` each attempt's plan has a node of its own below its batch's: a batch may be cut again, a node never
-    changes (R3).
-    In steady state `record_plans`, `record_attempts` and `checkpoint` cost one proposal each, and none where nothing
-    changed.
+    With `opaque` each attempt's plan has its own node below the node of its batch: a batch may be planned again, but a
+    node never changes (R3). `record_plans`, `record_attempts` and `checkpoint` cost one proposal each, and none if
+    nothing changed.
     """
 
     def __init__(self, session: CoordinatorSession, topology: str, *, opaque: bool = False) -> None:
@@ -55,12 +54,12 @@ class TopologyCoordinator:
         self._lead: Lead | None = None
         self._epoch_version = -1
         self._epoch_unsure = False
-        """An epoch write of mine was sent and its reply lost."""
+        """True if this object sent an epoch write and its reply was lost."""
         self._mark = 0
         self._attempts: dict[int, int] = {}
         self._known: dict[int, set[int] | None] = {}
-        """Txids whose metadata nodes are there, so that cleanup need not list them -> the cuts below; None: to be
-        listed, earlier leaders wrote there.
+        """txid -> attempts with a node below it, for txids whose metadata node exists; so cleanup need not list them.
+        None instead of the attempts: earlier leaders wrote there, so they must be listed.
         """
 
     def read(self, plans_above: int = 0) -> CoordinatorView:
@@ -87,13 +86,13 @@ class TopologyCoordinator:
             self._known = dict.fromkeys(self._reader.txids())
 
     def _compare_and_set_epoch(self, mine: EpochNode) -> int:
-        """R2: returns the version that every later write checks."""
+        """Write the epoch node (R2); returns the version that every later write checks."""
         for tries_left in reversed(range(_TRIES_MAX)):
             found = self._session.get(self._paths.epoch)
             if found is not None:
                 there = codec.decode_epoch(found[0], self._paths.epoch)
-                # Another driver has another nonce, so that this is my own write; only one whose reply was lost may be
-                # found like that.
+                # Another driver has another nonce, so this driver wrote the node. That is possible only if the reply
+                # was lost.
                 if there == mine and self._epoch_unsure:
                     self._epoch_unsure = False
                     return found[1]
@@ -101,7 +100,7 @@ class TopologyCoordinator:
             try:
                 return self._send_epoch(mine, None if found is None else found[1])
             except (NodeExists, NodeMissing, VersionDiffers):
-                continue  # Somebody wrote in between: compare again.
+                continue  # Another driver wrote in between: compare again.
             except ZooKeeperUnavailable:
                 self._epoch_unsure = True
                 if tries_left == 0:
@@ -132,8 +131,8 @@ class TopologyCoordinator:
         except NodeExists:
             pass
         try:
-            # In one multi: an epoch without its batches, or batches without an epoch, is damage and not a beginning
-            # (Z13).
+            # In one multi: an epoch without the other nodes, or those without an epoch, is damage and not a new
+            # topology (Z13).
             self._session.multi(
                 [
                     CreateNode(self._paths.epoch, data),
@@ -167,7 +166,7 @@ class TopologyCoordinator:
             try:
                 self._create_plans([plan])
             except LeadLost as error:
-                # R9, R17: two stores that name two contents for one txid; no driver may choose.
+                # R9, R17: two stores name two contents for one txid; no driver may choose.
                 raise Halted(
                     f"{self._paths.plan(plan.txid)} in ZooKeeper differs from the plan mirrored in Postgres",
                     txid=plan.txid,
@@ -175,7 +174,7 @@ class TopologyCoordinator:
                 ) from error
 
     def record_attempts(self, attempts: Mapping[int, int]) -> None:
-        """See the port. Ids only grow; txids up to the mark are forgotten."""
+        """See the port. Ids only increase; those of txids up to the mark are removed."""
         with self._lock:
             merged = self._merged(attempts.items())
             if merged != self._attempts:
@@ -206,7 +205,9 @@ class TopologyCoordinator:
             raise LeadLost(f"metadata below {self._paths.plans} goes away under this driver")
 
     def _to_drop(self, plans: Mapping[int, bytes]) -> list[int]:
-        """Those of the suffix that are still there, each with the bytes expected: nothing else is ever dropped (R3)."""
+        """Txids of `plans` that still have a node. Raises LeadLost if a node has other bytes than expected, or if
+        higher txids exist: nothing else is ever dropped (R3).
+        """
         beyond = [txid for txid in self._reader.txids() if txid > max(plans)]
         if beyond:
             raise LeadLost(f"{self._paths.plan(beyond[0])} follows the plans that were to be dropped")
@@ -222,7 +223,7 @@ class TopologyCoordinator:
     def checkpoint(self, last_txid: int, keep_from: int) -> None:
         """See the port."""
         with self._lock:
-            # R8: what is not known committed is never removed.
+            # R8: metadata that is not known to be committed is never removed.
             invariant(
                 keep_from <= last_txid + 1, f"metadata from {keep_from} on would be kept, {last_txid} is committed"
             )
@@ -230,9 +231,8 @@ class TopologyCoordinator:
                 try:
                     return self._checkpoint(last_txid, keep_from)
                 except NodeMissing:
-                    self._known = dict.fromkeys(
-                        self._reader.txids()
-                    )  # A node that is gone is done: an earlier reply was lost.
+                    # A missing node was deleted by an earlier call whose reply was lost.
+                    self._known = dict.fromkeys(self._reader.txids())
             raise LeadLost(f"metadata below {self._paths.plans} goes away under this driver")
 
     def _checkpoint(self, last_txid: int, keep_from: int) -> None:
@@ -251,7 +251,7 @@ class TopologyCoordinator:
         self._forget(deletable)
 
     def _nodes(self, txid: int) -> list[str]:
-        """Every metadata node of a batch, in the order in which they can be deleted."""
+        """Every metadata node of a batch, in an order in which they can be deleted."""
         known = self._known[txid]
         attempts = self._reader.attempts(txid) if known is None else sorted(known)
         return [*(self._paths.cut(txid, attempt) for attempt in attempts), self._paths.plan(txid)]
@@ -264,14 +264,16 @@ class TopologyCoordinator:
         return self._paths.cut(plan.txid, plan.cut) if self._opaque else self._paths.plan(plan.txid)
 
     def _creations(self, plan: Plan) -> list[Operation]:
-        """The plan's node, and the one above it where that is not there yet."""
+        """Operations that create the plan's node, and its parent if that does not exist."""
         create: list[Operation] = [CreateNode(self._path(plan), plan.bytes)]
         if self._opaque and plan.txid not in self._known:
             create.insert(0, CreateNode(self._paths.plan(plan.txid), codec.CUTS))
         return create
 
     def _create_plans(self, plans: Sequence[Plan]) -> None:
-        """R3: create-only, one multi with the attempt ids; what is there already is read back and compared."""
+        """Create the nodes of `plans` in one multi with the attempt ids (R3, create-only). Nodes that exist are read
+        back and compared.
+        """
         missing = list(plans)
         for plan in plans:
             if self._opaque and plan.txid in self._known and self._known[plan.txid] is None:
@@ -296,8 +298,8 @@ class TopologyCoordinator:
         raise LeadLost(f"metadata below {self._paths.plans} comes and goes under this driver")
 
     def _is_there(self, plan: Plan) -> bool:
-        """Z6: with my bytes it is mine, its reply was lost. With others somebody cut this txid before: the next
-        candidacy adopts that.
+        """True if the plan's node exists with the same bytes: an earlier reply was lost (Z6). Raises LeadLost if it has
+        other bytes: an earlier leader planned this txid, and the next candidacy adopts that plan.
         """
         found = self._session.get(self._path(plan))
         if found is not None and found[0] != plan.bytes:
@@ -307,8 +309,8 @@ class TopologyCoordinator:
         return found is not None
 
     def _adopt(self, txid: int) -> None:
-        """The node above the cuts of a batch may be there, with cuts below that are not mine. Nothing is ever put below
-        a plan.
+        """Note that the parent of a batch's plans exists, maybe with plans of earlier leaders below. Raises LeadLost if
+        the node is itself a plan: nothing is ever created below a plan.
         """
         above = self._session.get(self._paths.plan(txid))
         if above is not None and above[0] != codec.CUTS:
@@ -317,7 +319,7 @@ class TopologyCoordinator:
             self._known[txid] = None
 
     def _write(self, operations: Sequence[Operation]) -> None:
-        """R2: the one way to write; refused as a whole when the epoch node is not as I left it."""
+        """The only way to write (R2): the multi is refused if the epoch node has changed since this object wrote it."""
         self._require_lead()
         try:
             self._session.multi([CheckNode(self._paths.epoch, self._epoch_version), *operations])
@@ -326,7 +328,7 @@ class TopologyCoordinator:
         except NodeMissing as error:
             path = error.args[0]
             if path == self._paths.epoch:
-                # Nobody leads by it: whether somebody else does is for the fence in Postgres to say, at the next
+                # No epoch is there. Whether another driver leads is decided by the fence in Postgres, at the next
                 # candidacy (R1, R11).
                 raise LeadLost(f"{path} is gone: ZooKeeper was wiped or restored under this leader") from error
             if DeleteNode(path) in operations:
@@ -356,7 +358,7 @@ class TopologyCoordinator:
         invariant(len(plan.bytes) <= limits.METADATA_BYTES_MAX, f"plan {plan.txid} has {len(plan.bytes)} bytes (Z9)")
 
     def _merged(self, attempts: Iterable[tuple[int, int]]) -> dict[int, int]:
-        """What is remembered with `attempts` on top: ids never go back, and committed txids need none."""
+        """The known attempt ids together with `attempts`. Ids never decrease; committed txids need none."""
         merged = dict(self._attempts)
         for txid, attempt in attempts:
             if txid > self._mark:
@@ -364,7 +366,7 @@ class TopologyCoordinator:
         return merged
 
     def _parts(self, plans: Sequence[Plan]) -> list[list[Plan]]:
-        """Plans in as few multis as fit, each with room for the attempt ids of all."""
+        """Plans in as few multis as possible, each with room for the attempt ids of all."""
         merged = self._merged((plan.txid, plan.cut) for plan in plans)
         fixed: list[Operation] = [SetNode(self._paths.attempts, codec.encode_attempts(merged))]
         sizes = [sum(map(codec.operation_bytes, self._creations(plan))) for plan in plans]
@@ -374,7 +376,9 @@ class TopologyCoordinator:
         return self._cut_up(operations, [codec.operation_bytes(operation) for operation in operations], fixed)
 
     def _cut_up(self, items: Sequence[_Item], sizes: Sequence[int], fixed: Sequence[Operation]) -> list[list[_Item]]:
-        """Z9: parts whose multi stays below the limit, counted as a whole with the epoch check and `fixed`."""
+        """Split `items` into parts whose multi stays below the size limit (Z9), together with the epoch check and
+        `fixed`.
+        """
         room = limits.MULTI_BYTES_MAX - sum(codec.operation_bytes(o) for o in [CheckNode(self._paths.epoch, 0), *fixed])
         parts: list[list[_Item]] = []
         left = 0

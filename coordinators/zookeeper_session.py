@@ -1,4 +1,4 @@
-"""A CoordinatorSession on a real ZooKeeper: one kazoo client, one session, thrown away afterwards."""
+"""A CoordinatorSession on a real ZooKeeper: one kazoo client with one session, which is never used again afterwards."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ from txtopo.ports import (
 
 START_TIMEOUT_S = 5.0
 _TRIES_MAX = 5
-"""Times a repeatable call is sent when its connection is lost, all within one session timeout."""
+"""Times that a repeatable call is sent when its connection is lost, all within one session timeout."""
 _RECONNECT_PAUSE_MAX_S = 1.0
 SUSPENDED_SESSIONS_MAX = 2.0
-"""Session timeouts without connection after which the session is given up as LOST. LOST is told only after a reconnect
-(Z5), and a wiped or restored
-ZooKeeper refuses, for ever and without a word, every client that has seen a later transaction than it has."""
+"""Session timeouts without a connection after which the session counts as LOST. kazoo reports LOST only after a
+reconnect (Z5), and a wiped or restored ZooKeeper silently refuses every client that has seen a later transaction than
+its own last one.
+"""
 _HOSTS = re.compile(r"(?P<servers>[^/,\s]+(,[^/,\s]+)*)(?P<chroot>(/(?!\.{1,2}(/|$))[A-Za-z0-9_.-]+)*)/?")
 
 
 def open_session(
     hosts: str, session_s: float = limits.ZOOKEEPER_SESSION_S, start_timeout_s: float = START_TIMEOUT_S
 ) -> ZooKeeperSession:
-    """Connect to `h1:2181,h2:2181/chroot`, creating a missing chroot. Raises ZooKeeperUnavailable within about
-    `start_timeout_s`.
+    """Connect to `h1:2181,h2:2181/chroot` and create the chroot if it is missing. Raises ZooKeeperUnavailable after
+    about `start_timeout_s` seconds, ConfigurationError if the address is malformed.
     """
     match = _HOSTS.fullmatch(hosts)
     if match is None:
@@ -75,7 +76,7 @@ def open_session(
 
 
 def _create_chroot(servers: str, chroot: str, session_s: float, start_timeout_s: float) -> None:
-    """Below a missing chroot every kazoo call says NoNode, so a client at the root must create it."""
+    """Create the chroot with a client at the root: below a missing chroot every kazoo call fails with NoNode."""
     root = ZooKeeperSession(servers, session_s)
     try:
         root._start(start_timeout_s)
@@ -86,7 +87,7 @@ def _create_chroot(servers: str, chroot: str, session_s: float, start_timeout_s:
 
 
 class ZooKeeperSession:
-    """See `txtopo.ports.CoordinatorSession`; made by `open_session`."""
+    """See `txtopo.ports.CoordinatorSession`. Use `open_session` to create one."""
 
     def __init__(self, hosts: str, session_s: float) -> None:
         self._hosts = hosts
@@ -96,7 +97,7 @@ class ZooKeeperSession:
         self._suspended_at: float | None = None
         self._condition = threading.Condition()
         self._watches: set[_NodeWatch] = set()
-        # No command retry is ever used; this one only reconnects, and never into a second session (Z2, see _listen).
+        # kazoo repeats no command. This only reconnects, and never into a second session (Z2, see _listen).
         reconnect = KazooRetry(
             max_tries=-1, delay=0.1, backoff=2, max_delay=_RECONNECT_PAUSE_MAX_S, ignore_expire=False
         )
@@ -115,21 +116,22 @@ class ZooKeeperSession:
         return self._session_s
 
     def state(self) -> SessionState:
-        """Current belief; never blocks. SUSPENDED turns into LOST after `SUSPENDED_SESSIONS_MAX`."""
+        """Return the state that is known now. Never blocks. SUSPENDED becomes LOST after `SUSPENDED_SESSIONS_MAX`."""
         with self._condition:
             if (
                 self._state is SessionState.SUSPENDED
                 and self._suspended_at is not None
                 and time.monotonic() - self._suspended_at > SUSPENDED_SESSIONS_MAX * self._session_s
             ):
-                # kazoo may still come back with this session, and keeps it until `close`; but nobody uses it any more.
+                # kazoo may still reconnect this session, and keeps it until `close`; but nothing uses it any more.
                 self._state = SessionState.LOST
                 self._condition.notify_all()
             return self._state
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """See the port. Repeated when the connection is lost, so NodeExists may mean my own (read back and compare); a
-        sequential one never is (Z4).
+        """See the port. Repeated when the connection is lost, so NodeExists may mean a node that this call created:
+        read it back and compare. A sequential create is never repeated (Z4, a lost reply leaves an orphan in the
+        queue).
         """
         check_size([CreateNode(path, data)])
 
@@ -159,20 +161,20 @@ class ZooKeeperSession:
             return []
 
     def multi(self, operations: Sequence[Operation]) -> None:
-        """See the port. Never repeated here: only the caller can tell its own write from another's."""
+        """See the port. Never repeated here: only the caller can tell its own write from that of another driver."""
         check_size(operations)
         results = self._call("multi", lambda client: _transaction(client, operations).commit_async(), tries=1)
-        # Z3: kazoo raises nothing, it returns the exceptions. The first that is not a consequence of another one is the
-        # cause.
+        # Z3: kazoo returns the errors and raises none. The cause is the first one that is not the consequence of
+        # another.
         failures = [(o, r) for o, r in zip(operations, results, strict=True) if isinstance(r, Exception)]
         for operation, failure in failures:
             if not isinstance(failure, RolledBackError | RuntimeInconsistency):
                 raise self._refusal(operation, failure)
         if failures:
-            raise ZooKeeperUnavailable(f"{self._hosts}: multi failed without saying why")
+            raise ZooKeeperUnavailable(f"{self._hosts}: multi failed without a reason")
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:
-        """See the port. Fires on SUSPENDED, LOST and `close` too, since kazoo forgets watches then."""
+        """See the port. SUSPENDED, LOST and `close` fire it too, since kazoo forgets watches then."""
         watch = _NodeWatch(changed)
         with self._condition:
             self._watches.add(watch)
@@ -190,8 +192,8 @@ class ZooKeeperSession:
         return stat is not None
 
     def close(self) -> None:
-        """See the port. kazoo may take longer than the session timeout when a host is silent, so it ends in a thread of
-        its own.
+        """See the port. kazoo may take longer than the session timeout if a host does not answer, so it ends in another
+        thread.
         """
         with self._condition:
             if self._closed:
@@ -205,11 +207,11 @@ class ZooKeeperSession:
         ending.join(self._session_s)
         self._fire(watches)
 
-    # Below: one call, and what kazoo tells us from its own thread.
+    # Below: how one call is made, and what kazoo reports from its own thread.
 
     def _call(self, what: str, send: Callable[[Any], Any], *, tries: int) -> Any:
-        """Z7: send when connected and wait, at most one session timeout in all. Only answers of the server come out as
-        kazoo exceptions.
+        """Send a call when connected and wait for its result, at most one session timeout in total (Z7: kazoo's
+        synchronous calls have no time limit). Only errors that the server answered are raised as kazoo exceptions.
         """
         deadline = time.monotonic() + self._session_s
         while True:
@@ -228,8 +230,8 @@ class ZooKeeperSession:
                 raise self._unavailable(what, error) from error
 
     def _await_connection(self, what: str, deadline: float) -> None:
-        """Nothing is handed to kazoo while the connection is away, so nothing waits in its queue to happen later
-        (Z6).
+        """Wait until the session is connected. kazoo receives nothing before, so nothing waits in its queue to happen
+        later (Z6).
         """
         with self._condition:
             self._condition.wait_for(
@@ -256,11 +258,10 @@ class ZooKeeperSession:
                 return ZooKeeperUnavailable(f"{self._hosts}: multi at {operation.path}: {type(failure).__name__}")
 
     def _listen(self, state: str) -> None:
-        """Called in kazoo's connection thread, which goes on only when this returns."""
+        """Called in kazoo's connection thread, which continues only after this returns."""
         with self._condition:
             if state == KazooState.LOST:
-                # Z2: kazoo would now open a second session and send there what is queued. Its loop ends with this flag
-                # instead.
+                # Z2: kazoo would now open a second session and send what is queued. This flag ends its loop instead.
                 self._client._stopped.set()
                 self._state = SessionState.LOST
             elif self._state is not SessionState.LOST:
@@ -277,15 +278,15 @@ class ZooKeeperSession:
                 watch.changed()
 
     def _forget(self, watch: _NodeWatch) -> bool:
-        """Take a watch off; True for the one caller that did it, so that it fires once."""
+        """Remove a watch. True for the one caller that removed it, so that it fires once."""
         with self._condition:
             known = watch in self._watches
             self._watches.discard(watch)
             return known
 
     def _note_negotiated_timeout(self) -> None:
-        """kazoo knows what the server granted only inside its connection; take it from the reply before CONNECTED is
-        told.
+        """Read the timeout that the server granted from the connect reply, before CONNECTED is reported. kazoo does not
+        offer it.
         """
         connection = self._client._connection
         invoke = connection._invoke
@@ -308,7 +309,9 @@ class ZooKeeperSession:
                 )
 
     def _end(self) -> None:
-        """Stop kazoo's threads; `stop` does nothing once the session was lost, so the parts are stopped by name too."""
+        """Stop kazoo's threads. After the session was lost `stop` does nothing, so the parts are stopped one by one
+        too.
+        """
         for step in (self._client.stop, self._client._safe_close, self._client.close):
             try:
                 step()
@@ -345,14 +348,14 @@ def _keep_from_debug(record: logging.LogRecord) -> bool:
 
 
 def _quiet_logger() -> logging.Logger:
-    """kazoo's own logger for us: no console of last resort, and never DEBUG or below, where kazoo writes the session's
-    password.
+    """The logger that kazoo uses here: no last-resort output to the console, and never DEBUG, where kazoo writes the
+    session's password.
     """
     logger = logging.getLogger("txtopo.kazoo")
     for name in ("txtopo.kazoo", "kazoo"):
         if not logging.getLogger(name).handlers:
             logging.getLogger(name).addHandler(logging.NullHandler())
-    if logging.NOTSET < logger.level < logging.INFO:  # not set, it says what the program's own logging wants to hear
+    if logging.NOTSET < logger.level < logging.INFO:  # if it is not set, the program's logging configuration decides
         logger.setLevel(logging.INFO)
     if _keep_from_debug not in logger.filters:
         logger.addFilter(_keep_from_debug)

@@ -179,7 +179,7 @@ class ElectionContract:
         candidate.check_place()
         other.multi([DeleteNode(f"{PATHS.leader}/{name}")])
 
-        with pytest.raises(LeadLost, match="was removed, though its session lives"):
+        with pytest.raises(LeadLost, match="was removed, although its session is alive"):
             candidate.check_place()
 
     def test_second_candidate_cannot_confirm(self, world: CoordinatorWorld) -> None:

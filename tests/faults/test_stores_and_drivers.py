@@ -228,7 +228,7 @@ def test_what_strangers_do_to_the_nodes_of_a_leader_makes_it_take_the_lead_anew(
         (place,) = client.get_children("/orders/leader")
         client.delete(f"/orders/leader/{place}")
         wait_until(lambda: "leading with epoch 2" in leader.output(), "a new lead")
-        assert "was removed, though its session lives; trying again" in leader.output()
+        assert "was removed, although its session is alive; trying again" in leader.output()
 
         epoch = client.get("/orders/epoch")[0]
         client.set("/orders/epoch", epoch.replace(b'"epoch":2', b'"epoch":7'))

@@ -1,11 +1,11 @@
-"""What a leader needs of the world: Protocols whose docstrings are contracts. Every implementation, memory included,
-passes `tests/contracts`.
+"""What a leader needs from its environment, as Protocols whose docstrings are the contracts. `tests/contracts` checks
+every implementation, the memory stores included.
 
-All methods may be called from several threads unless they say otherwise. "Fenced" means that the method compares the
-lead (epoch, nonce, incarnation,
-code) with the fence row inside its own database transaction, or checks the epoch znode's version in the same multi, and
-raises `Fenced` when they differ,
-having changed nothing.
+Every method may be called from several threads, unless its docstring says otherwise.
+
+"Fenced" in a docstring means: the method checks the lead, and raises `Fenced` without changing anything if another
+driver has taken it. A store in Postgres compares epoch, nonce, incarnation and code hash with the fence row in the same
+database transaction. A store in ZooKeeper checks the version of the epoch znode in the same multi.
 """
 
 from txtopo.core.values import Processed, Request

@@ -1,4 +1,4 @@
-"""The clock that a leader works by, handed in so that a simulation can turn it."""
+"""The clock of a leader. It is an argument, so that a simulation can control the time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, handed in."""
+    """Source of time; never the wall clock."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; what every decision uses."""
+        """Seconds since an arbitrary start; never decreases. Every decision about time uses it."""
 
     def wait(self, seconds: float) -> None:
-        """Let `seconds` pass; the simulated clock only advances."""
+        """Block for `seconds` s. The simulated clock does not block, it advances."""

@@ -1,6 +1,4 @@
-"""What is asked of ZooKeeper: nodes, operations on them, and a session. Part of `txtopo.ports`, which every
-implementation imports it from.
-"""
+"""What txtopo uses of ZooKeeper: nodes, operations on them, and a session. Import it from `txtopo.ports`."""
 
 from __future__ import annotations
 
@@ -11,7 +9,9 @@ from typing import Protocol
 
 
 class SessionState(Enum):
-    """What a CoordinatorSession believes about itself; CONNECTED proves nothing (Z5)."""
+    """What a CoordinatorSession knows about its connection. CONNECTED proves nothing (Z5): the session may have ended
+    already.
+    """
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -20,7 +20,7 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CreateNode:
-    """Part of a multi: create `path`, which must not exist."""
+    """Part of a multi: create `path`. It must not exist."""
 
     path: str
     data: bytes
@@ -28,7 +28,7 @@ class CreateNode:
 
 @dataclass(frozen=True, slots=True)
 class SetNode:
-    """Part of a multi: replace the data of `path`; with a version only if it is that one."""
+    """Part of a multi: replace the data of `path`, if it has `version`. -1: any version."""
 
     path: str
     data: bytes
@@ -44,7 +44,7 @@ class DeleteNode:
 
 @dataclass(frozen=True, slots=True)
 class CheckNode:
-    """Part of a multi: `path` must have `version` (R2)."""
+    """Part of a multi: fail unless `path` has `version` (R2, the epoch is checked by every write)."""
 
     path: str
     version: int
@@ -54,24 +54,24 @@ Operation = CreateNode | SetNode | DeleteNode | CheckNode
 
 
 class NodeExists(Exception):
-    """A create found the node there; in a multi nothing was done."""
+    """The node to create exists already. A multi that raises it has changed nothing."""
 
 
 class NodeMissing(Exception):
-    """A set, delete or check found no node; in a multi nothing was done."""
+    """The node to set, delete or check does not exist. A multi that raises it has changed nothing."""
 
 
 class VersionDiffers(Exception):
-    """A check or set found another version; in a multi nothing was done."""
+    """The node to check or set has another version. A multi that raises it has changed nothing."""
 
 
 class CoordinatorSession(Protocol):
-    """One ZooKeeper session, used for one candidacy and thrown away (Z4). Paths are absolute below the chroot.
+    """One ZooKeeper session. It serves one candidacy and is never used again (Z4, lock objects cannot be used again).
+    Paths are absolute, below the chroot.
 
-    Every call blocks for at most the session timeout, then raises ZooKeeperUnavailable; the write may still happen
-    (Z6).
-    After `close`, or once LOST, every call raises ZooKeeperUnavailable: nothing queued is ever sent by a later session
-    (Z2).
+    Every call blocks for at most the session timeout, then raises ZooKeeperUnavailable. The write may still happen
+    later (Z6). After `close`, and after the state LOST, every call raises ZooKeeperUnavailable: nothing that is queued
+    is sent by a later session (Z2, retries of the client library outlive the session).
     """
 
     @property
@@ -79,30 +79,31 @@ class CoordinatorSession(Protocol):
         """Negotiated session timeout in seconds."""
 
     def state(self) -> SessionState:
-        """Current belief; never blocks."""
+        """Return the state that is known now. Never blocks."""
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create a node with its missing (persistent, empty) parents; returns the path, with ZooKeeper's suffix when
-        sequential. Raises NodeExists.
+        """Create a node, and missing parents as persistent empty nodes. Returns its path, which for a sequential node
+        includes the suffix that ZooKeeper appends. Raises NodeExists.
         """
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version, or None where there is no node."""
+        """Return data and version of a node, or None if it does not exist."""
 
     def children(self, path: str) -> list[str]:
-        """Names of the children; empty where there is no node."""
+        """Return the names of the children. The list is empty if the node does not exist."""
 
     def multi(self, operations: Sequence[Operation]) -> None:
-        """All of them or none. Raises NodeExists, NodeMissing, VersionDiffers for the first that failed (Z3: kazoo
-        itself raises nothing).
+        """Perform all operations, or none. Raises NodeExists, NodeMissing or VersionDiffers for the first one that
+        failed (Z3: kazoo returns these errors and does not raise them).
         """
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:
-        """True if the node exists. Then `changed` is called once, from another thread, when it is removed or changed,
-        or when the session has trouble.
+        """Return True if the node exists. Then `changed` is called once, from another thread, when the node is removed
+        or changed, or when the session is suspended, lost or closed. Returns False, and sets no watch, if the node does
+        not exist.
         """
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go at once. Always returns within the session timeout; safe to
-        repeat.
+        """End the session. Its ephemeral nodes are removed immediately. Returns within the session timeout; may be
+        repeated.
         """

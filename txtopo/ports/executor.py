@@ -1,4 +1,4 @@
-"""Who runs the processing phase of batches: attempts in, outcomes out."""
+"""The executor of the processing phase: it receives attempts and returns outcomes."""
 
 from __future__ import annotations
 
@@ -16,73 +16,78 @@ from txtopo.core.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """An attempt handed to the executor."""
+    """An attempt that the executor shall process."""
 
     attempt: TransactionAttempt
     metadata: Mapping[str, Metadata]
-    """By spout, complete: pieces kept in `plan_part` are put back. A spout that is idle in this batch is missing."""
+    """spout -> metadata, complete: parts that are stored in `plan_part` are included. A spout that emits nothing in
+    this batch is missing.
+    """
     dead_letter_max: int = 0
-    """So many source records at most are taken out of the batch where a tuple bolt fails on them; 0: none, the attempt
-    fails instead.
+    """Largest number of source records to remove from the batch because a tuple bolt failed on them. 0: none; the
+    attempt fails.
     """
 
 
 Tell = Callable[[Outcome], None]
-"""Takes an outcome."""
+"""Callback that receives one outcome."""
 
 
 def tell_nobody(outcome: Outcome) -> None:
-    """A `Tell` for who waits for all."""
+    """A `Tell` that does nothing, for callers that use only what `process` returns."""
 
 
 class Executor(Protocol):
-    """Runs the processing phase. `process` is called from several threads at once, `cancel` from another."""
+    """Runs the processing phase. `process` is called from several threads at the same time, `cancel` from another
+    one.
+    """
 
     @property
     def broken(self) -> str | None:
-        """None, or why this executor will never work again (K11: its JVM is gone); the driver process then has to
+        """None, or the reason why this executor will never work again (K11: its JVM died). The driver process must then
         end.
         """
 
     @property
     def one_by_one(self) -> str | None:
-        """None where the attempts of a wave share a job, or why they do not: which bolt looks at other rows. May turn
-        from None to a reason, never back.
+        """None if the attempts of a wave share one job; otherwise the reason why they do not: the bolt that looks at
+        other rows. It may change from None to a reason, but never back.
         """
 
     def start(self) -> None:
-        """Be ready: start Spark, run every bolt once over empty input and compare its fields with those declared.
-        Raises TopologyError, BatchDataError.
+        """Start Spark, run every bolt once on empty input and compare its fields with the declared ones. Raises
+        TopologyError or BatchDataError if a bolt fails or its fields differ.
         """
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
-        """Process a wave of attempts and return one outcome for each, in the same order. Blocks. Never raises for
-        trouble of a batch or of Spark.
+        """Process a wave of attempts. Returns one outcome for each, in the same order. Blocks. Problems of a batch or
+        of Spark are outcomes, never exceptions.
 
-        Each outcome is also told as soon as it counts, in that order, in this thread: attempts that run one after the
-        other do not wait for the last one.
-        What `tell` raises ends the call.
+        `tell` also receives each outcome as soon as it is final, in that order and in this thread. So attempts that run
+        one after the other do not wait for the last one. An exception of `tell` ends the call.
 
-        Repeating an attempt's plan gives the same results. A wave whose shared work failed is a failure of none: each
-        is run again alone, and only
-        that counts.
+        Processing the same plan again gives the same results. If work that a wave shares fails, no attempt has failed:
+        each is run again alone, and only that result counts (W6, only a batch that runs alone has a kind of failure).
         """
 
     def try_over_nothing(self) -> Failure | None:
-        """Run every plan of the topology over no rows at all; returns what failed, None when all passed (W4). Blocks;
+        """Run every plan of the topology on input without rows. Returns what failed, or None if nothing did. Blocks;
         never raises.
 
-        It proves whether a batch is at fault: what fails without a row fails in every batch. `infrastructure`: nothing
-        is known, it is asked again.
+        This shows whether a batch is at fault: what fails without rows fails in every batch (W4, before a batch is
+        quarantined, the failed step is tried on good input). A failure of kind `infrastructure` proves nothing; the
+        caller tries again.
         """
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """Stop an attempt's work if it runs; its `process` then returns soon with a `suspect` or `infrastructure`
-        failure. Idempotent.
+        """Cancel an attempt if it is running. Its `process` then soon returns a `suspect` or `infrastructure` failure.
+        Idempotent.
         """
 
     def progress(self, attempt: TransactionAttempt) -> int:
-        """A number that grows whenever the attempt makes progress (a finished task); 0 for an unknown attempt."""
+        """Return a number that increases whenever the attempt makes progress (a task finished); 0 for an unknown
+        attempt.
+        """
 
     def close(self) -> None:
-        """Cancel everything and stop what was started. Safe to repeat."""
+        """Cancel all attempts and stop everything that `start` started. May be repeated."""

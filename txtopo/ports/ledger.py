@@ -33,68 +33,72 @@ from txtopo.topology.components import CommitterComponent, Input
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a new leader says when it takes the fence (R1)."""
+    """What a new leader writes when it claims the fence (R1, the epoch comes from Postgres)."""
 
     topology: str
     owner_nonce: str
     code_hash: bytes
     epoch_above: int
-    """The epoch found in ZooKeeper; the new one is above both."""
+    """The epoch found in ZooKeeper. The new epoch is above it and above the one in Postgres."""
     incarnation: str | None
-    """Found in ZooKeeper; None: nothing there. A fence row with another incarnation, or none while this is set, raises
-    Halted (R11).
+    """The incarnation found in ZooKeeper; None: ZooKeeper holds nothing. The claim raises Halted if the fence row has
+    another one, or if there is no fence row and this is not None (R11, both stores are compared at takeover).
     """
     new_incarnation: str
-    """Used when neither store knows the topology."""
+    """The incarnation to use if neither store knows the topology."""
     host: str
     pid: int
     application: str
-    """`file.py:topology` as given to `run`, to tell other commands."""
+    """`file.py:topology` as given to `run`. Other commands find the application by it."""
     description: Mapping[str, Any]
     opaque: bool = False
-    """True if a batch may be cut again until one of its plans is mirrored."""
+    """True if a batch may be planned again until one of its plans is mirrored (opaque spouts)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """What the new leader learns under the lock of the fence row."""
+    """What the new leader reads while it holds the lock of the fence row."""
 
     lead: Lead
     last_txid: int
     last_digest: bytes
-    """Of the ledger row `last_txid`; the next plan chains to it."""
+    """Digest of ledger row `last_txid`. The next plan contains it."""
     last_metadata: Metadata | None
-    """Metadata of the highest committed txid that redoes nothing; None before the first batch."""
+    """Metadata of the highest committed txid that is not a redo; None before the first batch."""
     plans: Sequence[bytes]
-    """Mirrored plans of last+1, last+2, …, as bytes."""
+    """Mirrored plans of last_txid + 1, last_txid + 2, …, as bytes."""
     attempts: Sequence[AttemptRecord]
-    """Attempts of txids above last."""
+    """Attempts of txids above `last_txid`."""
     system_identifier: str
-    """Of the Postgres cluster."""
+    """Identifies the Postgres cluster."""
     recent: Sequence[Left] = ()
-    """The last batches that read a record, and those that `on_poison` left out, oldest first, at most `RECENT_TXIDS`
-    (W7, W8).
+    """The last batches that read a record, and those that `on_poison` quarantined, oldest first, at most
+    `RECENT_TXIDS`. They are counted by W7 (several quarantined in a row) and W8 (more than half of the last 20).
     """
     requests: Sequence[Request] = ()
     """Orders that are still open, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
-    """What the topology was under the last leader that got under way; empty for a new one."""
+    """The description of the topology under the last leader that started its work; empty for a new topology."""
     last_epoch: int = 0
-    """Epoch that committed `last_txid`: only leaders from this one on can have died in the turn of the next batch."""
+    """The epoch that committed `last_txid`. Only leaders with this epoch or a higher one can have died in the commit of
+    the next batch.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorEntry:
-    """A plan on its way into Postgres, with the inputs that it consumes."""
+    """A plan to mirror into Postgres, with the inputs that it consumes."""
 
     plan: Plan
     inputs: Mapping[str, Sequence[Input]]
-    """By spout."""
+    """spout -> inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStart:
-    """An attempt about to run; `inputs` is what the batch reads, by spout and in short, for people only."""
+    """An attempt that is about to run. `inputs` is a short summary of what the batch reads, by spout; only people read
+    it.
+    """
 
     attempt: TransactionAttempt
     alone: bool = False
@@ -103,7 +107,7 @@ class AttemptStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """The ledger row of a batch as appended, state `applying`."""
+    """The ledger row of a batch when it is inserted, with state `applying`."""
 
     plan: Plan
     attempt: TransactionAttempt
@@ -111,7 +115,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerTotals:
-    """The final values of a ledger row."""
+    """The values that make a ledger row final. `spans` are seconds, by name."""
 
     read: int
     rejected: int
@@ -121,200 +125,198 @@ class LedgerTotals:
 
 
 class LedgerSession(Protocol):
-    """One database transaction that commits one batch: one method a statement, in this order (docs/protocol.md). One
-    thread uses it, once.
+    """The database transaction that commits one batch: one method for each statement, in the order of docs/protocol.md.
+    One thread uses it, once.
 
-    Any method may raise PostgresUnavailable: `definite` False only from `commit`. An implementation may hold a
-    statement back and send
-    it with the next one to save a round trip; `finish` leaves nothing held back.
+    Every method may raise PostgresUnavailable; only `commit` raises it with `definite` False. An implementation may
+    delay a statement and send it together with the next one, to save a round trip. After `finish` nothing is delayed.
     """
 
     def lock_fence(self) -> Fence:
-        """Begin, set the timeouts, lock the fence row FOR NO KEY UPDATE and read it (R4). Raises Fenced when there is
-        no row.
+        """Begin, set the timeouts, lock the fence row FOR NO KEY UPDATE and return it (R4, a commit locks the fence
+        row). Raises Fenced if there is no row.
         """
 
     def ledger_digest(self, txid: int) -> bytes | None:
-        """Digest of a ledger row, for the three-way compare (R5)."""
+        """Return the digest of a ledger row, or None if there is no row (R5, the three-way compare uses it)."""
 
     def append_ledger(self, entry: LedgerEntry) -> None:
-        """Insert the row as `applying`; from here the server refuses an early COMMIT (P9)."""
+        """Insert the row with state `applying`. From here on the server refuses a COMMIT before `finish` (P9, user code
+        that ends the database transaction).
+        """
 
     def apply(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
     ) -> CommitterCount:
-        """Apply one committer's rows and record its count; numbers and digest come from the apply statement itself
-        (P4).
+        """Apply the rows of one committer and record its count. Numbers and digest come from the apply statement itself
+        (P4: a check in another statement proves nothing).
 
-        Of a BatchCommitter it calls `commit` of the component's bolt, with the rows in their canonical order and
-        `collector`, and records what it
-        returned. It raises BatchDataError naming the committer and the user's line for whatever that code raises, for a
-        statement that fails on its
-        own account and for one that would end the database transaction (P9); one that was swallowed still fails the
-        batch.
+        For a BatchCommitter, call `commit` of the component's bolt with the rows in canonical order and with
+        `collector`, and record what it returned. Raises BatchDataError with the committer and the line in the user's
+        code for any exception of that code, for a failed statement, and for a statement that would end the database
+        transaction (P9). A batch fails even if the code caught the error of its statement.
 
-        The apply of a redo first takes back the contributions of the batch that it redoes, in statements of their own:
-        negated, with `reverses`,
-        counted as `reversed`; target rows whose count becomes 0 go. The other numbers speak of the apply alone.
-        Raises BatchDataError naming the committer where the rows do not fit the table (overflow, NUL), or where the
-        rows to be taken back are not there.
+        For a redo, first reverse the contributions of the batch that it redoes, in separate statements: they are added
+        negated, with `reverses`, and counted as `reversed`; target rows whose count becomes 0 are deleted. The other
+        numbers count only the apply itself.
+
+        Raises BatchDataError with the committer if the rows do not fit the table (overflow, NUL), or if the rows to
+        reverse do not exist.
         """
 
     def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
-        """What the last batch brought to a counting committer, as a result that can be applied again; None where
-        nothing of it is kept.
+        """Return what the last batch contributed to a counting committer, as a result that can be applied again; None
+        if nothing of it is stored.
         """
 
     def check_deferred(self, committer: CommitterComponent) -> None:
-        """Have checked now what the constraints of its table put off to COMMIT. Raises as `apply`."""
+        """Check now the constraints of the committer's table that are deferred to COMMIT. Raises the errors of
+        `apply`.
+        """
 
     def keep_alive(self) -> None:
-        """Tell the server that the driver is at work while no statement is due, so that it does not end the database
-        transaction (P6). Changes nothing.
+        """Send a statement that changes nothing, so that the server does not end the database transaction while the
+        driver works (P6: it ends one that is idle for 5 s).
         """
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
-        """Record the counts of tuple edges; nothing to do for none."""
+        """Store the tuple counts of edges. Does nothing if there are none."""
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
-        """Keep the rejected records of the batch; nothing to do for none. Text that Postgres cannot hold is made
-        readable, `raw` is kept as it is.
+        """Store the rejected records of the batch. Does nothing if there are none. Text that Postgres cannot hold is
+        escaped; `raw` keeps the bytes unchanged.
         """
 
     def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
-        """Keep the dead letters of the batch, as `append_rejected` keeps rejected records. Raises BatchDataError where
-        a record comes twice.
+        """Store the dead letters of the batch, in the same way as `append_rejected`. Raises BatchDataError if a record
+        occurs twice.
         """
 
     def append_action(self, action: ActionRecord) -> None:
-        """Write a row of the action log, with actor, host and reason of the order where it names one, else of this
-        leader.
+        """Append a row to the action log. Actor, host and reason are those of the order, or of this leader if there is
+        no order.
         """
 
     def read_redone(self, txid: int) -> Redone | None:
-        """State of the batch that the one at hand redoes, and which applied batch redoes it already; None: it is not in
-        the ledger.
+        """Return the state of the batch that this one redoes, and which applied batch has redone it already; None if it
+        is not in the ledger.
         """
 
     def finish(self, totals: LedgerTotals) -> None:
-        """Make the ledger row final, advance the fence by exactly one, mark the attempt applied.
+        """Make the ledger row final, advance the fence by exactly one, and mark the attempt applied.
 
-        Checks that the database transaction is healthy and still the one that was begun (P1, P9); else raises
-        PostgresUnavailable.
+        Checks that the database transaction is healthy and is the one that was begun (P1, COMMIT of a failed database
+        transaction is a ROLLBACK; P9, user code may end it). Raises PostgresUnavailable otherwise.
         """
 
     def finish_quarantined(self, reason: str) -> None:
-        """Make the ledger row final without effect (R14): state `quarantined`, no committers, nothing read; advance the
-        fence by exactly one.
+        """Make the ledger row final without effect (R14, quarantine is a ledger row in sequence): state `quarantined`,
+        no committers, nothing read. Advance the fence by exactly one.
 
-        Checks like `finish`. The attempt row, if there is one, stays as it ended; one that is still `begun` becomes
+        Makes the checks of `finish`. An attempt that has ended keeps its state; one with state `begun` becomes
         `cancelled`.
         """
 
     def commit(self) -> None:
-        """COMMIT. Returns only if the server confirmed it. A refusal is PostgresUnavailable(definite=True), silence
-        definite=False (R7).
+        """COMMIT. Returns only if the server confirmed it. Raises PostgresUnavailable: `definite=True` if the server
+        refused it, `definite=False` if there was no answer (R7, an unknown outcome is resolved).
         """
 
 
 class Ledger(Protocol):
-    """The Postgres side of one topology. Each method is one database transaction; Postgres away raises
-    PostgresUnavailable.
+    """The Postgres side of one topology. Each method is one database transaction, and raises PostgresUnavailable if
+    Postgres does not answer.
     """
 
     def claim_fence(self, claim: Claim) -> Claimed:
-        """R1: one database transaction, fence row FOR UPDATE; creates fence and genesis row for a new topology. Raises
-        Halted (R11).
+        """Claim the fence in one database transaction, with the fence row locked FOR UPDATE (R1). Creates the fence row
+        and the genesis row of a new topology. Returns what the new leader needs. Raises Halted if the stores contradict
+        each other (R11, both stores are compared at takeover).
 
-        Refuses orders to stop that are still open: they were meant for the leader before.
+        Refuses open `stop` orders: they were meant for the previous leader.
         """
 
     def read_fence(self) -> Fence | None:
-        """The fence row as it is now, without a lock."""
+        """Return the fence row as it is now, without a lock; None if there is none."""
 
     def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
-        """Create or check each counting committer's table and contribution table, and register the target (fenced). A
-        BatchCommitter has none.
+        """Create or check the table and the contribution table of each counting committer, and register the target
+        (fenced). A BatchCommitter has none. May be repeated.
 
-        Raises Halted where a table has other columns, belongs to another committer, or holds rows and is not adopted.
-        Repeatable.
+        Raises Halted if a table has other columns, belongs to another committer, or has rows and is not adopted.
         """
 
     def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
-        """From now on the topology is this, and runs with these settings, for audits and operators (fenced). Called
-        once it is found to fit what is committed.
+        """Store description and settings of the topology for audits and operators (fenced). Called after they were
+        found compatible with what is committed.
         """
 
     def consumed(self, spout: str) -> Mapping[str, bytes]:
-        """Path -> fingerprint of all that was mirrored into some batch."""
+        """Return path -> fingerprint of all inputs of this spout that belong to a mirrored batch."""
 
     def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
-        """The last mirrored plans below this txid, newest first, at most `count`, each with its txid. Those that
+        """Return the last mirrored plans below `txid` as (txid, bytes), newest first, at most `count`. Plans that
         retention has removed are missing.
         """
 
     def store_part(self, data: bytes) -> str:
-        """Keep a content-addressed piece of metadata; returns its sha-256 in hex. Repeatable."""
+        """Store a part of long metadata under its content hash. Returns its sha-256 in hex. May be repeated."""
 
     def read_part(self, digest: str) -> bytes:
-        """The piece with that digest, verified. Raises Halted when it is missing or differs."""
+        """Return the part with this sha-256, verified. Raises Halted if it is missing or has other content."""
 
     def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
-        """R9: plans and their inputs, in one database transaction, fence row FOR KEY SHARE (fenced), in txid order
-        without holes.
+        """Mirror plans and their inputs in one database transaction, with the fence row locked FOR KEY SHARE, in txid
+        order without gaps (R9, the plan is mirrored before the first commit; fenced).
 
-        A row there with the same digest is fine; another digest, or an input that another batch consumed, raises
-        Halted.
+        A row that exists with the same digest is not changed. Raises Halted if it has another digest, or if another
+        batch has consumed one of the inputs.
         """
 
     def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
-        """Remember, before anything is emitted, that these attempts run (fenced)."""
+        """Record that these attempts run, before anything is emitted (fenced)."""
 
     def end_attempt(self, lead: Lead, attempt: TransactionAttempt, state: str, failure: Failure | None) -> None:
-        """Remember how an attempt ended: `failed` or `cancelled` (fenced). Applied ones are marked by the commit
-        itself.
-        """
+        """Record how an attempt ended: `failed` or `cancelled` (fenced). The commit marks applied ones."""
 
     def session(self, lead: Lead) -> AbstractContextManager[LedgerSession]:
-        """A session for one commit; leaving it rolls back whatever was not committed."""
+        """Return a session for one commit. Leaving it rolls back everything that was not committed."""
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-        """R7: new connection, lock the fence row, look for the ledger row. Returns Committed or Aborted; raises Fenced,
-        Halted (other digest).
+        """Resolve an unknown COMMIT (R7): on a new connection, lock the fence row and look for the ledger row. Returns
+        Committed or Aborted. Raises Fenced, or Halted if the ledger row has another digest.
         """
 
     def heartbeat(
         self, lead: Lead, state: str, problem: str | None, planned_txid: int, waiting: Mapping[str, Any] | None = None
     ) -> Sequence[Request]:
-        """Say that the leader is `running` or `stalled`, why, how far it planned and which batch it waits for; returns
-        open requests (fenced).
+        """Record that the leader is `running` or `stalled`, the problem, the highest planned txid and the batch that it
+        waits for (fenced). Returns the open requests.
         """
 
     def waits_for(self) -> str | None:
-        """Which locks drivers of this topology wait for right now and who holds them, in words; None: for none. Locks
-        nothing. Raises PostgresUnavailable.
+        """Return which locks drivers of this topology wait for now and who holds them, as text; None if they wait for
+        none. Locks nothing. Raises PostgresUnavailable.
         """
 
     def answer_request(
         self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
     ) -> None:
-        """Close a request: `done` or `refused`, with a row of the action log where something was changed (fenced).
-        Closed already: nothing.
+        """Close a request as `done` or `refused`, with a row of the action log if something was changed (fenced). Does
+        nothing if it is closed already.
         """
 
     def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
-        """Remember with an open request what is about to be done about it (fenced)."""
+        """Record with an open request what is about to be done for it (fenced)."""
 
     def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
-        """The batch and every batch in the ledger that redoes it, or redoes one of those, in txid order; empty where it
-        is not in the ledger.
-
-        A plan that retention has removed raises Halted.
+        """Return the batch and every batch in the ledger that redoes it, directly or through another redo, in txid
+        order; empty if it is not in the ledger. Raises Halted if retention has removed one of the plans.
         """
 
     def note_halt(self, halt: Halted) -> None:
-        """Say of the topology that a driver halted which does not lead, for `status`; not where a leader has just
-        spoken, nor of an unknown one.
+        """Record, for `status`, that a driver that does not lead has halted. Does nothing if a leader has reported
+        recently, or if the topology is unknown.
         """
 
     def note_end(
@@ -326,9 +328,9 @@ class Ledger(Protocol):
         planned_txid: int,
         next_command: str | None = None,
     ) -> None:
-        """The last word of a leader: `stopped`, `finished` or `halted` with reason and next command, and how far it
-        planned (fenced).
+        """Record the end of a leader: `stopped`, `finished` or `halted` with reason and next command, and the highest
+        planned txid (fenced).
         """
 
     def close(self) -> None:
-        """Roll back and close every connection (R15). Safe to repeat."""
+        """Roll back and close every connection (R15, a step-down discards all state). May be repeated."""

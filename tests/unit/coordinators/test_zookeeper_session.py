@@ -214,7 +214,7 @@ def test_a_watch_fires_once_when_the_connection_goes_away(lost: str, session: Zo
         ([RolledBackError(), BadVersionError(), RuntimeInconsistency()], VersionDiffers, "/b"),
         ([NodeExistsError(), RuntimeInconsistency(), RuntimeInconsistency()], NodeExists, "/a"),
         ([RolledBackError(), RolledBackError(), NoNodeError()], NodeMissing, "/c"),
-        ([RolledBackError(), True, RolledBackError()], ZooKeeperUnavailable, "without saying why"),
+        ([RolledBackError(), True, RolledBackError()], ZooKeeperUnavailable, "without a reason"),
     ],
 )
 def test_a_refused_multi_names_its_cause_and_not_a_consequence(
