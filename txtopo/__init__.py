@@ -11,9 +11,10 @@ A topology counts the flights in a folder of CSV files, one file one batch:
     topology = builder.build()
     result = txtopo.run(topology, once=True)
 
-`txtopo dev up` starts services on this machine to try it on; on others, give `dsn=` and `zookeeper=`, or write
-them into `txtopo.toml`. `run` returns how the run ended, or raises a TxtopoError. `topology.run_cli()` is for the end
-of a script: it prints errors and returns the exit code. `txtopo.connect(dsn)` reads what was committed.
+`txtopo dev up` starts Postgres and ZooKeeper on this machine, to try it. For other services, give `dsn=` and
+`zookeeper=`, or write them into `txtopo.toml`. `run` returns how the run ended, or raises a TxtopoError.
+`topology.run_cli()` is for the end of a script: it prints errors and returns the exit code. `txtopo.connect(dsn)` reads
+what was committed.
 
 Public are the names in `__all__` of these modules; they change only with a note in CHANGELOG.md:
 
@@ -23,9 +24,9 @@ Public are the names in `__all__` of these modules; they change only with a note
     txtopo.errors     the errors of runs, with their exit codes
     txtopo.testing    harnesses that run a topology in a test, without services
 
-Everything else is not: any other module and name may change in every release.
+Every other module and name is internal and may change in any release.
 
-docs/python.md tells more of Python programs, docs/bolts.md of bolts, docs/operating.md of running in production.
+More: docs/python.md on Python programs, docs/bolts.md on bolts, docs/operating.md on running in production.
 """
 
 from __future__ import annotations
@@ -130,5 +131,5 @@ def _run_cli(topology: Topology, settings: RunSettings) -> int:
     return run_cli(topology, **settings)
 
 
-# The room of descriptions knows no driver.
+# The topology room must not import the driver.
 _launch.launch_with(_run_cli)

@@ -1,5 +1,5 @@
-"""Names of a package that load when they are used (PEP 562): who needs one of them does not wait for what the others
-import.
+"""Names of a package that are imported when they are first used (PEP 562), so that a program imports only what it
+needs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from typing import Any
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose public names are at home in other modules: `homes` maps each
-    to its module.
-    """
+    """Return the `__getattr__` and `__dir__` of a package. `homes` maps each public name to its module."""
 
     def load(name: str) -> Any:
         if name not in homes:

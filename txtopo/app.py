@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
 ZOOKEEPER_START_S = 15.0
 SCRIPT = "python "
-"""Before the name of an application that was run from its own script and not by `txtopo run`."""
+"""Prefix of an application's name if it was run from its own script and not by `txtopo run`."""
 STANDBY_SAYS_EVERY_S = 30.0
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
+    """The monotonic clock of this machine, in seconds."""
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -70,11 +70,10 @@ class SystemClock:
 def run_application(
     application: str, settings: Settings, *, cut: bool = True, is_wanted: Callable[[], bool] | None = None
 ) -> int:
-    """`txtopo run APP`: load it and run it on Spark in the foreground; returns the exit code.
+    """Load the application and run it on Spark in the foreground (`txtopo run APP`); returns the exit code.
 
-    Without `cut` no new input is planned: the run ends once what is planned is committed and every open order is
-    carried out. `is_wanted` says
-    whether there is still something to do, for a run that waits for the lead.
+    Without `cut` no new input is planned: the run ends when every planned batch is committed and every open order is
+    carried out. `is_wanted`, for a run that waits for the lead, returns True while there is something to do.
     """
     try:
         topology = load_application(application)
@@ -86,9 +85,7 @@ def run_application(
 
 
 def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wanted: Callable[[], bool] | None) -> int:
-    """Some modules cannot even be imported without Spark, e.g. those with `@udf("string")` at the top: it is started
-    first.
-    """
+    """Run an application whose module can only be imported while Spark runs: `@udf("string")` at module level."""
     from txtopo.spark.session.spark_session import start_session, stop_session
 
     with StopSignals() as signals:
@@ -102,7 +99,7 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
 
 
 def own_script(name: str) -> str:
-    """How to run this script again: as it was typed, and where; passwords hidden."""
+    """Return the command that runs this script again: as it was typed, with its folder; passwords are masked."""
     from txtopo.core.connect_strings import masked
 
     typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
@@ -110,7 +107,7 @@ def own_script(name: str) -> str:
 
 
 def in_its_folder(application: str) -> str:
-    """An application as it is kept for `next`: with the folder from which its file is named, where that matters."""
+    """Return the application as stored for `next`: with its folder if its name is a relative path."""
     place = application.rpartition(":")[0] or application
     relative = place.endswith(".py") and not Path(place).is_absolute()
     return f"{application}{IN_FOLDER}{Path.cwd()}" if relative else application
@@ -125,7 +122,7 @@ def drive(
     cut: bool = True,
     is_wanted: Callable[[], bool] | None = None,
 ) -> int:
-    """`drive_to_end` for commands: returns the exit code."""
+    """Call `drive_to_end` for a command; returns the exit code."""
     return drive_to_end(topology, application, settings, make_executor, cut=cut, is_wanted=is_wanted).exit_code
 
 
@@ -138,11 +135,9 @@ def drive_to_end(
     cut: bool = True,
     is_wanted: Callable[[], bool] | None = None,
 ) -> RunResult:
-    """Campaign, lead, and campaign again until the run has an end; returns how it ended. Raises TxtopoError for what
-    must be told.
-    """
+    """Lead, in one or more candidacies, until the run has an end; returns how it ended. Raises TxtopoError."""
     armed = arm_from_environment()
-    is_opaque(topology)  # a mixture is refused before anything is started
+    is_opaque(topology)  # A topology that mixes opaque and other spouts is refused before anything is started.
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
         reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")
@@ -170,15 +165,15 @@ def drive_to_end(
         except MemoryError as error:
             raise DriverFull(error) from error
         finally:
-            with signals.call(lambda: None):  # a signal that comes now asks for what is under way
+            with signals.call(lambda: None):  # From here on a signal asks to commit what is in processing.
                 executor.close()
                 reporter.close()
         return tell_end(end, driver)
 
 
 def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
-    """The settings with both stores known: as given, or the services that `txtopo dev up` started, which are migrated
-    on the way.
+    """Return the settings with both stores: those given, or the services that `txtopo dev up` started, whose schema is
+    migrated if necessary.
     """
     from txtopo.committers.postgres.connect import check_server, make_engine
     from txtopo.committers.postgres.migrate import migrate, pending
@@ -203,14 +198,14 @@ def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
 
 
 def result_settings() -> Mapping[str, str]:
-    """Spark's settings that change results; part of the code hash (R12)."""
+    """Return Spark's settings that change results: part of the code hash, which belongs to the attempt (R12)."""
     from txtopo.spark.session.spark_settings import RESULT_SETTINGS
 
     return RESULT_SETTINGS
 
 
 def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Executor:
-    """The executor of every real run: on the session that this process has, or on one that it starts."""
+    """Return the executor of every real run: on the session of this process, or on one that it starts."""
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session.spark_session import running_session
 
@@ -222,14 +217,14 @@ def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Exe
 
 
 def executor_on(session: SparkSession, topology: Topology, digest: bytes, settings: Settings) -> Executor:
-    """The executor on a session of the application's own, which stays its own to stop."""
+    """Return the executor on a session of the caller, which the executor never stops."""
     from txtopo.spark.executor import SparkExecutor
 
     return SparkExecutor(topology, digest, session=session, py_files=settings.py_files, ackers=settings.ackers)
 
 
 def session_options(settings: Settings, name: str) -> SessionOptions:
-    """How Spark is to be started for these settings."""
+    """Return the options with which Spark is started for these settings."""
     from txtopo.local.java import java_environment
     from txtopo.spark.session.spark_session import SessionOptions
 
@@ -244,7 +239,7 @@ def session_options(settings: Settings, name: str) -> SessionOptions:
 
 
 def log_folder(settings: Settings) -> Path:
-    """Where Spark's and txtopo's own logs go; made if need be. Raises ConfigurationError."""
+    """Return the folder for the logs of Spark and txtopo, created if necessary. Raises ConfigurationError."""
     from txtopo.local.services import home
 
     folder = settings.log_folder or home() / "logs"
@@ -258,7 +253,7 @@ def log_folder(settings: Settings) -> Path:
 
 @dataclass
 class Driver:
-    """One driver process: candidacy after candidacy until an end that is final."""
+    """One driver process: candidacies, one after another, until a final end."""
 
     topology: Topology
     application: str
@@ -269,31 +264,31 @@ class Driver:
     cut: bool = True
     """True if new input is planned."""
     is_wanted: Callable[[], bool] | None = None
-    """For a run that only carries out an order: False if there is nothing left to do; asked before the lead is taken.
-    None: there always is.
+    """For a run that only carries out an order: returns False if nothing is left to do; called before the driver takes
+    the lead. None: there is always something to do.
     """
     last_txid: int = 0
     placed: int = 0
-    """Batches that this run gave their row in the ledger."""
+    """Number of batches that this run wrote into the ledger."""
     quarantined: int = 0
-    """Those of them without effect."""
+    """Number of these batches without effect (quarantined)."""
     _counted: tuple[int, int] = (0, 0)
-    """Last txid and quarantined batches of this lead, up to which they are counted."""
+    """Last txid and number of quarantined batches when they were last counted in this lead."""
     _epoch: int = 0
     """Highest epoch that this process held."""
     _lead: Lead | None = None
-    """The last lead that this process held."""
+    """The most recent lead of this process."""
     _stood: bool = False
-    """True if it has ever been in the queue. Before that, an unreachable store ends the run; afterwards the run waits
-    for it.
+    """True if this process has been a candidate. Before that, an unreachable store ends the run; afterwards the run
+    waits for the store.
     """
     _trouble: int = 0
-    """Candidacies in a row that a store's absence ended."""
+    """Number of consecutive candidacies that ended because a store was unreachable."""
     _told: str = ""
 
     def run(self, executor: Executor) -> End:
-        """Lead until the run has ended for good. A lost lead, or a lost place in the queue, is tried for again unless
-        another driver leads (R16).
+        """Lead until the run has ended. After a lost lead or a lost place in the queue the driver becomes a candidate
+        again, unless another driver leads (R16: a leader without Postgres gives up the lead).
         """
         epoch_seen = self._epoch_in_fence()
         while True:
@@ -320,13 +315,13 @@ class Driver:
             epoch_seen = max(epoch_seen, self._epoch)
 
     def _tell(self, words: str) -> None:
-        """Trouble that comes again and again is told once."""
+        """Report a failure of a store once, not at every repetition."""
         if words != self._told:
             self.reporter.say(words)
         self._told = words
 
     def _lead_once(self, executor: Executor, epoch_seen: int) -> End:
-        """One candidacy on a new ZooKeeper session (Z4), closed whole whatever happens (R15)."""
+        """One candidacy on a new ZooKeeper session (Z4: a lock object has one use). Closes all that it opened (R15)."""
         from txtopo.committers.postgres.ledger import PostgresLedger
         from txtopo.coordinators.zookeeper_session import open_session
 
@@ -406,7 +401,7 @@ class Driver:
         )
 
     def _wait_for_turn(self, wait: Callable[[float], bool], leader: Callable[[], str | None]) -> bool:
-        """Stand in the queue, saying who leads; False when told to stop."""
+        """Wait in the queue for the lead and report who leads; returns False if the run was stopped meanwhile."""
         next_say = 0.0
         while not wait(0.5):
             if self.signals.received or not self._is_wanted():
@@ -418,7 +413,7 @@ class Driver:
         return self._is_wanted()
 
     def _is_wanted(self) -> bool:
-        """False where another leader has carried the order out: taking the lead would only use up attempts of other
+        """Return False if another leader has carried out the order: taking the lead would only use up attempts of other
         batches.
         """
         return self.is_wanted is None or self.is_wanted()
@@ -437,8 +432,8 @@ class Driver:
         return 0 if fence is None else fence.epoch
 
     def _is_fence_mine(self) -> bool:
-        """True if, according to Postgres, nobody has led since. Then an entry of another leader in ZooKeeper was not
-        written by a driver.
+        """Return True if, according to Postgres, no other driver has led since. Then no driver wrote the node of
+        another leader that is in ZooKeeper.
         """
         try:
             fence = self._fence()
@@ -452,7 +447,7 @@ class Driver:
         )
 
     def _check_not_replaced(self) -> None:
-        """R16: once Postgres answers again the fence is read; another's epoch means fenced."""
+        """Read the fence after an outage of Postgres; raises Fenced if it has the epoch of another driver (R16)."""
         failures = 0
         while not self.signals.received:
             try:
@@ -472,7 +467,7 @@ class Driver:
 
 
 def tell_end(end: End, driver: Driver) -> RunResult:
-    """Say and return how the run ended, or raise what the command line shows as an error."""
+    """Print and return how the run ended; raises an error for an end that the command line shows as an error."""
     is_asked = driver.signals.received
     match end.kind:
         case "halted":

@@ -1,4 +1,4 @@
-"""What happened, read by a Python program as typed values; and orders to the leader of a topology."""
+"""Typed values about what happened to topologies, for Python programs, and orders to the leader of a topology."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 def connect(dsn: str | None = None) -> Client:
-    """A client of the database `dsn`; without it that of TXTOPO_DSN, `txtopo.toml`, or the services of `txtopo dev up`.
+    """Return a client of the database `dsn`, by default that of TXTOPO_DSN, `txtopo.toml` or the services of `txtopo
+    dev up`.
 
-    Nothing is read yet. Raises ConfigurationError where no database is given anywhere.
+    Opens no connection yet. Raises ConfigurationError if no database is configured.
     """
     from txtopo.config import load_settings
     from txtopo.local.services import running_dev
@@ -40,13 +41,13 @@ def connect(dsn: str | None = None) -> Client:
 
 
 class Client:
-    """Reads the database of topologies, and gives orders to their leaders. Needs neither Spark nor ZooKeeper.
+    """Reads the database of topologies and gives orders to their leaders. Needs neither Spark nor ZooKeeper.
 
-    Each call reads one state of the database on a connection that it closes: nothing stays open between two calls, and
-    `with` only shows where a program needs the client. Reading needs no more than SELECT.
+    Each call opens a connection, reads one consistent state of the database and closes the connection. `with` is
+    optional: it only shows where a program needs the client. Reading needs no privilege but SELECT.
 
-    Every method raises StoreUnavailable where Postgres does not answer, ConfigurationError where it has no up-to-date
-    schema `txtopo`, and NotFoundError where the topology or the batch named is not there.
+    Every method raises StoreUnavailable if Postgres does not answer, ConfigurationError if the database has no
+    up-to-date schema `txtopo`, and NotFoundError if the topology or batch does not exist.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -58,21 +59,21 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open between two calls."""
 
     def topologies(self) -> Rows[TopologyStatus]:
-        """All topologies by name."""
+        """Return all topologies, by name."""
         with read.reading(self._dsn) as connection:
             return Rows(TopologyStatus, read.read_topologies(connection))
 
     def status(self, topology: str) -> TopologyStatus:
-        """How a topology fares: `state`, `last_txid`, `is_bad`, `next_commands`, …"""
+        """Return the health and progress of a topology: `state`, `last_txid`, `is_bad`, `next_commands`, …"""
         with read.reading(self._dsn) as connection:
             return read.read_status(connection, topology)
 
     def batches(self, topology: str, *spans: Span, state: BatchState | None = None, limit: int = 20) -> Rows[BatchRow]:
-        """The newest batches first, at most `limit`; those within `spans`, as (17, 42), (17, None) or (None, 42), or
-        in that state.
+        """Return batches, the newest first, at most `limit`. `spans` are ranges of txids, such as (17, 42), (17, None)
+        or (None, 42); `state` selects the batches in this state.
         """
         with read.reading(self._dsn) as connection:
             found = read.read_batches(connection, topology, spans=spans, state=state, limit=limit)
@@ -81,7 +82,7 @@ class Client:
         return Rows(BatchRow, found)
 
     def batch(self, topology: str, txid: int, *, rejects: int | None = read.REJECTS_SHOWN) -> BatchDetail:
-        """Everything about one batch, with at most `rejects` of its rejected rows; None: all."""
+        """Return everything known about one batch, with at most `rejects` of its rejected rows; None: all."""
         with read.reading(self._dsn) as connection:
             found = read.read_batch(connection, topology, txid, rejects=rejects)
             if found is None:
@@ -90,7 +91,7 @@ class Client:
         return found
 
     def events(self, topology: str, txid: int | None = None, *, limit: int = 100) -> Rows[TimelineEvent]:
-        """The last `limit` things that happened to a topology, or to one of its batches, oldest first."""
+        """Return the last `limit` events of a topology, or of one of its batches, oldest first."""
         with read.reading(self._dsn) as connection:
             found = Timeline(topology, txid).last(connection, limit)
             if found is None:
@@ -107,12 +108,14 @@ class Client:
         expected: Iterable[str] = (),
         say: Callable[[str], None] = lambda line: None,
     ) -> AuditReport:
-        """Compare the committed batches from `first` to `last` with their source, their contributions and the tables.
+        """Compare the committed batches from `first` to `last` with their source, their contributions and the target
+        tables.
 
-        Without `recount` the files are left alone. `expected` are seals kept outside of the database, `TXID:SEAL`, or
-        paths of earlier reports. `say` is told the progress. The answer is `verdict`; a MISMATCH is no error.
+        `recount=False` does not read the source files. `expected` are seals that were stored outside of the database,
+        as `TXID:SEAL`, or paths of earlier reports. `say` is called with progress messages. The result is in `verdict`;
+        a MISMATCH raises no error.
 
-        Raises ConfigurationError where there is no such topology or no such batch.
+        Raises ConfigurationError if the topology or a batch does not exist.
         """
         from txtopo.audit.expected_seals import read_expected
         from txtopo.audit.run_audit import NothingToAuditError, Range, audit
@@ -131,16 +134,17 @@ class Client:
     def orders(
         self, topology: str, *, state: Literal["open", "done", "refused"] | None = None, limit: int = 100
     ) -> Rows[OrderRow]:
-        """What operators asked of a topology and what became of it, newest first."""
+        """Return the operators' orders to a topology with their outcome, newest first."""
         with read.reading(self._dsn) as connection:
             read.read_status(connection, topology)
             return Rows(OrderRow, read_orders(connection, topology, state=state, limit=limit))
 
     def retry(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
-        """Order failed batches to be tried again, all or those within `spans`. None: there is nothing to retry.
+        """Order that failed batches are tried again, all of them or those within `spans`. Returns None if there is
+        nothing to retry.
 
-        Like every order it is carried out by the leader that is alive, or by the next one; `wait` waits for that.
-        Raises NotProposedError where it makes no sense for these batches. What is open already is not given twice.
+        The current leader carries out the order, or the next one; `wait` waits for that. Raises NotProposedError if the
+        order makes no sense for these batches. An order that is already open is not given twice.
         """
         return self._give(
             topology,
@@ -149,7 +153,7 @@ class Client:
         )
 
     def skip(self, topology: str, txid: int, *, reason: str) -> OrderRow | None:
-        """Order an uncommitted batch to be quarantined in its place. None: it is already."""
+        """Order that an uncommitted batch is quarantined. Returns None if it is quarantined already."""
         if not reason.strip():
             raise dry_runs.NotProposedError("a reason is needed: it is kept in the action log")
         return self._give(
@@ -159,7 +163,9 @@ class Client:
         )
 
     def redrive(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
-        """Order quarantined batches within `spans` to come back under new txids. None: there is none that may."""
+        """Order that quarantined batches within `spans` are processed again under new txids. Returns None if no batch
+        can be.
+        """
         return self._give(
             topology,
             lambda connection, status: dry_runs.propose_redrive(connection, status, spans),
@@ -167,17 +173,19 @@ class Client:
         )
 
     def stop(self, topology: str) -> OrderRow | None:
-        """Order the leader to commit what is in processing and end. None: no leader is alive, and nothing is done."""
+        """Order the leader to commit the batches in processing and to end. Returns None, and orders nothing, if no
+        leader is alive.
+        """
         if not self.status(topology).is_led:
             return None
         return self._order(topology, place(self._dsn, Order(topology=topology, kind="stop")).request_id)
 
     def wait(self, topology: str, order: OrderRow, *, timeout_s: float = 600.0) -> OrderRow:
-        """Wait until a leader has carried the order out and return it with its `answer`; of a retry that says how often
-        it was tried, not that it went well: `batch` has the state.
+        """Wait until a leader has carried out the order; returns it with its `answer`. For a retry, the answer says how
+        many batches are tried again, not that they succeeded: `batch` returns their state.
 
-        Raises RefusedError where the leader refused it, OrderStandsError where the time is up or no leader is alive:
-        the order stands then.
+        Raises RefusedError if the leader refused the order, OrderStandsError if the time is up or no leader is alive:
+        the order then stays open.
         """
         found = follow(
             self._dsn, topology, order.request_id, timeout_s=timeout_s, leaderless_s=min(LEADERLESS_S, timeout_s)

@@ -1,6 +1,4 @@
-"""Settings: flags, environment, `txtopo.toml`, `pyproject.toml` and defaults become one frozen value that remembers
-where each part came from.
-"""
+"""Settings: flags, environment, TOML files and defaults, combined into one frozen value with the source of each."""
 
 from __future__ import annotations
 
@@ -21,18 +19,18 @@ from txtopo.core.storm_settings import is_storms, why_nothing
 from txtopo.errors import ConfigurationError
 
 CONFIG_FILE = "txtopo.toml"
-"""Appended to a ZooKeeper address that names no chroot, so that topologies never lie in somebody else's root."""
+"""Appended to a ZooKeeper address without a chroot, so that no topology is stored in the root of a shared ZooKeeper."""
 LOCAL_SERVICES = "local services"
-"""Source of what `with_services` filled in."""
+"""Source of the values that `with_services` adds."""
 TOPOLOGY_CONFIG = "the topology's own config"
-"""Source of what `with_topology` filled in."""
+"""Source of the values that `with_topology` adds."""
 DEV_SESSION_S = 4.0
-"""ZooKeeper session on local services: a restarted driver need not wait for its predecessor's session for long."""
+"""ZooKeeper session timeout on local services: short, so that a restarted driver soon gets the lead."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """How a setting is written: its type, its bounds, its other names, its environment variable."""
+    """How a setting is written: type, bounds, other names, environment variable."""
 
     kind: str
     """text, address, choice, number, seconds, bytes, flag, folder, names or pairs."""
@@ -41,11 +39,11 @@ class _Key:
     also: tuple[str, ...] = ()
     """Other accepted names in files, Storm's among them."""
     variable: str | None = None
-    """Environment variable where it is not TXTOPO_ and the name."""
+    """Environment variable, if it is not `TXTOPO_` and the name."""
     option: str | None = None
-    """Flag of the command line where it is not the name."""
+    """Flag of the command line, if it is not the name."""
     choices: tuple[str, ...] = ()
-    """What a choice may be."""
+    """The possible values of a choice."""
 
 
 def _key(kind: str, low: float | None = None, high: float | None = None, **names: Any) -> dict[str, _Key]:
@@ -54,9 +52,7 @@ def _key(kind: str, low: float | None = None, high: float | None = None, **names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a run or a command can be told. Made by `load_settings`; `sources` says where each value came
-    from.
-    """
+    """All settings of a run or a command. `load_settings` makes it; `sources` has the source of each value."""
 
     dsn: str | None = field(default=None, metadata=_key("text"))
     """Postgres URL. May hold a password: never printed, see `masked`."""
@@ -133,14 +129,14 @@ class Settings:
         return f"Settings({shown})"
 
     def source(self, name: str) -> str:
-        """Where the value of `name` came from, in words."""
+        """Return the source of the value of `name`, in words."""
         return self.sources.get(name, "default")
 
     def with_services(self, find: Callable[[], Services | None], *, zookeeper: bool = True) -> Settings:
-        """These settings with what is missing taken from local services; `find` is called only when the DSN is missing.
+        """Return these settings, completed from local services; `find` is called only if the DSN is missing.
 
-        Stores are never mixed: with a DSN given, ZooKeeper must be given too. Raises ConfigurationError naming what to
-        do.
+        Given and local stores are never mixed: with a DSN, ZooKeeper must be given too. Raises ConfigurationError that
+        says what to do.
         """
         if self.dsn is None:
             if zookeeper and self.zookeeper is not None:
@@ -155,10 +151,10 @@ class Settings:
         return self
 
     def with_topology(self, config: Mapping[str, Any]) -> Settings:
-        """These settings with what a topology's own `config` says where nothing else does: only defaults are weaker.
+        """Return these settings, completed from the topology's own `config`, which overrides only defaults.
 
-        Entries that are no settings belong to the topology's components and are passed over. Raises ConfigurationError
-        naming what is wrong.
+        Entries that are not settings belong to the components and are ignored. Raises ConfigurationError that says what
+        is wrong.
         """
         values: dict[str, Any] = {}
         problems: list[str] = []
@@ -186,22 +182,22 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingInfo:
-    """What there is to know about a setting besides its value."""
+    """The description of a setting, without its value."""
 
     name: str
     storm: str | None
-    """Storm's name, where it has one: accepted in files and in a topology's own `config`."""
+    """Storm's name of the setting, if it has one: accepted in files and in a topology's own `config`."""
     variable: str
     """Environment variable."""
     unit: str | None
-    """`s` or `bytes`; None where a number is a number."""
+    """Unit: `s` or `bytes`; None for a plain number."""
     default: object
     meaning: str
-    """In one line."""
+    """Meaning, in one line."""
 
 
 def known_settings() -> tuple[SettingInfo, ...]:
-    """Every setting, in the order of `Settings`."""
+    """Return every setting, in the order of `Settings`."""
     meanings = _meanings()
     made = Settings()
     return tuple(
@@ -218,7 +214,7 @@ def known_settings() -> tuple[SettingInfo, ...]:
 
 
 def _meanings() -> dict[str, str]:
-    """What stands below the fields of `Settings` in this file: written once, for people and `txtopo config show`."""
+    """Return the docstrings of the fields of `Settings`, which `txtopo config show` prints."""
     (shown,) = (
         node
         for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8")))
@@ -236,12 +232,12 @@ def _meanings() -> dict[str, str]:
 
 
 def storms_names() -> tuple[str, ...]:
-    """Names of Storm's that mean a setting here."""
+    """Return Storm's names that mean a setting here."""
     return tuple(other for key in _KEYS.values() for other in key.also if is_storms(other))
 
 
 class Services(Protocol):
-    """Running local services, as `txtopo dev up` left them."""
+    """Running local services, started by `txtopo dev up`."""
 
     @property
     def dsn(self) -> str:
@@ -259,19 +255,19 @@ _NAMES: dict[str, str] = {name: name for name in _KEYS} | {
 _OF_TOPOLOGY = frozenset(
     name for name, key in _KEYS.items() if key.kind in ("number", "seconds", "bytes", "choice") and name != "verbose"
 )
-"""Settings that a topology's own `config` may give: how its batches run, never where or what is printed."""
+"""Settings that a topology's own `config` may contain: how its batches run; no addresses, nothing about output."""
 _RESERVED = frozenset({"config", "target"})
-"""Flags that say where to look and are no settings themselves."""
+"""Flags that say where settings are read, and are not settings themselves."""
 
 
 def load_settings(
     flags: Mapping[str, object], *, cwd: Path, environment: Mapping[str, str], target: str | None = None
 ) -> Settings:
-    """Settle every setting, strongest source first: flag, `TXTOPO_*`, `txtopo.toml` (target, then default),
+    """Return all settings. Sources, strongest first: flag, `TXTOPO_*`, `txtopo.toml` (target, then default),
     `pyproject.toml`, default.
 
-    Flags that are None are not given; `config` among them names the file to read. Raises ConfigurationError listing
-    everything that is wrong.
+    A flag that is None counts as not given; the flag `config` names the file to read. Raises ConfigurationError, which
+    lists everything that is wrong.
     """
     named = flags.get("config") or environment.get("TXTOPO_CONFIG") or None
     layers = [
@@ -292,7 +288,7 @@ def load_settings(
         if name == "conf":
             stronger = values.get(
                 "conf", {}
-            )  # Spark's settings are merged one by one: a flag changes one and keeps the others.
+            )  # Spark's settings are merged one by one: a flag changes one setting and keeps the others.
             values["conf"] = {**value, **stronger}
             sources.update({f"conf.{key}": source for key in value if key not in stronger})
         elif name not in values:
@@ -303,7 +299,7 @@ def load_settings(
 
 
 _Layer = tuple[str, object, str, Path]
-"""Setting, raw value, where it came from, the folder that relative paths start from."""
+"""Setting, raw value, source, the folder that relative paths start from."""
 
 
 def _flag_layer(flags: Mapping[str, object]) -> Iterator[_Layer]:
@@ -317,12 +313,12 @@ def _flag_layer(flags: Mapping[str, object]) -> Iterator[_Layer]:
 def _environment_layer(environment: Mapping[str, str]) -> Iterator[_Layer]:
     for name, key in _KEYS.items():
         variable = environment_variable(name)
-        if environment.get(variable):  # An empty variable is how shells and CI files say "not given".
+        if environment.get(variable):  # Shells and CI files write "not given" as an empty variable.
             yield name, _listed(key, environment[variable]), f"environment {variable}", Path()
 
 
 def environment_variable(name: str) -> str:
-    """The variable that sets `name`."""
+    """Return the environment variable that sets `name`."""
     return _KEYS[name].variable or f"TXTOPO_{name.upper()}"
 
 
@@ -377,20 +373,20 @@ def _pyproject_layer(cwd: Path) -> Iterator[_Layer]:
 
 
 def is_setting(key: str) -> bool:
-    """Is it a setting where a topology's own `config` says it? Those by Storm's name are, and by ours those of how a
-    batch runs.
+    """Return True if a topology's own `config` sets a setting of txtopo under this name: a name of Storm's, or a name
+    of txtopo's for how a batch runs.
     """
     return key in _NAMES and (is_storms(key) or key in _OF_TOPOLOGY)
 
 
 def _topology_layer(config: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, object]]:
-    """The settings in a topology's `config`. None is how Storm writes "not given"."""
+    """Return the settings in a topology's `config`. Storm writes None for "not given"."""
     seen: set[str] = set()
     for key, value in config.items():
         if value is None:
             continue
         if not is_setting(key):
-            # A component's own, unless it is a slip of the pen.
+            # Otherwise it is a setting of a component, unless it is a misspelt name.
             if (slip := slip_in(key, _NAMES, _OF_TOPOLOGY)) is not None:
                 problems.append(f"{TOPOLOGY_CONFIG}: {slip}")
             continue
@@ -421,7 +417,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _flatten(
     table: Mapping[str, Any], where: str, problems: list[str], prefix: str = "", seen: set[str] | None = None
 ) -> Iterator[tuple[str, object]]:
-    """Settings of a table. TOML reads a bare `topology.max.spout.pending` as nested tables: they are joined again."""
+    """Return the settings of a table. TOML reads a bare `topology.max.spout.pending` as nested tables: they are joined
+    again.
+    """
     seen = set() if seen is None else seen
     for key, value in table.items():
         name = _NAMES.get(f"{prefix}{key}")

@@ -1,8 +1,8 @@
 """Every error of txtopo in one tree. The message is what an operator reads: what failed, why, what to do next.
 
-Names that end in Error say that what was given is wrong. The others say in which state a run has ended (Halted, Fenced)
-or what was away (PostgresUnavailable, ExecutorLost): nothing that was given need be wrong. Programs catch them by these
-names since release 0.1.0.
+An error whose name ends in Error means that an input is wrong: a setting, a topology, data. The others name the state
+in which a run ended (Halted, Fenced) or what was unavailable (PostgresUnavailable, ExecutorLost); the input may be
+correct. They keep the names of release 0.1.0, which programs catch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The settings that a program may give a run, with their types: an editor completes them, and a type checker refuses a
-name that is misspelt.
+"""The settings of a run, with their types, for editors and type checkers: an editor completes them, a type checker
+refuses a misspelt name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from txtopo.core.state import PoisonPolicy
 
 
 class RunSettings(TypedDict, total=False):
-    """Keywords of `txtopo.run` and `Topology.run_cli`: those of `txtopo run` and `txtopo.toml`. What is not given comes
-    from there.
+    """Keywords of `txtopo.run` and `Topology.run_cli`: the settings of `txtopo run` and `txtopo.toml`. A setting that
+    is not given comes from there.
 
-    `txtopo config show` says what each means. Seconds may be text such as "5m", bytes such as "256MiB".
+    `txtopo config show` prints the meaning of each. Seconds may be text such as "5m", bytes such as "256MiB".
     """
 
     dsn: str
@@ -44,6 +44,6 @@ class RunSettings(TypedDict, total=False):
     verbose: int
     debug: bool
     config: str | Path
-    """Read this file instead of the next `txtopo.toml` upwards."""
+    """Read this file, not the nearest `txtopo.toml` in this folder or a folder above it."""
     target: str
-    """Use [target.NAME] of the file before [default]."""
+    """Use the table [target.NAME] of the file before [default]."""

@@ -1,5 +1,5 @@
-"""Runs a topology for a Python program: `txtopo.run` returns how it ended or raises, `run_cli` is for the end of a
-script.
+"""Runs a topology for a Python program: `txtopo.run` returns how the run ended or raises an error; `run_cli` is for the
+end of a script.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OF_THE_SESSION = ("master", "conf")
-"""Settings that say how Spark is to be started."""
+"""Settings that are used only when Spark is started."""
 
 
 def run(topology: Topology, *, spark: SparkSession | None = None, **settings: Unpack[RunSettings]) -> RunResult:
-    """Run a topology in the foreground and return how it ended. Progress is told on stderr unless `quiet=True`.
+    """Run a topology in the foreground and return how the run ended. Prints progress to stderr unless `quiet=True`.
 
-    `spark` is a session that stays the caller's to stop; without it the session that this process has is used, and
-    where there is none one is started and stopped. `settings` are those of `txtopo run`: once=True,
-    dsn="postgresql://…", zookeeper="host:2181/chroot", workers=4, …; what is not given comes from the environment and
-    `txtopo.toml`.
+    `spark` is a session to run on; the caller must stop it. Without it, the run uses the session of this process; if
+    there is none, it starts one and stops it at the end. `settings` are those of `txtopo run`: once=True,
+    dsn="postgresql://…", zookeeper="host:2181/chroot", workers=4, …; a setting that is not given comes from the
+    environment or `txtopo.toml`.
 
-    Raises TxtopoError: ConfigurationError where nothing was started since a setting or the topology is wrong, Halted
-    where a person must look, Fenced where another driver leads, StoreUnavailable where Postgres or ZooKeeper does not
-    answer, ExecutorLost where Spark is gone for good. Each has an `exit_code`.
+    Raises TxtopoError: ConfigurationError or TopologyError if a setting or the topology is wrong and nothing was
+    started, Halted if an operator must decide, Fenced if another driver leads, StoreUnavailable if Postgres or
+    ZooKeeper does not answer, ExecutorLost if Spark stopped and cannot be restarted. Each has an `exit_code`.
     """
     from txtopo import app
     from txtopo.config import load_settings
@@ -51,9 +51,10 @@ def run(topology: Topology, *, spark: SparkSession | None = None, **settings: Un
 
 
 def run_cli(topology: Topology, **settings: Unpack[RunSettings]) -> int:
-    """`run` for the end of a script: errors are told on stderr as by `txtopo run`, and their exit code is returned.
+    """Do what `run` does, for the end of a script: errors are printed to stderr as by `txtopo run`. Returns the exit
+    code.
 
-    Only InvariantBroken is raised: it is a mistake in txtopo.
+    Raises only InvariantBroken, which is a bug in txtopo.
     """
     from txtopo.core.connect_strings import masked
 

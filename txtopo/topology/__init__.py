@@ -1,3 +1,1 @@
-"""What a user writes: a frozen description of spouts, bolts, committers and the streams between them. No Spark in
-here.
-"""
+"""What a user writes: a frozen description of spouts, bolts, committers and the streams between them. No Spark."""

@@ -85,7 +85,7 @@ class BatchingBolt(RichBolt):
             try:
                 self.process_batch(key, self._group)
             except BaseException:
-                # While it is being handled, so that it is known why they failed.
+                # The tuples are being processed at this moment, so that the reason of their failure is known.
                 for tup in self._group if self.auto_fail else ():
                     self.collector.fail(tup)
                 raise

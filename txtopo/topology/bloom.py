@@ -53,7 +53,8 @@ class BloomFilter:
         return new
 
     def _places(self, value: Any) -> list[int]:
-        # By content and type, the same in every process; two halves of one hash stand for all of them.
+        # By content and type: the same in every process. All hash functions are computed from the two halves of one
+        # hash.
         digest = blake2b(f"{type(value).__name__}:{value!r}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
         first, second = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big") | 1
         return [(first + number * second) % self.size_bits for number in range(self._hashes)]

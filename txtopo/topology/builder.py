@@ -188,7 +188,7 @@ class TopologyBuilder:
         )
 
     def _configs(self) -> Mapping[str, Mapping[str, Any]]:
-        """Settings of the topology and of all components that get tuples, by owner."""
+        """Return the settings of the topology and of all components that receive tuples, by owner."""
         bolts = {f"bolt {name!r}": draft.bolt for name, draft in self._bolts.items() if isinstance(draft, TupleDraft)}
         committers = {f"committer bolt {name!r}": draft.bolt for name, draft in self._committers.items()}
         configs = {who: getattr(bolt, "config", {}) for who, bolt in {**bolts, **committers}.items()}
@@ -233,7 +233,7 @@ def _bolt_component(draft: FrameDraft | TupleDraft) -> BoltComponent | TupleBolt
 
 def _committer_component(draft: CommitterDraft, wiring: Connections) -> CommitterComponent:
     first, *others = (wiring.fields(draft.name, subscription) for subscription in draft.inputs)
-    # Without fields of its own its result rows are its inputs' tuples as they come.
+    # Without declared fields, its result rows are the tuples of its inputs, unchanged.
     if isinstance(draft.bolt, BatchCommitter) and not draft.bolt.result and any(other != first for other in others):
         raise TopologyError(
             f'committer bolt {draft.name!r} reads tuples with different fields: declare result = ["word string", …], '
@@ -251,7 +251,7 @@ def _committer_component(draft: CommitterDraft, wiring: Connections) -> Committe
 
 
 def _emitted(who: str, committer: CommitterBolt) -> Mapping[str, Stream]:
-    """Output streams of a committer's driver half."""
+    """Return the output streams of a committer's driver half."""
     if not isinstance(committer, BatchCommitter):
         return {}
     parse_result(who, committer.result)
@@ -269,7 +269,7 @@ def _shuffled(declarer: BoltDeclarer, sources: Sequence[str]) -> BoltDeclarer:
 
 
 def _checked_name(kind: str, name: object) -> str:
-    # P15: names end up in tables, znodes and logs.
+    # P15: names become parts of tables, znodes and logs.
     if not isinstance(name, str) or re.fullmatch(NAME_PATTERN, name) is None:
         raise TopologyError(
             f"{kind}: the name {name!r} is not allowed: it must start with a lowercase letter, then have at most 40 "
@@ -279,7 +279,7 @@ def _checked_name(kind: str, name: object) -> str:
 
 
 def _snake_case(name: object) -> str:
-    """Suggests a valid spelling for names in Storm's style, such as `wordCount` and `word-count`."""
+    """Return a valid spelling for names in Storm's style, such as `wordCount` and `word-count`."""
     if not isinstance(name, str):
         return ""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+", "_", name).strip("_").lower()
@@ -303,6 +303,6 @@ def _sources(name: str, inputs: object) -> list[str]:
 
 
 def file_of(name: str) -> str | None:
-    """The file that a code object was compiled from; None if there is none, as in an interactive session."""
+    """Return the file that a code object was compiled from; None if there is none, as in an interactive session."""
     path = Path(name)
     return str(path.resolve()) if path.is_file() else None

@@ -1,6 +1,4 @@
-"""What can be wrong with a single component before it is connected: its type, its parameters, its number of tasks, its
-settings.
-"""
+"""Checks of a single component before it is connected: its type, its parameters, its number of tasks, its settings."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, RichBol
 
 ROWS = ("same", "fewer", "any")
 TASKS_MAX = 4096
-"""Tasks of one component: every task reports to every task behind it."""
+"""Maximum number of tasks of one component: every task reports to every downstream task."""
 COUNTING_GROUPINGS = ("fields", "shuffle", "none", "local_or_shuffle", "local_first", "load_aware", "global")
-"""What a committer that counts takes; global only where it gets tuples."""
+"""Groupings that a counting committer accepts; global only if it receives tuples."""
 CALLED = ("prepare", "execute", "process_batch", "finish_batch", "commit", "cleanup")
-"""Methods of a user's bolts whose return value is not looked at, or is a number."""
+"""Methods of a user's bolts whose return value is ignored, or is a number."""
 CALLED_OF_SPOUTS = (
     "open",
     "next_tuple",
@@ -41,7 +39,7 @@ CALLED_OF_SPOUTS = (
     "get_coordinator",
     "get_emitter",
 )
-"""The same of a spout; what emits a batch may well be a generator."""
+"""The same methods of a spout. A method that emits a batch may be a generator."""
 REFUSED_GROUPINGS = {
     "global": "its rows are counted in parallel and meet at the commit, so one task for all would only be slower; use "
     "shuffle_grouping",
@@ -55,7 +53,7 @@ REFUSED_GROUPINGS = {
 
 
 def check_spout(name: str, spout: object) -> Spout:
-    """The spout, or TopologyError where it is something else or declares no fields."""
+    """Return the spout. Raises TopologyError if it is not a spout or declares no fields."""
     if not isinstance(spout, Spout):
         hint = "; use an instance, not the class" if isinstance(spout, type) else ""
         raise TopologyTypeError(f"spout {name!r}: {_kind(spout)} is not a Spout such as FileSpout{hint}")
@@ -74,7 +72,7 @@ def check_spout(name: str, spout: object) -> Spout:
 
 
 def check_committer(name: str, bolt: object) -> CommitterBolt:
-    """The committer bolt, or TopologyError where it is something else."""
+    """Return the committer bolt. Raises TopologyError if it is something else."""
     if isinstance(bolt, TupleBolt):
         raise TopologyTypeError(f"committer bolt {name!r}: a tuple bolt is set with set_bolt")
     if not isinstance(bolt, CommitterBolt):
@@ -94,7 +92,7 @@ def check_committer(name: str, bolt: object) -> CommitterBolt:
 
 
 def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
-    """The tuple bolt, or TopologyError where it is of no kind that can run."""
+    """Return the tuple bolt. Raises TopologyError if it derives from none of the four kinds of tuple bolt."""
     if not isinstance(bolt, BasicBolt | RichBolt | BatchBolt | ArrowBolt):
         raise TopologyTypeError(
             f"bolt {name!r}: {type(bolt).__name__} subclasses TupleBolt directly; it must derive from BasicBolt, "
@@ -112,8 +110,8 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
 
 
 def check_code_runs(who: str, component: object, called: Sequence[str] = CALLED) -> None:
-    """Calling a generator or a coroutine runs none of its code: every tuple would be gone without a word. Raises
-    TopologyTypeError.
+    """Raise TopologyTypeError for a generator or coroutine: calling it runs none of its code, so every tuple would be
+    lost silently.
     """
     for name in called:
         method = getattr(component, name, None)
@@ -130,8 +128,8 @@ def check_code_runs(who: str, component: object, called: Sequence[str] = CALLED)
 
 
 def _check_copied(who: str, bolt: object, made_in: str = "in `prepare`") -> None:
-    """Each task gets a copy of the template (in Storm: a bolt is serializable), so a lock, an open file or a connection
-    cannot be in it.
+    """Raise TopologyTypeError for a template that cannot be copied, such as one with a lock, an open file or a
+    connection: each task gets a copy (in Storm, a bolt is serializable).
     """
     error = _copy_error(bolt)
     if error is None:
@@ -152,7 +150,7 @@ def _copy_error(value: object) -> Exception | None:
 
 
 def check_function(name: str, function: object, rows: str) -> Callable[..., Any]:
-    """The function of a DataFrame bolt, or TopologyError where it cannot be one."""
+    """Return the function of a DataFrame bolt. Raises TopologyError if it cannot be one."""
     if isinstance(function, CommitterBolt):
         raise TopologyTypeError(f"bolt {name!r}: a committer bolt is set with set_committer_bolt")
     if isinstance(function, Spout):
@@ -172,8 +170,8 @@ def check_function(name: str, function: object, rows: str) -> Callable[..., Any]
 
 
 def check_parameters(name: str, function: Callable[..., Any], inputs: Sequence[str]) -> None:
-    """A bolt of one input gets it as its first argument, one of several inputs gets each by keyword, named as the
-    component.
+    """Check the parameters of a DataFrame function: a single input is its first argument; several inputs are keyword
+    arguments, named after the components.
     """
     try:
         signature = inspect.signature(function)
@@ -192,7 +190,7 @@ def check_parameters(name: str, function: Callable[..., Any], inputs: Sequence[s
 
 
 def check_tasks(who: str, hint: object) -> int | None:
-    """A `parallelism_hint`: a number of tasks from 1, or None."""
+    """Check a `parallelism_hint`: a number of tasks from 1, or None."""
     if hint is None:
         return None
     if not isinstance(hint, int) or isinstance(hint, bool):
@@ -203,7 +201,7 @@ def check_tasks(who: str, hint: object) -> int | None:
 
 
 def check_config(who: str, config: object) -> Mapping[str, Any]:
-    """Settings: a mapping of names to JSON values, since they are part of the code hash."""
+    """Check settings: a mapping of names to JSON values, because they are part of the code hash."""
     if not isinstance(config, Mapping):
         raise TopologyTypeError(f"{who}: config={config!r} is not a mapping of names to values")
     for key, value in config.items():
@@ -221,8 +219,8 @@ def check_config(who: str, config: object) -> Mapping[str, Any]:
 
 
 def check_ticks(configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """A batch has no clock: a bolt that waits for tick tuples would wait for ever, and emit nothing. Raises
-    TopologyError. `configs` by whose they are.
+    """Raise TopologyError if settings ask for tick tuples: a batch has no clock, so a bolt that waits for ticks would
+    never emit. `configs` maps each owner to its settings.
     """
     for who, config in configs.items():
         if config.get(TICK_SECONDS):
@@ -235,13 +233,13 @@ def check_ticks(configs: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def check_grouping(name: str, grouping: str) -> None:
-    """Raise TopologyError where a committer that counts cannot have that grouping."""
+    """Raise TopologyError if a counting committer cannot have this grouping."""
     if grouping not in COUNTING_GROUPINGS:
         refuse_grouping(name, grouping)
 
 
 def refuse_grouping(name: str, grouping: str) -> None:
-    """Raise the TopologyError that says why a committer that counts does not take a grouping."""
+    """Raise the TopologyError that says why a counting committer does not accept a grouping."""
     raise TopologyError(f"committer bolt {name!r} takes no {grouping}_grouping: {REFUSED_GROUPINGS[grouping]}")
 
 

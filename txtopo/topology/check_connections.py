@@ -1,4 +1,4 @@
-"""What can be wrong with declared components once they are connected: sources, streams, fields, cycles, guarantees."""
+"""Checks of components once they are connected: sources, streams, fields, cycles, guarantees."""
 
 from __future__ import annotations
 
@@ -37,19 +37,21 @@ class Connections:
 
     @property
     def _has_tuples(self) -> bool:
-        """As Topology.has_tuples: then committers that count are fed with tuples too."""
+        """Return True if any component receives tuples; then counting committers receive tuples too (see
+        Topology.has_tuples).
+        """
         return any(isinstance(bolt, TupleDraft) for bolt in self._bolts.values()) or any(
             committer.takes_tuples for committer in self._committers.values()
         )
 
     def check_presence_and_sources(self) -> None:
-        """There is something to read and something to keep, and every input is a component that may be read."""
+        """Check that there is a spout and a committer, and that every input is a component that can be read."""
         self._check_presence()
         for reader in self._readers():
             self._check_sources(reader)
 
     def check_acking(self, acking: Acking) -> None:
-        """Tracking by tuple needs tuples: a setting that does nothing is a mistake."""
+        """Check that there are tuples if every tuple is to be tracked: a setting without effect is an error."""
         if acking == "tuple" and not self._has_tuples:
             raise TopologyError(
                 f'topology {self._name!r}: acking="tuple" tracks tuples, and this topology has only functions on '
@@ -58,8 +60,8 @@ class Connections:
             )
 
     def check_streams(self) -> None:
-        """Streams, groupings, fields and tables fit, nothing is left unread, and each component can run in its
-        phase.
+        """Check that streams, groupings, fields and tables fit, that nothing is left unread, and that each component
+        can run in its phase.
         """
         self._check_phases()
         for reader in self._readers():
@@ -72,23 +74,25 @@ class Connections:
         self._check_read()
 
     def bolts_in_order(self) -> list[BoltDraft]:
-        """Bolts, each after its inputs; among those that are free, as they were set."""
+        """Return the bolts, each after its inputs; otherwise in the order in which they were set."""
         return [self._bolts[name] for name in _in_order({**self._bolts, **self._committers}) if name in self._bolts]
 
     def committers_in_order(self) -> list[CommitterDraft]:
-        """Committers by phase, so each after those that it is downstream of; in a phase as they were set."""
+        """Return the committers by phase, so each after the committers upstream of it; within a phase in the order in
+        which they were set.
+        """
         _in_order({**self._bolts, **self._committers})
         phases = self._phases
         return sorted(self._committers.values(), key=lambda one: phases[one.name])
 
     @property
     def _phases(self) -> Mapping[str, int]:
-        """See `phases_of`; only once it is known that there is no cycle."""
+        """Return the phase of each component (see `phases_of`). Call it only after the check for cycles."""
         reads = {one.name: [item.source for item in one.inputs] for one in self._readers()}
         return phases_of(reads, self._committers)
 
     def fields(self, reader: str, subscription: Subscription) -> Fields:
-        """Fields of what a subscription reads."""
+        """Return the fields of the stream that a subscription reads."""
         source = subscription.source
         if source in self._spouts:
             return self._spouts[source].spout.fields
@@ -103,9 +107,9 @@ class Connections:
         return fields_of(self._streams(source)[subscription.stream])
 
     def check_guarantee(self, wanted: Guarantee) -> None:
-        """Refuse a pair of spout and committer that gives less than the topology wants."""
+        """Refuse a pair of spout and committer that gives less than the guarantee that the topology asks for."""
         for committer in self._committers.values():
-            for spout in self._spouts_behind(committer):
+            for spout in self._spouts_upstream(committer):
                 kind, effects = spout.spout.kind, committer.bolt.effects
                 pair = given(kind, effects)
                 if not is_enough(pair, wanted):
@@ -144,7 +148,9 @@ class Connections:
                 )
 
     def _check_committed(self, reader: Draft, source: CommitterDraft) -> None:
-        """What a committer emits in the commit phase never leaves the driver."""
+        """Check the readers of a committer's streams: what a committer emits in the commit phase never leaves the
+        driver.
+        """
         if not source.outputs:
             hint = (
                 "; a BatchCommitter has one where it declares `outputs`" if isinstance(reader, CommitterDraft) else ""
@@ -152,8 +158,8 @@ class Connections:
             raise TopologyError(f"{reader.name!r} reads {source.name!r}, but a committer bolt has no output{hint}")
 
     def _check_phases(self) -> None:
-        """What is downstream of a committer runs in the driver, by the tuple engine, when its committers are
-        applied.
+        """Check the components downstream of a committer: the tuple engine runs them in the driver, when their
+        committers are applied.
         """
         phases = self._phases
         for reader in self._readers():
@@ -176,7 +182,7 @@ class Connections:
                     )
 
     def _way_from_committer(self, bolt: str) -> list[str]:
-        """Names from a committer upstream to this bolt of the commit phase."""
+        """Return the names on the path from a committer upstream to this bolt of the commit phase."""
         sources = [item.source for item in self._bolts[bolt].inputs]
         for source in sources:
             if source in self._committers:
@@ -184,7 +190,7 @@ class Connections:
         return [*self._way_from_committer(next(one for one in sources if self._phases.get(one))), bolt]
 
     def _streams(self, source: str) -> Mapping[str, Stream]:
-        """Declared streams of a component; those of spouts and DataFrame bolts are known by name only."""
+        """Return the declared streams of a component; those of spouts and DataFrame bolts are known by name only."""
         bolt = self._bolts.get(source) or self._committers.get(source)
         if isinstance(bolt, TupleDraft | CommitterDraft):
             return bolt.outputs
@@ -212,8 +218,8 @@ class Connections:
             _check_bolt_fields(reader, source, fields)
 
     def _check_frame_input(self, reader: FrameDraft, subscription: Subscription, stream: Stream) -> None:
-        """A DataFrame bolt takes tuples of all tasks alike; beside them its other inputs arrive as tuples too, with
-        declared fields.
+        """Check the inputs of a DataFrame bolt that reads tuples: it receives the tuples of all tasks together, so its
+        other inputs must declare fields too.
         """
         if stream.direct:
             raise TopologyError(_direct_mismatch(reader.name, subscription))
@@ -238,8 +244,8 @@ class Connections:
             if name not in read | sinks:
                 raise TopologyError(f"nothing reads {name!r}: connect it or take it out")
 
-    def _spouts_behind(self, committer: CommitterDraft) -> Iterable[SpoutComponent]:
-        """Spouts whose tuples reach a committer, in the order in which they were set."""
+    def _spouts_upstream(self, committer: CommitterDraft) -> Iterable[SpoutComponent]:
+        """Return the spouts whose tuples reach a committer, in the order in which they were set."""
         seen: set[str] = set()
         waiting = [committer.name]
         while waiting:
@@ -283,8 +289,8 @@ def _direct_mismatch(reader: str, subscription: Subscription) -> str:
 
 
 def _in_order(drafts: Mapping[str, Draft]) -> list[str]:
-    """Names, each after those among its inputs; the rest as they were set. Raises TopologyError for a cycle, showing
-    its path.
+    """Return the names, each after its inputs; otherwise in the order in which they were set. Raises TopologyError for
+    a cycle, showing its path.
     """
     ordered: dict[str, Draft] = {}
     path: list[str] = []
@@ -310,7 +316,7 @@ def _in_order(drafts: Mapping[str, Draft]) -> list[str]:
 
 
 def check_field(who: str, name: str, source: str, fields: Fields) -> None:
-    """Raise TopologyError where `source` has no field of that name."""
+    """Raise TopologyError if `source` has no field of that name."""
     if fields.get(name) is None:
         raise TopologyError(
             f"{who} names field {name!r}, but {source!r} has {', '.join(fields.names)}{nearest(name, fields.names)}"
@@ -318,6 +324,6 @@ def check_field(who: str, name: str, source: str, fields: Fields) -> None:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """A hint at the name that was perhaps meant, or nothing."""
+    """Return a hint with the most similar name, or an empty text."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -398,7 +398,7 @@ class Topology:
 
     @property
     def tuple_bolts(self) -> tuple[TupleBoltComponent, ...]:
-        """The bolts that get tuples."""
+        """The bolts that receive tuples."""
         return tuple(bolt for bolt in self.bolts if isinstance(bolt, TupleBoltComponent))
 
     @property
@@ -434,16 +434,15 @@ class Topology:
         return describe_topology(self)
 
     def run_cli(self, **settings: Unpack[RunSettings]) -> int:
-        """Run this topology in the foreground, as `txtopo run` does; returns the exit code, having told errors on
-        stderr. For the end of a script: `raise SystemExit(topology.run_cli())`. `txtopo.run` is for programs.
+        """Run this topology in the foreground, as `txtopo run` does: prints errors to stderr and returns the exit code.
+        For the end of a script: `raise SystemExit(topology.run_cli())`. Programs use `txtopo.run`.
 
         Settings are those of `txtopo run` and `txtopo.toml`: once=True, dsn="postgresql://…",
-        zookeeper="host:2181/chroot",
-        master="local[4]", conf={"spark.executor.memory": "4g"}, workers=4, attempts_max=3, message_timeout_s=300,
-        quiet=True, …
+        zookeeper="host:2181/chroot", master="local[4]", conf={"spark.executor.memory": "4g"}, workers=4,
+        attempts_max=3, message_timeout_s=300, quiet=True, …
         """
         return launch(self, settings)
 
     def run(self, **settings: Unpack[RunSettings]) -> int:
-        """`run_cli` by its name in release 0.1.0: scripts that call it go on working."""
+        """The name of `run_cli` in release 0.1.0, kept for existing scripts."""
         return self.run_cli(**settings)

@@ -1,4 +1,4 @@
-"""A topology as JSON values: everything about it but its code, for the code hash (R12), `show` and `explain`."""
+"""A topology as JSON values: everything except its code, for the code hash (R12), `show` and `explain`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txtopo.topology.streams import DEFAULT_STREAM, Stream
 
 
 def describe_topology(topology: Topology) -> Mapping[str, Any]:
-    """All components by name, and what holds for the whole."""
+    """Return all components by name, and the settings of the whole topology."""
     return {
         "name": topology.name,
         "spouts": {component.name: _spout(component) for component in topology.spouts},
@@ -118,8 +118,8 @@ def _class(component: object) -> str:
 
 
 def _digest(component: object) -> str:
-    """Digest of what a template was made with, `Split(sep=",")`: another value is another topology, but a value may be
-    a secret.
+    """Return a digest of the arguments that a template was made with, such as `Split(sep=",")`: another value is
+    another topology, but a value may be a secret.
     """
     slots = [name for kind in type(component).__mro__ for name in getattr(kind, "__slots__", ())]
     attributes = {name: getattr(component, name) for name in slots if hasattr(component, name)}
@@ -129,8 +129,8 @@ def _digest(component: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """A value in JSON, the same in every process: what is no plain data counts by its type, so that no address or hash
-    order gets in.
+    """Return a value as JSON, the same in every process. A value that is not plain data is replaced by its type, so
+    that no memory address or hash order enters the description.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value

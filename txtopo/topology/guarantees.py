@@ -1,4 +1,4 @@
-"""What a kind of spout gives together with a kind of committer, and whether that is as much as a topology wants: a pure
+"""The guarantee of each pair of a kind of spout and a kind of committer, and whether it satisfies a topology: a pure
 table.
 """
 
@@ -22,10 +22,10 @@ PAIRS: dict[tuple[SpoutKind, Effects], Guarantee] = {
     ("transactional", "outside"): "at_least_once",
     ("opaque", "outside"): "at_least_once",
     ("at_least_once", "outside"): "at_least_once",
-    # What the source loses is gone, and what an attempt wrote outside before it failed is written again: both at once.
+    # The source may lose messages, and a failed attempt may have written outside, which the next attempt repeats.
     ("at_most_once", "outside"): "none",
 }
-"""What each pair gives."""
+"""The guarantee of each pair."""
 
 _ENOUGH_FOR: dict[Guarantee, frozenset[Guarantee]] = {
     "exactly_once": frozenset({"exactly_once", "at_least_once", "at_most_once", "none"}),
@@ -33,7 +33,8 @@ _ENOUGH_FOR: dict[Guarantee, frozenset[Guarantee]] = {
     "at_most_once": frozenset({"at_most_once", "none"}),
     "none": frozenset({"none"}),
 }
-"""To lose nothing and to repeat nothing are two things: neither at_least_once nor at_most_once stands in for the other.
+"""Guarantees that satisfy each other one. Losing nothing and repeating nothing are different promises: neither
+at_least_once nor at_most_once satisfies the other.
 """
 
 _SPOUT_WHY: dict[SpoutKind, str] = {
@@ -44,7 +45,7 @@ _OUTSIDE_WHY = "it also writes to places that a rollback does not undo, so a ret
 
 
 def given(kind: SpoutKind, effects: Effects) -> Guarantee:
-    """What a spout of this kind gives with a committer of these effects."""
+    """Return the guarantee of a spout of this kind with a committer of these effects."""
     return PAIRS[kind, effects]
 
 
@@ -54,7 +55,7 @@ def is_enough(guarantee: Guarantee, wanted: Guarantee) -> bool:
 
 
 def why(spout: str, kind: SpoutKind, committer: str, effects: Effects) -> str:
-    """Which halves of a pair weaken it, and how, in words for the operator; empty where neither does."""
+    """Return which half of a pair weakens the guarantee, and how, in words for the operator; empty if neither does."""
     reasons = [f"spout {spout!r} is {kind}: {_SPOUT_WHY[kind]}"] if kind in _SPOUT_WHY else []
     if effects == "outside":
         reasons.append(f"committer bolt {committer!r} has effects outside: {_OUTSIDE_WHY}")
@@ -62,8 +63,6 @@ def why(spout: str, kind: SpoutKind, committer: str, effects: Effects) -> str:
 
 
 def acceptable(kind: SpoutKind, effects: Effects, wanted: Guarantee) -> Guarantee:
-    """The strongest guarantee that a topology with this pair may ask for beside what it asked for: what the error tells
-    to write.
-    """
+    """Return the strongest guarantee that a topology with this pair can declare; the error message names it."""
     pair = given(kind, effects)
     return pair if is_enough(wanted, pair) else "none"

@@ -1,5 +1,5 @@
-"""Which settings of a topology and its components are Storm's and mean nothing here: said once, so that nobody waits
-for what they would do in Storm.
+"""The settings of a topology and its components that Storm knows and that have no effect here: reported once, so that
+nobody waits for what they do in Storm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from txtopo.topology.components import Topology
 
 
 def ignored_settings(topology: Topology) -> list[Ignored]:
-    """Those of the topology first, then those of its components, each by name."""
+    """Return the ignored settings of the topology, then those of its components, each by name."""
     found = ignored_in("the topology", topology.config, (), whole=True)
     parts: list[tuple[str, object]] = [(item.name, item.spout) for item in topology.spouts]
     parts += [(item.name, item.bolt) for item in topology.tuple_bolts]
@@ -24,8 +24,8 @@ def ignored_settings(topology: Topology) -> list[Ignored]:
 
 
 def told_ignored(found: Sequence[Ignored]) -> str:
-    """One line of what means nothing."""
-    # Of a component by its name: what counts elsewhere must not seem to count nowhere.
+    """Return one line that names the settings without effect."""
+    # With the name of the component, because the same setting may have an effect elsewhere.
     named = list(dict.fromkeys(one.name if one.of == "the topology" else f"{one.name} (of {one.of})" for one in found))
     verb = "means" if len(named) == 1 else "mean"
     return f"{', '.join(named)} {verb} nothing here; `txtopo explain` says why"

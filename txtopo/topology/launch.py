@@ -1,4 +1,6 @@
-"""How a topology is started: this room knows no driver, so that the face of the package says here who runs one."""
+"""The function that starts a topology. This room does not know the driver, so the package registers here what runs a
+topology.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _launchers: list[Launcher] = []
 
 
 def launch_with(launcher: Launcher) -> None:
-    """From now on this one runs topologies."""
+    """Register the function that runs topologies."""
     _launchers[:] = [launcher]
 
 

@@ -1,4 +1,4 @@
-"""What a tuple bolt or committer declares to emit: its `outputs`, read and checked (Storm's OutputFieldsDeclarer)."""
+"""Reads and checks `outputs`, the streams that a tuple bolt or committer declares (Storm's OutputFieldsDeclarer)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _HOW = 'write outputs = ["word string", "n bigint"], or [Stream("word string", n
 
 
 def parse_outputs(who: str, outputs: object) -> Mapping[str, Stream]:
-    """Declared streams by name, in their order, each with parsed Fields; empty where nothing is emitted.
+    """Return the declared streams by name, in order of declaration, each with parsed Fields; empty if nothing is
+    emitted.
 
-    Text entries together are the fields of the default stream. Raises TopologyTypeError for what is no list of text and
-    Streams, TopologyError
-    for a stream or field that is declared twice and for fields that cannot be read.
+    Text entries together are the fields of the default stream. Raises TopologyTypeError for anything but a list of text
+    and Streams, TopologyError for a stream or field that is declared twice and for fields that cannot be parsed.
 
     >>> parse_outputs("bolt 'split'", ["word string", Stream("line string", name="errors")]).keys()
     dict_keys(['default', 'errors'])
@@ -41,7 +41,7 @@ def parse_outputs(who: str, outputs: object) -> Mapping[str, Stream]:
 
 
 def parse_result(who: str, result: object) -> Fields | None:
-    """Fields of the rows between the halves of a BatchCommitter; None where it declares none."""
+    """Return the fields of the rows between the halves of a BatchCommitter; None if it declares none."""
     if not isinstance(result, list | tuple) or not all(isinstance(entry, str) for entry in result):
         raise TopologyTypeError(
             f'{who}: result={result!r} is not a list of text: write result = ["word string", "n bigint"]'
@@ -50,7 +50,7 @@ def parse_result(who: str, result: object) -> Fields | None:
 
 
 def fields_of(stream: Stream) -> Fields:
-    """Parsed fields of a declared stream."""
+    """Return the parsed fields of a declared stream."""
     return parse_fields(stream.fields)
 
 

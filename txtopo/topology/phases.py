@@ -1,21 +1,19 @@
-"""When a component runs: in the processing phase, or in the commit phase downstream of committers."""
+"""The phase in which a component runs: in the processing phase, or in the commit phase downstream of committers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 PROCESSING = 0
-"""The phase of all that is downstream of no committer."""
+"""The phase of a component without an upstream committer."""
 
 
 def phases_of(reads: Mapping[str, Sequence[str]], committers: Collection[str]) -> dict[str, int]:
-    """The phase of each component, by name: so many committers, one after the other, are upstream of it.
+    """Return the phase of each component, by name: the number of committers upstream of it on the longest path.
 
-    `reads` are the sources of each component; what reads nothing, such as a spout, need not be in it. Nothing may read
-    itself, on whatever way.
-    A component of phase n above 0 runs in the driver, in the turn of its batch, once all committers of the phases below
-    n are applied: only then
-    are all its tuples there.
+    `reads` maps each component to its sources; spouts can be omitted. It must have no cycle. A component of a phase n >
+    0 runs in the driver, in the commit of its batch, when all committers of lower phases are applied: only then do all
+    its tuples exist.
 
     >>> phases_of({"counts": ["lines"], "bucketize": ["counts"], "buckets": ["bucketize"]}, ["counts", "buckets"])
     {'counts': 0, 'bucketize': 1, 'buckets': 1}

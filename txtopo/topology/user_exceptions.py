@@ -1,4 +1,4 @@
-"""What the user's code raises: told apart from what ends the process, and put into words with the user's own line."""
+"""Exceptions of the user's code: distinguished from those that end the process, and put into words with the user's own line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _FOREIGN = tuple(f"{folder}{os.sep}" for folder in (*_OWN, *_LIBRARIES))
 
 
 def said(error: BaseException) -> str:
-    """Its words, where it has some: a `__str__` that raises has none. Of a group the first of its errors too."""
+    """Return the message of an exception, or an empty text if its `__str__` raises. For an exception group, also the
+    message of its first error.
+    """
     try:
         words = str(error)
     except Exception:
@@ -29,10 +31,10 @@ def said(error: BaseException) -> str:
 
 
 def is_of_code(error: BaseException) -> bool:
-    """True if the user's code, or a library that it calls, raised it. Ctrl-C and SIGTERM, which come to the main
-    thread, are nobody's code.
+    """Return True if the user's code, or a library that it calls, raised the exception. Ctrl-C and SIGTERM, which are
+    raised in the main thread, belong to no user code.
 
-    `sys.exit()` is: taken for an order to end the process it would end a run with exit code 0.
+    `sys.exit()` counts as the user's: if it ended the process, the run would end with exit code 0.
     """
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is not threading.main_thread()
