@@ -1,4 +1,4 @@
-"""Exceptions of the user's code: distinguished from those that end the process, and put into words with the user's own line."""
+"""Exceptions of the user's code: distinguished from those that end the process, and reported with their line."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def is_of_code(error: BaseException) -> bool:
 
 
 def user_line(error: BaseException) -> str | None:
-    """`file:line` of the innermost frame that is the user's own; None where there is none."""
+    """Return `file:line` of the innermost frame in the user's code; None if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_user(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
 def is_of_user(file: str) -> bool:
-    """Is the file of a frame the user's own: neither txtopo's, nor Spark's, nor a library's?"""
+    """Return True if the file of a frame belongs to the user: not to txtopo, Spark or a library."""
     # Compiled libraries, such as pyarrow, name their sources by relative paths.
     if file.startswith(("<", *_FOREIGN)) or file.endswith((".pxi", ".pyx")):
         return False
