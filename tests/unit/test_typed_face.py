@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.foreign import PARTS_OF_PYSPARK, mypy_says
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "kit" / "programs"
@@ -35,31 +34,10 @@ FIRST_WRONG, LAST_WRONG = 8, 15
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What mypy says of all of them, in one run of its own."""
-    # Only the programs are judged here: `make check` judges txtopo itself, with its own settings.
     folder = tmp_path_factory.mktemp("programs")
     (folder / "wrong.py").write_text(WRONG)
-    done = subprocess.run(
-        [
-            *(
-                sys.executable,
-                "-m",
-                "mypy",
-                "--strict",
-                "--config-file=",
-                "--no-error-summary",
-                "--follow-imports=silent",
-            ),
-            *("--cache-dir", str(folder / "cache"), "--python-executable", sys.executable),
-            *(str(file) for file in sorted(PROGRAMS.glob("[a-z]*.py"))),
-            str(folder / "wrong.py"),
-        ],
-        cwd=folder,
-        env={**os.environ, "MYPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
-    return done.stdout
+    programs = sorted(PROGRAMS.glob("[a-z]*.py"))
+    return mypy_says(folder, *programs, folder / "wrong.py", without=PARTS_OF_PYSPARK)
 
 
 def test_programs_that_are_right_pass(checked: str) -> None:

@@ -165,7 +165,7 @@ bolts = st.lists(
 
 @given(
     bolts=bolts,
-    parts=st.lists(st.integers(0, 25), min_size=1, max_size=3),
+    parts=st.lists(st.integers(0, 9), min_size=1, max_size=3),
     ackers=st.integers(1, 3),
     batch_rows=st.sampled_from([100, 4, 1]),
     tracked_rows=st.sampled_from([1000, 5, 1]),
