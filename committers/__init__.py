@@ -1,13 +1,11 @@
-"""Who makes a batch visible, once, in order: the fence, the ledger and the committers' tables in Postgres.
+"""The Postgres side: committers make a batch visible, once and in order. Fence, ledger, and the tables of committers.
 
-Postgres is the authority. Whoever holds the newest epoch of the fence row may write, and every database transaction
-here compares it (R4);
-a driver's own belief that it leads, or ZooKeeper's, decides nothing. COMMIT of batch n is one database transaction that
-applies every
-committer, writes the ledger row n and moves the fence from n - 1 to n (R13).
+Postgres is the authority. The driver with the newest epoch of the fence row may write, and every database transaction
+here compares it (R4). That a driver believes that it leads, or that ZooKeeper says so, decides nothing. The COMMIT of
+batch n is one database transaction that applies every committer, writes ledger row n and advances the fence from n - 1
+to n (R13).
 
-When things break: a definite refusal is an abort and the batch is tried again; silence after COMMIT is unknown and is
-resolved under the fence
-lock on a new connection before anything else is committed (R7); a ledger that says something else than the driver halts
-the topology (R5, R6).
+When something breaks: if the server refuses the COMMIT, the batch was aborted and is tried again. If the COMMIT is not
+answered, its outcome is unknown and is resolved under the fence lock, on a new connection, before anything else is
+committed (R7). If the ledger contradicts the driver, the topology halts (R5, R6).
 """

@@ -14,11 +14,11 @@ from txtopo.topology.components import Aggregation, CommitterBolt
 
 IDENTIFIER_BYTES_MAX = 63
 KEYS_MAX = 30
-"""Postgres indexes have at most 32 columns, and the contribution table's has two more."""
+"""An index of Postgres has at most 32 columns, and the one on the contribution table has two more than the keys."""
 CONTRIBUTION_SUFFIX = "_contribution"
 _PART = re.compile(r"[a-z_][a-z0-9_]*")
 _RESERVED = frozenset({"txid", "reverses", "ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
-"""Columns of the contribution table and of every table of Postgres."""
+"""Column names that the contribution table or Postgres itself uses."""
 
 
 class CountCommitter(CommitterBolt):
@@ -27,13 +27,14 @@ class CountCommitter(CommitterBolt):
     `table` is `name` (in schema public) or `schema.name`. `keys` are the fields to group by; `count` is the column for
     the number of rows. `sums` maps input fields to result columns; a list uses the field names as columns. Only
     integers and decimals can be summed: sums of floats depend on the order of addition. NULL is a key like any other.
+
     `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
-    the audit cannot name the batches that contributed to a key.
+    the audit cannot name the batches that contributed to a key, and a batch cannot be recomputed.
 
-    Raises TopologyError for an invalid name of a table or column and for a column that is named twice.
+    Raises TopologyError if the name of a table or column is not valid, or if a column is named twice.
 
-    >>> CountCommitter("flights_count", ["carrier", "origin"], sums={"distance": "distance_sum"}).table
-    'public.flights_count'
+        >>> CountCommitter("flights_count", ["carrier", "origin"], sums={"distance": "distance_sum"}).table
+        'public.flights_count'
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`NewIds`: a committer bolt that records message ids in a table of the user and passes on only tuples with new ids."""
+"""`NewIds`: a committer that records message ids in a table of the user and emits only tuples with new ids."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ROWS_PER_STATEMENT = 10_000
 
 
 class NewIds(BatchCommitter):
-    """Drops messages whose id was seen before, for sources that may deliver a message twice (at-least-once).
+    """Removes duplicate messages by id, for sources that may deliver a message twice (at-least-once).
 
-    Guarantee: with an at-least-once source, each message id reaches the downstream bolts and committers **exactly
-    once**, without error rate. Ids are inserted into `table` with ON CONFLICT DO NOTHING inside the database
-    transaction of the batch, in the order of the batches, so an id is new in the first batch that contains it,
-    whichever process fails. Of several tuples with the same id in a batch, the first in canonical order is passed on. A
-    NULL id is always passed on. The cost: one row per id in `table` for as long as the source may repeat the id, and
-    everything downstream runs in the driver. Two messages with the same id count as one message, even if their content
-    differs.
+    Each message id reaches the downstream bolts and committers **exactly once**; there is no error rate. Ids are
+    inserted into `table` with ON CONFLICT DO NOTHING in the database transaction of the batch, in the order of the
+    batches. So an id is new in the first batch that contains it, whichever process fails. If several tuples of a batch
+    have the same id, the first one in canonical order is emitted. A tuple whose id is NULL is always emitted.
+
+    The cost: one row per id in `table`, for as long as the source may repeat the id; and everything downstream runs in
+    the driver. Two messages with the same id count as one message, even if their content differs.
 
     `table` is an existing table of the user, `name` or `schema.name`, with a unique column that has the name of the id
     field. `fields` declares all fields of the input with their types, in any order; the output has the same fields.
@@ -31,8 +31,8 @@ class NewIds(BatchCommitter):
 
     Raises TopologyError if `id_field` is not in `fields` or cannot be an id, or if `table` is not a table name.
 
-    >>> NewIds("seen_orders", "order_id", "order_id string, amount bigint").outputs
-    [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
+        >>> NewIds("seen_orders", "order_id", "order_id string, amount bigint").outputs
+        [Stream(fields='order_id string, amount bigint', name='default', direct=False)]
     """
 
     def __init__(self, table: str, id_field: str, fields: str) -> None:
@@ -49,7 +49,7 @@ class NewIds(BatchCommitter):
         self.table = f"{quoted(schema or 'public')}.{quoted(name)}"
 
     def check_fields(self, fields: Fields) -> None:
-        """Raise TopologyError, naming the differences, unless the input has exactly the declared fields."""
+        """Raise TopologyError with the differences unless the input has exactly the declared fields."""
         extra = [name for name in fields.names if self._fields.get(name) is None]
         words = [self._fields.missing_in(fields), f"{', '.join(extra)} would be lost" if extra else None]
         if any(words):
@@ -77,11 +77,13 @@ class NewIds(BatchCommitter):
         return passed
 
     def _by_name(self, row: Tuple) -> list[Any]:
-        # By name: its input may have the fields in another order.
+        # The input may have the fields in another order.
         return [row[name] for name in self._fields.names]
 
     def _insert(self, transaction: CommitTransaction, ids: list[Any]) -> Sequence[Sequence[Any]]:
-        """Insert ids; return those that were new. The server refuses a table without a unique constraint on the ids."""
+        """Insert ids and return those that were new. The server refuses a table without a unique constraint on the id
+        column.
+        """
         column = quoted(self.id_field)
         return transaction.execute(
             f"insert into {self.table} ({column}) select * from unnest(%s::{self._kind}[]) on conflict ({column}) do "

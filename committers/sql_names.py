@@ -1,6 +1,4 @@
-"""Names in SQL: identifiers in quotes, and Postgres' names of the types of fields. Pure, without a driver and without
-Arrow.
-"""
+"""SQL names: quoted identifiers, and the Postgres names of field types. Pure; needs neither a driver nor Arrow."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ _POSTGRES_TYPES = {
 
 
 def postgres_type(field_type: FieldType) -> str:
-    """Postgres' name of a key's type, as `format_type` spells it."""
+    """Return the Postgres name of a field type, as `format_type` writes it."""
     if field_type.kind == "decimal":
         return f"numeric({field_type.precision},{field_type.scale})"
     return _POSTGRES_TYPES[field_type.kind]
 
 
 def quoted(name: str) -> str:
-    """An identifier in quotes, ready for psycopg2 (a percent sign doubled)."""
+    """Return the identifier in double quotes, with percent signs doubled for psycopg2."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'

@@ -1,5 +1,5 @@
-"""What one commit does to the committers' tables in memory: a draft beside the stored rows, put in place as a whole or
-thrown away.
+"""What one commit changes in the tables of counting committers in memory: a draft that is either published as a whole
+or discarded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from txtopo.committers.memory.memory_store import Key, MemoryPostgres, Numbers
 from txtopo.committers.protocol.count_tables import Shape, result_of_rows, shape_of
-from txtopo.committers.protocol.redo_checks import check_taken, keeps_none
+from txtopo.committers.protocol.redo_checks import check_reversed, no_contributions
 from txtopo.committers.protocol.rules import describe_counts
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError
@@ -25,17 +25,17 @@ class MemoryDraft:
     def __init__(self, store: MemoryPostgres) -> None:
         self._store = store
         self._tables: dict[str, dict[Key, Numbers | None]] = {}
-        """Changed rows; None: removed."""
+        """Changed rows by table and key; None: the row is removed."""
         self._contributions: dict[str, list[tuple[Any, ...]]] = {}
 
-    def take_back(self, committer: CommitterComponent, txid: int, redo_of: int, expected: int | None) -> int:
-        """Reverse the own rows of batch `redo_of`; returns how many. `expected` as the ledger recorded them, None:
-        another committer's batch.
+    def reverse_batch(self, committer: CommitterComponent, txid: int, redo_of: int, expected: int | None) -> int:
+        """Reverse the rows that batch `redo_of` contributed itself; returns how many. `expected` is the number that the
+        ledger recorded, None if the batch did not have this committer.
         """
         shape = shape_of(committer)
         name = f"{shape.schema}.{shape.table}"
         if shape.contribution_table is None:
-            raise keeps_none(committer.name, redo_of)
+            raise no_contributions(committer.name, redo_of)
         own = [row for row in self._store.contributions.get(name, []) if row[:2] == (redo_of, None)]
         lacking = 0
         for row in own:
@@ -45,11 +45,11 @@ class MemoryDraft:
             if left[0] == 0:
                 self._tables[name][key] = None
             self._contributions.setdefault(name, []).append((txid, redo_of, *key, *numbers))
-        check_taken(committer.name, redo_of, len(own), lacking, expected)
+        check_reversed(committer.name, redo_of, len(own), lacking, expected)
         return len(own)
 
     def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
-        """What the last batch brought."""
+        """Return what the last batch contributed; None if nothing of it is stored."""
         shape = shape_of(committer)
         kept = self._store.contributions.get(f"{shape.schema}.{shape.table}", [])
         own = [row for row in kept if row[0] > 0 and row[1] is None]
@@ -58,9 +58,9 @@ class MemoryDraft:
         return result_of_rows(committer.name, names, last, len(shape.keys)) if last else None
 
     def apply(
-        self, committer: CommitterComponent, txid: int, result: CommitterResult, taken_back: int
+        self, committer: CommitterComponent, txid: int, result: CommitterResult, reversed_rows: int
     ) -> CommitterCount:
-        """Apply one committer's rows."""
+        """Apply the rows of one committer and return its count."""
         shape = shape_of(committer)
         name = f"{shape.schema}.{shape.table}"
         if name not in self._store.tables or list(result.rows.column_names) != [c.name for c in shape.columns]:
@@ -70,7 +70,7 @@ class MemoryDraft:
             _check_row(committer, shape, row)
             key, numbers = row[: len(shape.keys)], row[len(shape.keys) :]
             if key in seen:
-                raise _misfit(committer, f"key {key} comes twice")
+                raise _misfit(committer, f"key {key} occurs twice")
             seen.add(key)
             _check_row(committer, shape, (*key, *self._add(name, key, numbers)))
             counted += numbers[0]
@@ -86,12 +86,12 @@ class MemoryDraft:
             counted=counted,
             results=result.row_count,
             written=len(seen),
-            reversed=taken_back,
+            reversed=reversed_rows,
             digest=digest,
         )
 
-    def put_in_place(self) -> None:
-        """Make the draft what everybody sees."""
+    def publish(self) -> None:
+        """Copy the draft into the store: the database transaction is committed."""
         for name, draft in self._tables.items():
             changed = {**self._store.tables[name], **draft}
             self._store.tables[name] = {key: numbers for key, numbers in changed.items() if numbers is not None}
@@ -111,7 +111,7 @@ def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
 
 
 def _check_row(committer: CommitterComponent, shape: Shape, row: tuple[Any, ...]) -> None:
-    """What Postgres would refuse (P14)."""
+    """Raise BatchDataError for values that Postgres refuses (P14, text and numbers that it cannot hold)."""
     for value in row[: len(shape.keys)]:
         if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
             raise _misfit(committer, "a text holds NUL or a lone surrogate")

@@ -1,5 +1,5 @@
-"""`Ledger` in memory, with the same rules as the one on Postgres: for simulation, and for testing a topology with no
-service at all.
+"""`Ledger` in memory, with the same rules as the one on Postgres: for simulation, and to test a topology without
+services.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = ["MemoryLedger", "MemoryPostgres"]
 
 
 class MemoryLedger:
-    """One driver's view of one topology in a shared store.
+    """The view of one driver on one topology in a shared store.
 
     >>> store = MemoryPostgres()
     >>> MemoryLedger(store, "flights").read_fence() is None
@@ -96,7 +96,8 @@ class MemoryLedger:
                 if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
                     request.state, request.answer = "refused", "the leader that it was meant for is gone"
             if rows.holder is not None:
-                # P6: an older leader's database transaction is ended; here at once, on Postgres after the lock timeout.
+                # P6: the database transaction of an older leader is ended; here immediately, on Postgres after the lock
+                # timeout.
                 self._store.release(rows, rows.holder)
             rows.fence, rows.opaque, rows.spoke_at = fence, claim.opaque, time.monotonic()
             rows.life = {
@@ -126,7 +127,7 @@ class MemoryLedger:
             ]
             try:
                 for committer in committers:
-                    if not isinstance(committer.bolt, BatchCommitter):  # its tables are its own
+                    if not isinstance(committer.bolt, BatchCommitter):  # its tables belong to the user
                         self._prepare(lead, committer)
             except BaseException:
                 self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
@@ -151,7 +152,7 @@ class MemoryLedger:
     def store_part(self, data: bytes) -> str:
         invariant(
             len(data) <= PLAN_PART_BYTES_MAX,
-            f"a piece of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
+            f"a part of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
         )
         with self._transaction():
             digest = hashlib.sha256(data).hexdigest()
@@ -194,7 +195,7 @@ class MemoryLedger:
                 txid, number = start.attempt.txid, start.attempt.attempt
                 found = attempts.get((txid, number))
                 if found is not None and (found.epoch, found.state) == (lead.epoch, "begun"):
-                    continue  # the reply was lost and I ask again
+                    continue  # the reply was lost and the driver asks again
                 newest = max((other for one, other in attempts if one == txid), default=-1)
                 invariant(number > newest, f"attempt {start.attempt} would go back: {txid}:{newest} is known")
                 attempts[(txid, number)] = StoredAttempt(lead.epoch, start.alone, lead.code_hash, inputs=start.inputs)
@@ -245,7 +246,7 @@ class MemoryLedger:
             return self._store.open_requests(lead.topology)
 
     def waits_for(self) -> str | None:
-        return None  # nobody else locks anything in memory
+        return None  # nothing else takes locks in memory
 
     def answer_request(
         self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
@@ -351,7 +352,7 @@ class MemoryLedger:
         rows = store.tables.get(table, {})
         if rows and not (isinstance(committer.bolt, CountCommitter) and committer.bolt.baseline):
             raise Halted(
-                f"table {table} holds rows that no topology has counted; baseline=True adopts them as they are, or "
+                f"table {table} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
                 f"name another table"
             )
         store.tables[table] = dict(rows)
@@ -377,7 +378,7 @@ def _redo_chain(rows: TopologyRows, txid: int) -> list[LedgerBatch]:
 def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[StoredAction]) -> Claimed:
     last = fence.last_txid
     if last not in rows.ledger:
-        raise Halted(f"the fence of {topology} stands at {last}, but the ledger has no row {last}", txid=last)
+        raise Halted(f"the fence of {topology} is at {last}, but the ledger has no row {last}", txid=last)
     above = sorted(txid for txid in rows.plans if txid > last)
     for expected, txid in enumerate(above, last + 1):
         check_mirrored(txid, expected, *rows.plans[txid])
@@ -415,7 +416,9 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[
 
 
 def _recent(topology: str, rows: TopologyRows, actions: Sequence[StoredAction]) -> list[Left]:
-    """W7, W8: what an operator skipped, and what read nothing, says nothing."""
+    """The batches that W7 and W8 count. Batches that an operator skipped, and batches that read nothing, are not
+    counted.
+    """
     mine = [one.action for one in actions if one.topology == topology and one.action.command == "on_poison"]
     causes = {one.txid: str(one.after.get("cause", "unknown")) for one in mine}
     found = [

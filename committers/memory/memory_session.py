@@ -1,4 +1,4 @@
-"""The commit of one batch in memory: works on a draft that COMMIT puts in place as a whole."""
+"""The commit of one batch in memory: it works on a draft, and COMMIT publishes the draft as a whole."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from txtopo.committers.memory.memory_store import (
     StoredReject,
     TopologyRows,
 )
-from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_own
-from txtopo.committers.protocol.redo_checks import writes_own
+from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
+from txtopo.committers.protocol.redo_checks import irreversible_code
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
@@ -78,23 +78,23 @@ class MemoryLedgerSession:
     def apply(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
     ) -> CommitterCount:
-        rows, plan, taken_back = self._locked(), self._appended().plan, 0
+        rows, plan, reversed_rows = self._locked(), self._appended().plan, 0
         if plan.redo_of is not None:
             redone = self.read_redone(plan.redo_of)
             if redone is None or redone.by is not None:
                 raise Halted(f"the ledger refuses batch {plan.txid}: it redoes batch {plan.redo_of}", txid=plan.txid)
             if redone.state == "applied" and isinstance(committer.bolt, BatchCommitter):
-                raise writes_own(committer.name, plan.redo_of)
+                raise irreversible_code(committer.name, plan.redo_of)
             if redone.state == "applied":
                 counts = {count.committer: count for count in rows.ledger[plan.redo_of].counts}
                 expected = counts[committer.name].results if committer.name in counts else None
-                taken_back = self._draft.take_back(committer, plan.txid, plan.redo_of, expected)
+                reversed_rows = self._draft.reverse_batch(committer, plan.txid, plan.redo_of, expected)
         if isinstance(committer.bolt, BatchCommitter):
             transaction = MemoryTransaction(committer.name, self._appended().attempt, self._store.answers)
-            count = apply_own(committer, result, transaction, collector)
+            count = apply_user_committer(committer, result, transaction, collector)
             self._own.append(transaction)
         else:
-            count = self._draft.apply(committer, plan.txid, result, taken_back)
+            count = self._draft.apply(committer, plan.txid, result, reversed_rows)
         self._counts.append(count)
         return count
 
@@ -177,13 +177,13 @@ class MemoryLedgerSession:
             how = self._store.take_failure()
             if how != "aborted":
                 self._check_complete(rows, entry)
-                self._put_in_place(rows, entry)
+                self._publish(rows, entry)
             self.end()
         if how is not None:
             raise PostgresUnavailable("connection broke during COMMIT", definite=False)
 
     def end(self) -> None:
-        """Roll back what was not committed and let the lock go."""
+        """Roll back what was not committed and release the lock."""
         self._is_ended = True
         if self._rows is not None:
             self._store.release(self._rows, self)
@@ -207,7 +207,7 @@ class MemoryLedgerSession:
         if plan.txid not in rows.plans or rows.plans[plan.txid][0] != plan.digest:
             raise Halted(f"the ledger refuses: batch {plan.txid} has no mirrored plan with its digest", txid=plan.txid)
 
-    def _put_in_place(self, rows: TopologyRows, entry: LedgerEntry) -> None:
+    def _publish(self, rows: TopologyRows, entry: LedgerEntry) -> None:
         plan, totals = entry.plan, self._totals
         row = StoredBatch(
             digest=plan.digest, epoch=self._lead.epoch, attempt=entry.attempt.attempt, redo_of=plan.redo_of
@@ -218,7 +218,7 @@ class MemoryLedgerSession:
             if attempt is not None and attempt.state == "begun":
                 attempt.state = "cancelled"
         else:
-            self._draft.put_in_place()
+            self._draft.publish()
             rows.ledger[plan.txid] = replace(
                 row,
                 state="applied",
@@ -238,7 +238,9 @@ class MemoryLedgerSession:
         rows.fence = replace(rows.fence, last_txid=plan.txid)
 
     def _locked(self, *, committing: bool = False) -> TopologyRows:
-        """The topology's rows, if this session still lives and holds the lock."""
+        """Return the rows of the topology. Raises PostgresUnavailable unless this session is open and holds the
+        lock.
+        """
         if self._store.unavailable:
             self.end()
         if self._is_ended or (self._rows is not None and self._rows.holder is not self):

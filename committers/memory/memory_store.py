@@ -1,6 +1,4 @@
-"""What `MemoryLedger` keeps in place of Postgres: rows as plain values, one mutex, locks of fence rows that outlive no
-session.
-"""
+"""The data of `MemoryLedger`: rows as plain values, one mutex, and locks of fence rows that end with their session."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ class StoredBatch:
 
 @dataclass(slots=True)
 class StoredAttempt:
-    """A try at a batch."""
+    """An attempt of a batch."""
 
     epoch: int
     alone: bool
@@ -101,7 +99,7 @@ class Executed:
 
 
 Answers = Callable[[str, Sequence[Any] | Mapping[str, Any]], Sequence[Sequence[Any]]]
-"""Statement and parameters -> the rows that it returns; may raise what the database would."""
+"""Receives a statement and its parameters and returns its rows; it may raise what the database would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,73 +114,73 @@ class StoredAction:
 
 @dataclass(slots=True)
 class TopologyRows:
-    """Everything of one topology. Transactions replace what they change, as a whole, at their end."""
+    """All rows of one topology. Database transactions replace whole values when they commit."""
 
     fence: Fence
     ledger: dict[int, StoredBatch]
     plans: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
-    """Digest and bytes by txid."""
+    """txid -> digest and bytes."""
     sources: dict[tuple[str, str], tuple[bytes, int]] = field(default_factory=dict)
-    """Fingerprint and txid by (spout, path)."""
+    """(spout, path) -> fingerprint and txid."""
     attempts: dict[tuple[int, int], StoredAttempt] = field(default_factory=dict)
     life: dict[str, Any] = field(default_factory=dict)
     """The row of table `topology`."""
     spoke_at: float = 0.0
-    """When its leader last spoke, by this process' monotonic clock."""
+    """Time of the last report of its leader, by the monotonic clock of this process."""
     opaque: bool = False
-    """Of the leader's topology, as the fence row says it."""
+    """True if the topology of the leader is opaque, as in the fence row."""
     holder: object | None = None
     """The session that holds the lock of the fence row."""
 
 
 class MemoryPostgres:
-    """A store that several `MemoryLedger`s share, as drivers share a database. For tests and simulation; may be used
-    from several threads.
+    """A store that several `MemoryLedger`s share, as drivers share a database. For tests and simulation.
+    Thread-safe.
     """
 
     def __init__(self, lock_timeout_s: float = 2.0) -> None:
         self.tables: dict[str, dict[Key, Numbers]] = {}
-        """Count and sums by key, by `schema.table`."""
+        """`schema.table` -> key -> count and sums."""
         self.contributions: dict[str, list[tuple[Any, ...]]] = {}
-        """Rows (txid, reverses, key…, count, sum…) by `schema.table` of the target."""
+        """`schema.table` of the target -> rows (txid, reverses, key…, count, sum…)."""
         self.columns: dict[str, tuple[Column, ...]] = {}
         self.targets: dict[str, tuple[str, str]] = {}
-        """(topology, committer) by `schema.table`."""
+        """`schema.table` -> (topology, committer)."""
         self.topologies: dict[str, TopologyRows] = {}
         self.parts: dict[str, bytes] = {}
         self.requests: dict[int, tuple[str, StoredRequest]] = {}
-        """(topology, order) by id."""
+        """id -> (topology, order)."""
         self.rejected: list[StoredReject] = []
         self.dead_letters: list[StoredDeadLetter] = []
         self.executed: list[Executed] = []
-        """What custom committers executed, in the order of their turns; a batch that was not committed left nothing."""
+        """Statements that custom committers executed in committed batches, in the order of the commits."""
         self.answers: Answers | None = None
-        """Answers their statements; None: no statement returns a row."""
+        """Returns the rows of their statements; None: no statement returns a row."""
         self.actions: list[StoredAction] = []
         self.unavailable = False
-        """True: every call fails and every open session dies, as when the server is down."""
+        """True: every call fails and every open session ends, as if the server were down."""
         self._next_commit: Literal["lost", "aborted"] | None = None
         self._lock_timeout_s = lock_timeout_s
         self._changed = threading.Condition(threading.RLock())
 
     def fail_next_commit(self, how: Literal["lost", "aborted"]) -> None:
-        """The next COMMIT is not answered: it happened (`lost`) or did not (`aborted`)."""
+        """Leave the next COMMIT without an answer: it happened (`lost`) or did not (`aborted`)."""
         self._next_commit = how
 
     def take_failure(self) -> Literal["lost", "aborted"] | None:
-        """How the COMMIT in hand fails; asked once."""
+        """Return how this COMMIT fails, None if it does not, and clear it."""
         how, self._next_commit = self._next_commit, None
         return how
 
     def ask(self, topology: str, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
-        """Leave an order for the leader, as the command line does; returns its id."""
+        """Record an order for the leader, as the command line does; returns its id."""
         with self.transaction():
             request_id = len(self.requests) + 1
             self.requests[request_id] = (topology, StoredRequest(kind, tuple(txids), reason))
             return request_id
 
     def open_requests(self, topology: str) -> list[Request]:
-        """Orders that nobody has answered, oldest first."""
+        """Return the open orders, oldest first."""
         return [
             Request(
                 request_id=request_id,
@@ -197,24 +195,26 @@ class MemoryPostgres:
         ]
 
     def action_row(self, topology: str, action: ActionRecord) -> StoredAction:
-        """The row of the log: actor and reason are those of the order where the action names one."""
+        """Return the row of the action log. Actor and reason are those of the order, if the action belongs to one."""
         if action.request_id is None:
             return StoredAction(topology=topology, actor="leader", reason=action.reason, action=action)
         asked, order = self.requests.get(action.request_id, (None, None))
         if order is None or asked != topology:
-            unreachable(f"{action.command} names order {action.request_id}, which topology {topology} never got")
+            unreachable(f"{action.command} names order {action.request_id}, which topology {topology} never received")
         return StoredAction(topology=topology, actor="operator", reason=order.reason or action.reason, action=action)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One database transaction that waits for nobody's fence lock."""
+        """One database transaction that does not need the lock of a fence row."""
         with self._changed:
             if self.unavailable:
                 raise PostgresUnavailable("connection refused")
             yield
 
     def hold(self, rows: TopologyRows, session: object) -> None:
-        """Lock a fence row for a session; waits for the one that holds it, at most the lock timeout."""
+        """Lock a fence row for a session. Waits for the session that holds it, at most the lock timeout; then raises
+        PostgresUnavailable.
+        """
         deadline = time.monotonic() + self._lock_timeout_s
         with self._changed:
             while rows.holder is not None and rows.holder is not session:
@@ -225,7 +225,7 @@ class MemoryPostgres:
             rows.holder = session
 
     def release(self, rows: TopologyRows, session: object) -> None:
-        """Give a fence row back if this session holds it."""
+        """Unlock a fence row if this session holds it."""
         with self._changed:
             if rows.holder is session:
                 rows.holder = None

@@ -1,5 +1,5 @@
-"""MemoryTransaction: a CommitTransaction that records the statements of a custom committer and returns the answers of a
-test.
+"""`MemoryTransaction`: a CommitTransaction that records the statements of a custom committer and returns the answers of
+a test.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from txtopo.topology.components import CommitterComponent
 
 
 class MemoryTransaction(UserTransaction):
-    """Records statements without executing them, to test the driver half of a committer without a database. `answers`
-    is called with each statement and its parameters and returns its rows; without it, statements return no rows.
+    """Records statements without executing them, to test the driver half of a committer without a database.
 
-    >>> transaction = MemoryTransaction("words", TransactionAttempt(1, 0), lambda statement, parameters: [(7,)])
-    >>> transaction.execute("select count(*) from words where n > %s", [3])
-    [(7,)]
-    >>> transaction.statements
-    [('select count(*) from words where n > %s', [3])]
+    `answers` is called with each statement and its parameters and returns its rows. Without it, statements return no
+    rows.
+
+        >>> transaction = MemoryTransaction("words", TransactionAttempt(1, 0), lambda statement, parameters: [(7,)])
+        >>> transaction.execute("select count(*) from words where n > %s", [3])
+        [(7,)]
+        >>> transaction.statements
+        [('select count(*) from words where n > %s', [3])]
     """
 
     def __init__(self, committer: str, attempt: TransactionAttempt, answers: Answers | None = None) -> None:
@@ -52,17 +54,17 @@ class MemoryTransaction(UserTransaction):
             return [tuple(row) for row in self._answers(statement, parameters)] if self._answers is not None else []
         except TxtopoError:
             raise
-        except Exception as error:  # whatever the test lets the database say
+        except Exception as error:  # any error that the test lets the database raise
             raise BatchDataError(f"committer {self._committer}: {error}", component=self._committer) from error
 
 
-def apply_own(
+def apply_user_committer(
     committer: CommitterComponent,
     result: CommitterResult,
     transaction: MemoryTransaction,
     collector: CommitCollector | None,
 ) -> CommitterCount:
-    """Run the driver half and count, as the ledger on Postgres does."""
+    """Run the driver half and return the count, as the ledger on Postgres does."""
     written = run_commit(committer, result, transaction, collector)
     rows = list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
     if result.row_count != len(rows):

@@ -50,11 +50,11 @@ returning counted, written, digest"""
         txid: int,
         result: CommitterResult,
         held: Held | None,
-        taken_back: int = 0,
+        reversed_rows: int = 0,
     ) -> CommitterCount:
         """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip.
 
-        `taken_back` are the contribution rows of the batch redone that were reversed before.
+        `reversed_rows` are the contribution rows of the batch redone that were reversed before.
         """
         counted, written, digest = 0, 0, 0
         chunks = list(self._chunks(result))
@@ -68,7 +68,7 @@ returning counted, written, digest"""
                 "counted_before": counted,
                 "written_before": written,
                 "digest_before": digest,
-                "reversed": taken_back,
+                "reversed": reversed_rows,
             }
             values = {
                 "topology": topology,
@@ -88,7 +88,7 @@ returning counted, written, digest"""
             counted=counted,
             results=result.row_count,
             written=written,
-            reversed=taken_back,
+            reversed=reversed_rows,
             digest=digest,
         )
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from txtopo.committers.postgres.actions import append_action
 from txtopo.committers.postgres.apply_counts import Applier
 from txtopo.committers.postgres.batch_transaction import PostgresTransaction
-from txtopo.committers.postgres.reverse import take_back
+from txtopo.committers.postgres.reverse import reverse_batch
 from txtopo.committers.postgres.sql_errors import (
     EDGES,
     PROGRAM_LIMIT_EXCEEDED,
@@ -33,7 +33,7 @@ from txtopo.committers.postgres.storable_text import storable
 from txtopo.committers.postgres.targets import wrong_with
 from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
 from txtopo.committers.postgres.user_committers import record_own
-from txtopo.committers.protocol.redo_checks import keeps_none, writes_own
+from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
 from txtopo.committers.protocol.user_code import run_commit
 from txtopo.committers.sql_names import quoted
 from txtopo.core.remedies import RESTORE
@@ -120,17 +120,17 @@ class PostgresLedgerSession:
         keeps = self._applier(committer).shape.contributions is not None
         redoes_applied = plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied"
         if redoes_applied and not keeps:
-            raise keeps_none(committer.name, plan.redo_of or 0)
+            raise no_contributions(committer.name, plan.redo_of or 0)
         held = self._take_held()
         ledger_held = held is not None
         try:
-            taken_back = 0
+            reversed_rows = 0
             if redoes_applied:
                 values = {"topology": plan.topology, "txid": plan.txid, "redo_of": plan.redo_of}
                 shape = self._applier(committer).shape
-                taken_back, held = take_back(self._connection, committer, shape, values, held), None
+                reversed_rows, held = reverse_batch(self._connection, committer, shape, values, held), None
             return self._applier(committer).apply(
-                self._connection, plan.topology, plan.txid, result, held, taken_back=taken_back
+                self._connection, plan.topology, plan.txid, result, held, reversed_rows=reversed_rows
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise self._translate_apply(error, committer, result, ledger_held=ledger_held) from error
@@ -176,7 +176,7 @@ class PostgresLedgerSession:
         plan = entry.plan
         self._applied.append(committer.name)
         if plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied":
-            raise writes_own(committer.name, plan.redo_of)
+            raise irreversible_code(committer.name, plan.redo_of)
         held = self._take_held()
         transaction = PostgresTransaction(self._connection, committer.name, entry.attempt, held, self._answers)
         written = run_commit(committer, result, transaction, collector)

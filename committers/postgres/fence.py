@@ -96,7 +96,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
     found = run(connection, "read_claimed", topology=lead.topology, last_txid=last_txid).one_or_none()
     if found is None:
         raise Halted(
-            f"the fence of {lead.topology} stands at {last_txid}, but the ledger has no row {last_txid}",
+            f"the fence of {lead.topology} is at {last_txid}, but the ledger has no row {last_txid}",
             txid=last_txid,
             next_command=RESTORE,
         )

@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import Shape
-from txtopo.committers.protocol.redo_checks import check_taken
+from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.sql_names import quoted
 from txtopo.errors import BatchDataError, unreachable
 from txtopo.topology.components import CommitterComponent
 
 
-def take_back(
+def reverse_batch(
     connection: Connection,
     committer: CommitterComponent,
     shape: Shape,
@@ -31,7 +31,7 @@ def take_back(
     """
     sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
     taken, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
-    check_taken(committer.name, values["redo_of"], taken, lacking, expected)
+    check_reversed(committer.name, values["redo_of"], taken, lacking, expected)
     if rows:
         removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount
         if removed != len(rows):

@@ -1,3 +1,3 @@
-"""The commit of a batch, written against the ports only, and what every ledger shares: comparisons, the turn of a
-batch, user code in the transaction.
+"""The commit of a batch, on the ports only, and what every ledger shares: comparisons, the phases of a commit, and user
+code in the database transaction.
 """

@@ -1,12 +1,10 @@
-"""Commit one batch, in order and once: the commit of the protocol, written against the ports only, so that it is the
-same on every ledger.
-"""
+"""Commits one batch, in order and once. It uses the ports only, so it is the same on every ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from txtopo.committers.protocol.downstream import Turn, committers_of, fresh, phases_in_turn
+from txtopo.committers.protocol.downstream import CommitPhases, commit_phases, committers_of, fresh
 from txtopo.committers.protocol.rules import compare_lead, describe_counts, other_batch
 from txtopo.core.crash_points import CrashPoint, reach
 from txtopo.core.plan import Plan
@@ -32,12 +30,12 @@ from txtopo.tuples.graph import handed_over
 
 
 def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, topology: Topology) -> CommitOutcome:
-    """One try at making a batch visible. A redo of what is redone already is quarantined instead, which is a commit
-    too.
+    """Try once to make a batch visible. If the batch is a redo of one that is already redone, it is quarantined
+    instead, which is a commit too.
 
-    Committed or AlreadyCommitted: it is in the ledger. Aborted: surely not, try again or count the failure by its kind.
-    Unknown: call `ledger.resolve` before anything else is committed (R7). Raises Fenced when another driver leads,
-    Halted when ledger and plan disagree.
+    Returns Committed or AlreadyCommitted: the batch is in the ledger. Aborted: it is certainly not; try again, or count
+    the failure by its kind. Unknown: call `ledger.resolve` before anything else is committed (R7, an unknown outcome is
+    resolved). Raises Fenced if another driver leads, Halted if ledger and plan contradict each other.
     """
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
@@ -47,10 +45,10 @@ def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
             _log_redo(session, plan, redone, {"state": "quarantined", "reason": reason})
             session.finish_quarantined(reason)
             return ()
-        turn = Turn(topology, processed.attempt, processed.results, session.keep_alive)
-        counts = tuple(apply_all(session, turn, topology, plan.txid))
+        phases = CommitPhases(topology, processed.attempt, processed.results, session.keep_alive)
+        counts = tuple(apply_all(session, phases, topology, plan.txid))
         known = {edge.edge for edge in processed.edges}
-        session.append_edges((*processed.edges, *(edge for edge in turn.edges if edge.edge not in known)))
+        session.append_edges((*processed.edges, *(edge for edge in phases.edges if edge.edge not in known)))
         session.append_rejected(processed.rejected_rows)
         session.append_dead_letters(processed.dead_letters)
         if redone is not None:
@@ -62,12 +60,12 @@ def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
     def check() -> None:
         _check_processed(lead, plan, processed, handed_over(topology))
 
-    return _in_turn(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
+    return _in_transaction(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
 
 
 def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarantine) -> CommitOutcome:
-    """One try at giving a batch its place in the order without any effect (R14); returns and raises as
-    `commit_batch`.
+    """Try once to give a batch its place in the order without any effect (R14, quarantine is a ledger row in sequence).
+    Returns and raises what `commit_batch` does.
     """
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
@@ -92,18 +90,18 @@ def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarant
     def check() -> None:
         _check_attempt(plan, quarantine.attempt.txid, str(quarantine.attempt))
 
-    return _in_turn(ledger, lead, LedgerEntry(plan=plan, attempt=quarantine.attempt), check, write)
+    return _in_transaction(ledger, lead, LedgerEntry(plan=plan, attempt=quarantine.attempt), check, write)
 
 
-def _in_turn(
+def _in_transaction(
     ledger: Ledger,
     lead: Lead,
     entry: LedgerEntry,
     check: Callable[[], None],
     write: Callable[[LedgerSession], tuple[CommitterCount, ...]],
 ) -> CommitOutcome:
-    """The one database transaction of a batch: lock, compare, ledger row, `write`, COMMIT; errors of the batch and of
-    Postgres as outcomes.
+    """The one database transaction of a batch: lock, compare, append the ledger row, `write`, COMMIT. Errors of the
+    batch and of Postgres are returned as outcomes.
     """
     txid = entry.plan.txid
     try:
@@ -112,7 +110,7 @@ def _in_turn(
             last_txid = lock_fence(session, lead, txid)
             if last_txid >= txid:
                 return _compare_digest(session, entry.plan)
-            check_turn(last_txid, txid)
+            check_next(last_txid, txid)
             session.append_ledger(entry)
             reach(CrashPoint.LEDGER_APPENDED, txid)
             counts = write(session)
@@ -123,7 +121,7 @@ def _in_turn(
     except BatchDataError as error:
         return Aborted(txid=txid, failure=failure_of(error))
     except NoBatchAtFault as error:
-        # W2: any batch would fail alike, so none is tried again and none is left out.
+        # W2: every batch would fail in the same way, so this one is neither tried again nor quarantined.
         words = Failure(kind="halt", message=error.reason, component=error.component, next_command=error.next_command)
         return Aborted(txid=txid, failure=words)
     except PostgresUnavailable as error:
@@ -134,7 +132,7 @@ def _in_turn(
 
 
 def failure_of(error: BatchDataError) -> Failure:
-    """The data failure that the error is."""
+    """The failure of kind `data` that describes this error."""
     return Failure(
         kind="data",
         message=str(error),
@@ -146,9 +144,7 @@ def failure_of(error: BatchDataError) -> Failure:
 
 
 def _check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequence[str]) -> None:
-    """What can be seen without the database: code, completeness (results of all these `names`), equations of the
-    batch.
-    """
+    """Check what needs no database: the code, results of all committers in `names`, and the equations of the batch."""
     if processed.code_hash != lead.code_hash:
         # R12: results of other code are not results of this topology.
         raise BatchDataError(
@@ -167,14 +163,14 @@ def _check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequen
         )
     if processed.rejected + processed.dead_lettered > processed.read:
         raise BatchDataError(
-            f"attempt {processed.attempt} read {processed.read} records, rejected {processed.rejected} and took out "
-            f"{processed.dead_lettered}",
+            f"attempt {processed.attempt} read {processed.read} records, rejected {processed.rejected} and removed "
+            f"{processed.dead_lettered} as dead letters",
             component="executor",
         )
     if processed.rejected != len(processed.rejected_rows):
-        # I6: a record that is counted as rejected is kept, or nobody can ever tell what it was.
+        # I6: every record that is counted as rejected must be stored, or it would be lost.
         raise BatchDataError(
-            f"attempt {processed.attempt} rejected {processed.rejected} records, but handed over "
+            f"attempt {processed.attempt} rejected {processed.rejected} records, but returned "
             f"{len(processed.rejected_rows)} of them",
             component="executor",
         )
@@ -191,14 +187,14 @@ def _check_attempt(plan: Plan, txid: int, attempt: str) -> None:
 
 
 def lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
-    """The highest txid in the ledger, under the lock (R4). Raises Fenced."""
+    """Lock the fence row, compare it with the lead (R4) and return the highest txid in the ledger. Raises Fenced."""
     fence = compare_lead(session.lock_fence(), lead)  # R4
     reach(CrashPoint.FENCE_LOCKED, txid)
     return fence.last_txid
 
 
 def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
-    """R5: skip only what is the same batch."""
+    """Skip the batch if the ledger has the same one (R5, three-way compare). Raises Halted if it has another one."""
     found = session.ledger_digest(plan.txid)
     if found is None:
         raise Halted(
@@ -211,8 +207,8 @@ def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
     return AlreadyCommitted(txid=plan.txid)
 
 
-def check_turn(last_txid: int, txid: int) -> None:
-    """R6: only the next txid applies."""
+def check_next(last_txid: int, txid: int) -> None:
+    """Raise Halted unless `txid` follows `last_txid` or is in the ledger already (R6, no gap)."""
     if last_txid < txid - 1:
         raise Halted(
             f"gap: batch {txid} is to be committed, but the last one committed is {last_txid}",
@@ -222,8 +218,8 @@ def check_turn(last_txid: int, txid: int) -> None:
 
 
 def _read_redone(session: LedgerSession, plan: Plan) -> Redone | None:
-    """What the batch redoes, read under the fence lock, so that no other redo of it can come in between; None: it
-    redoes nothing.
+    """Return the state of the batch that this one redoes; None if it is not a redo. It is read under the fence lock, so
+    that no other redo of the same batch can be committed meanwhile.
     """
     if plan.redo_of is None:
         return None
@@ -238,7 +234,7 @@ def _read_redone(session: LedgerSession, plan: Plan) -> Redone | None:
 
 
 def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[str, object]) -> None:
-    """The order's row in the action log: with the change or not at all."""
+    """Append the order to the action log, in the same database transaction as the change."""
     if plan.request_id is None:
         return
     session.append_action(
@@ -252,20 +248,20 @@ def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[st
     )
 
 
-def apply_all(session: LedgerSession, turn: Turn, topology: Topology, txid: int) -> Iterator[CommitterCount]:
-    """Apply all committers in order. Raises BatchDataError and the errors of the session."""
-    for phase in phases_in_turn(topology):
-        turn.enter(phase)
+def apply_all(session: LedgerSession, phases: CommitPhases, topology: Topology, txid: int) -> Iterator[CommitterCount]:
+    """Apply all committers in order; yields the count of each. Raises BatchDataError and the errors of the session."""
+    for phase in commit_phases(topology):
+        phases.enter(phase)
         for committer in committers_of(topology, phase):
-            yield _apply(session, turn, fresh(committer), txid)
+            yield _apply(session, phases, fresh(committer), txid)
 
 
-def _apply(session: LedgerSession, turn: Turn, committer: CommitterComponent, txid: int) -> CommitterCount:
-    emitted, result = turn.collector(committer), turn.result(committer)
+def _apply(session: LedgerSession, phases: CommitPhases, committer: CommitterComponent, txid: int) -> CommitterCount:
+    emitted, result = phases.collector(committer), phases.result(committer)
     count = session.apply(committer, result) if emitted is None else session.apply(committer, result, emitted)
-    turn.applied(committer, emitted)
+    phases.applied(committer, emitted)
     if count.arrived != count.counted or count.results != count.written + count.ignored:
-        # I6: rows were lost or doubled on the way; a retry may give others, the database must not have these.
+        # I6: rows were lost or counted twice on the way. A retry may be correct; these rows must not be committed.
         numbers = describe_counts(count.arrived, count.counted, count.results, count.written, count.ignored)
         raise BatchDataError(f"committer {committer.name}: {numbers}", component=committer.name)
     reach(CrashPoint.APPLIED, txid)

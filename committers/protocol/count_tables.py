@@ -1,4 +1,4 @@
-"""The tables of a counting committer, as its fields and its arguments make them; the same for every ledger. Pure."""
+"""The tables of a counting committer, derived from its fields and arguments; the same for every ledger. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Column:
 
     name: str
     type: str
-    """As `format_type` spells it."""
+    """Name of the type, as `format_type` of Postgres writes it."""
     nullable: bool
-    """True if its values may be NULL. Counts and sums never are."""
+    """True if values may be NULL. Counts and sums never are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a counting committer's tables look like."""
+    """The tables of a counting committer: names and columns."""
 
     schema: str
     table: str
@@ -54,7 +54,7 @@ class Shape:
 
 
 def shape_of(component: CommitterComponent) -> Shape:
-    """The tables that a committer needs, from its fields."""
+    """Return the tables that a counting committer needs."""
     bolt = component.bolt
     if not isinstance(bolt, CountCommitter):
         unreachable(f"committer {component.name} is no CountCommitter")
@@ -66,7 +66,9 @@ def shape_of(component: CommitterComponent) -> Shape:
 
 
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:
-    """Rows of a contribution table, keys first, then the count, as a result that can be applied again."""
+    """Return rows of a contribution table (keys, then the count, then sums) as a result that can be applied again.
+    `keys` is the number of key columns.
+    """
     values = zip(*rows, strict=True)
     columns = {name: pa.array([_plain(value) for value in column]) for name, column in zip(names, values, strict=True)}
     return CommitterResult(

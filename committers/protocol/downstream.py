@@ -1,5 +1,5 @@
-"""The turn of one batch: committers phase by phase, and what is downstream of them, run by the tuple engine here, in
-the driver.
+"""The phases of the commit of one batch. Components downstream of committers run here, in the driver, on the tuple
+engine.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from txtopo.tuples.tracing import Again, Place, Tracing
 from txtopo.tuples.user_errors import failure_of, is_of_memory
 
 BEAT_S = 1.0
-"""Seconds without a statement after which the driver tells the server that it is alive."""
+"""Seconds without a statement after which the driver sends one, so that the server knows that it is alive."""
 ROWS_PER_MESSAGE = 10_000
-"""Between two messages, the driver can report to the server."""
+"""Rows of one message. The driver can report to the server between two messages."""
 
 KeepAlive = Callable[[], None]
 """Sends a statement that does nothing. Raises PostgresUnavailable."""
 
 
-def phases_in_turn(topology: Topology) -> range:
-    """The phases whose committers are applied, in order, during the commit of a batch; the first one needs no
+def commit_phases(topology: Topology) -> range:
+    """Return the phases whose committers are applied during the commit of a batch, in order. The first one needs no
     engine.
     """
     return range(max(topology.phases.values(), default=PROCESSING) + 1)
 
 
 def committers_of(topology: Topology, phase: int) -> tuple[CommitterComponent, ...]:
-    """The committers of one phase, in the order of their application: as they were set."""
+    """Return the committers of one phase in the order in which they are applied: the order in which they were set."""
     return tuple(item for item in topology.committers if topology.phases[item.name] == phase)
 
 
 class EmittedRows:
-    """CommitCollector of one committer in one turn: checks what it emits and keeps it."""
+    """The CommitCollector of one committer in one commit: checks the tuples that it emits, and stores them."""
 
     def __init__(self, component: CommitterComponent, count: Callable[[str], None]) -> None:
-        """`count` is called with the component's name for each tuple, before the tuple is kept."""
+        """`count` is called with the component's name for each tuple, before the tuple is stored."""
         self._name = component.name
         self._count = count
         declared = component.outputs or parse_outputs(f"committer {component.name!r}", bolt_of(component).outputs)
         self._streams = {name: Gathered(self._name, name, fields_of(stream)) for name, stream in declared.items()}
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Keep one tuple. Raises BatchDataError for a stream that is not declared and a wrong number of values; their
-        types are checked once `commit` has returned.
+        """Store one tuple. Raises BatchDataError if the stream is not declared or the number of values is wrong. Types
+        are checked after `commit` has returned.
         """
         if stream not in self._streams:
             raise BatchDataError(
@@ -78,62 +78,64 @@ class EmittedRows:
         self._streams[stream].add(values)
 
     def tables(self) -> Iterator[tuple[str, Fields, pa.Table]]:
-        """Stream, fields and tuples, of the declared types. Raises BatchDataError naming field and value."""
+        """Yield stream, fields and tuples of the declared types. Raises BatchDataError with field and value if one does
+        not fit.
+        """
         for stream, gathered in self._streams.items():
             yield stream, gathered.fields, gathered.table()
 
 
 def _wants_acks(topology: Topology) -> bool:
-    """True if a RichBolt must ack its tuples although there is no acker; False if the topology declares that it has
-    none.
+    """True if a RichBolt must ack its tuples although there is no acker task; False if the topology configures no
+    ackers.
     """
     return topology.acking == "batch" or Settings().with_topology(topology.config).ackers > 0
 
 
-class Turn:
-    """What is downstream of the committers of one batch.
+class CommitPhases:
+    """The components downstream of the committers of one batch.
 
-    Each phase of it is an ordinary run of the tuple engine whose sources are what committers emitted, and what earlier
-    phases kept for it.
+    Each of their phases is an ordinary run of the tuple engine. Its sources are the tuples that committers emitted, and
+    those that earlier phases stored for it.
     """
 
     def __init__(
         self, topology: Topology, attempt: TransactionAttempt, handed: Sequence[CommitterResult], keep_alive: KeepAlive
     ) -> None:
-        """`handed` came out of the processing phase. Raises BatchDataError where tuples are missing in it."""
+        """`handed` are the results of the processing phase. Raises BatchDataError if tuples are missing in them."""
         self._topology = topology
         self._attempt = attempt
         self._watch = _Watch(attempt, keep_alive)
         self._given: dict[tuple[str, str], pa.Table] = {}
-        """By component and stream, in canonical order: the same in every attempt, whatever tasks they came from."""
+        """(component, stream) -> tuples in canonical order: the same in every attempt, whichever tasks emitted them."""
         self._results: Mapping[str, CommitterResult] = {}
         self._edges: dict[str, EdgeCount] = {}
         self._take(handed, PROCESSING)
 
     @property
     def edges(self) -> Sequence[EdgeCount]:
-        """What components of the commit phase sent and got, counted on either side."""
+        """Tuples that components of the commit phases sent and received, counted on both sides."""
         return tuple(self._edges.values())
 
     def collector(self, component: CommitterComponent) -> EmittedRows | None:
-        """For its `commit`; counting committers have none."""
+        """Return the collector for `commit` of a BatchCommitter; None for a counting committer."""
         return EmittedRows(component, self._watch.emitted) if isinstance(component.bolt, BatchCommitter) else None
 
     def applied(self, component: CommitterComponent, emitted: EmittedRows | None) -> None:
-        """It is applied: what it emitted is there for the next phases."""
+        """Store what an applied committer emitted, for the next phases."""
         for stream, fields, table in emitted.tables() if emitted is not None else ():
             self._keep(component.name, stream, fields, table)
 
     def result(self, component: CommitterComponent) -> CommitterResult:
-        """What its driver half gets, in the phase that was entered last."""
+        """Return the input of the committer's driver half, in the phase that was entered last."""
         return self._results[component.name]
 
     def enter(self, phase: int) -> None:
-        """Run everything of a phase but the driver halves of its committers, once all committers of the phases below
-        are applied.
+        """Run all components of a phase except the driver halves of its committers. Call it after all committers of
+        lower phases are applied.
 
-        Raises BatchDataError naming component, line and tuple where code of the user's fails, and where it holds up the
-        database transaction; NoBatchAtFault where it lacks a module.
+        Raises BatchDataError with component, line and tuple if user code fails, or if it blocks the database
+        transaction for too long; NoBatchAtFault if a module is missing.
         """
         if phase == PROCESSING:
             return
@@ -150,7 +152,7 @@ class Turn:
             self._watch.begin(graph, before)
             ran = self._run(graph, again)
             if ran.failure is not None and is_of_memory(ran.failure.message):
-                raise DriverFull(ran.failure.message)  # of this process, not of the batch's data
+                raise DriverFull(ran.failure.message)  # this process is out of memory; the batch is not at fault
             return self._outcome(ran), ran.causes()
 
         outcome, causes = run(Again())
@@ -162,7 +164,7 @@ class Turn:
         if isinstance(outcome, Failed):
             raise self._error(outcome.failure)
         for edge in outcome.edges:
-            # Of what an earlier phase kept, that phase has told.
+            # Tuples that an earlier phase stored were counted by that phase.
             self._edges.setdefault(edge.edge, edge)
         self._take(outcome.results, phase)
 
@@ -215,11 +217,11 @@ class Turn:
         kept = sum(table.num_rows for _, _, table in result.deferred)
         if kept != result.arrived:
             raise BatchDataError(
-                f"{name}: {result.arrived} tuples arrived at its tasks, {kept} were handed over to its turn",
+                f"{name}: {result.arrived} tuples arrived at its tasks, {kept} were passed to the commit of the batch",
                 component=name,
             )
         for source, stream, table in result.deferred:
-            # Whoever reads a stream gets all of it, so one copy serves all.
+            # Every reader of a stream receives all of it, so one copy serves all.
             if (source, stream) not in self._given:
                 fields = self._topology.fields_of(source, stream) or unreachable(f"{source} declares no fields")
                 self._keep(source, stream, fields, table)
@@ -231,24 +233,28 @@ class Turn:
 
 
 class _Watch:
-    """Looks after a turn: that it stays within its bounds, and that the server does not take it for dead (P6)."""
+    """Checks that a commit stays within its limits, and tells the server that the driver is alive (P6, the server ends
+    a database transaction that is idle for 5 s).
+    """
 
     def __init__(self, attempt: TransactionAttempt, keep_alive: KeepAlive) -> None:
         self._attempt = attempt
         self._keep_alive = keep_alive
         self._told_s = 0.0
         self.tuples = 0
-        """That committers and bolts have emitted in this turn."""
+        """Number of tuples that committers and bolts have emitted in this commit."""
         self._owner: Mapping[int, Any] = {}
         self.at: str | None = None
-        """Component whose code has run since the last check."""
+        """The component whose code has run since the last check."""
 
     def begin(self, graph: TaskGraph, tuples: int) -> None:
-        """Called when a run of the engine starts, after this many tuples were emitted; the server has just answered."""
+        """Called when a run of the engine starts, after `tuples` tuples were emitted. The server has just answered a
+        statement.
+        """
         self._owner, self.at, self._told_s, self.tuples = graph.owner, None, time.monotonic(), tuples
 
     def emitted(self, component: str) -> None:
-        """A committer emits a tuple."""
+        """Count a tuple that a committer emits."""
         self._add(1, component)
 
     def sent(self, message: Message) -> None:
@@ -262,8 +268,8 @@ class _Watch:
         self.at = component
 
     def look(self) -> None:
-        """Tell the server that the driver is alive, about once a second. Raises BatchDataError where user code did not
-        let that happen in time.
+        """Send a statement to the server about once a second. Raises BatchDataError if user code ran for so long that
+        the server has ended the database transaction.
         """
         waited_s = time.monotonic() - self._told_s
         if waited_s < BEAT_S:
@@ -275,8 +281,8 @@ class _Watch:
                 raise
             raise BatchDataError(
                 f"{self.at} let the database transaction of the batch wait for {waited_s:.1f} s in one call, "
-                f"downstream of a committer; the server "
-                f"allows {limits.IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: do the work upstream of the committer",
+                f"downstream of a committer; the server allows "
+                f"{limits.IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: do the work upstream of the committer",
                 component=self.at,
             ) from None
         self._told_s = time.monotonic()
@@ -285,16 +291,16 @@ class _Watch:
         self.tuples += tuples
         if self.tuples > limits.TURN_TUPLES_MAX:
             raise BatchDataError(
-                f"{component}: in the turn of a batch committers and the bolts downstream of them may emit "
+                f"{component}: in the commit of a batch committers and the bolts downstream of them may emit "
                 f"{limits.TURN_TUPLES_MAX} tuples "
-                f"together, and batch {self._attempt.txid} has more: put less into a batch, or do the work upstream "
+                f"together, and batch {self._attempt.txid} has more: make batches smaller, or do the work upstream "
                 f"of the committer",
                 component=component,
             )
 
 
 def _place(graph: TaskGraph, root: int) -> Place:
-    """A tuple that was given to a phase: component and stream, and its number in canonical order."""
+    """Where a tuple of an earlier phase comes from: component and stream, and its number in canonical order."""
     name, index, number = root_place(graph, root)
     stream = graph.nodes[name].streams[index]
     return Place(name if stream == DEFAULT_STREAM else f"{name}:{stream}", 0, number)
@@ -306,16 +312,15 @@ def _said(place: Place) -> str:
 
 def _too_large(component: str, size: int) -> BatchDataError:
     return BatchDataError(
-        f"{component}: its tuples take {size / 2**20:.0f} MiB in the turn of a batch, and "
-        f"{limits.RESULTS_BYTES_MAX / 2**20:.0f} MiB may be: "
-        "put less into a batch",
+        f"{component}: its tuples take {size / 2**20:.0f} MiB in the commit of a batch, and at most "
+        f"{limits.RESULTS_BYTES_MAX / 2**20:.0f} MiB are allowed: make batches smaller",
         component=component,
     )
 
 
 def fresh(component: CommitterComponent) -> CommitterComponent:
-    """The component with a copy of its bolt, where that is custom code: no attempt sees what another one has left in
-    it.
+    """Return the component with a copy of its bolt if the bolt is custom code, so that no attempt sees what another one
+    left in it.
     """
     if not isinstance(component.bolt, BatchCommitter):
         return component

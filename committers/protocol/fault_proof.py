@@ -1,5 +1,5 @@
-"""Whether a commit fails without the batch too (W4): the same commit of what is known to be good, rolled back; written
-against the ports only.
+"""Tests whether a commit fails without the batch too (W4): the same commit with input that is known to be good, rolled
+back. It uses the ports only.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from txtopo.committers.protocol.commit import apply_all, check_turn, failure_of, lock_fence
-from txtopo.committers.protocol.downstream import Turn
+from txtopo.committers.protocol.commit import apply_all, check_next, failure_of, lock_fence
+from txtopo.committers.protocol.downstream import CommitPhases
 from txtopo.core.plan import Plan
 from txtopo.core.values import CommitterResult, Failure, Lead, Processed
 from txtopo.errors import BatchDataError, NoBatchAtFault, PostgresUnavailable
@@ -18,29 +18,29 @@ from txtopo.topology.components import CommitterComponent, Topology
 
 
 def prove_commit(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, topology: Topology) -> Failure | None:
-    """Apply every committer to no rows, then counting ones to what the last batch brought; nothing stays. What failed;
-    None: all passed.
+    """Apply every committer to no rows, then each counting committer to what the last batch contributed; roll back.
+    Returns what failed, or None if nothing did. Raises what `commit_batch` raises.
 
-    Of kind infrastructure: nothing is known. A custom committer that does nothing without rows is not proven by this.
-    Raises as `commit_batch`.
+    A failure of kind `infrastructure` proves nothing. For a custom committer that does nothing without rows, the result
+    proves nothing either (W7 limits that case).
     """
-    # What a redo takes back first is its own.
+    # The rows that a redo reverses are specific to it, so the test is not a redo.
     entry = LedgerEntry(plan=replace(plan, redo_of=None), attempt=processed.attempt)
 
-    def over_nothing(session: LedgerSession) -> None:
+    def on_no_rows(session: LedgerSession) -> None:
         empty = [_emptied(result) for result in processed.results]
-        turn = Turn(topology, processed.attempt, empty, session.keep_alive)
-        for _ in apply_all(session, turn, topology, plan.txid):
+        phases = CommitPhases(topology, processed.attempt, empty, session.keep_alive)
+        for _ in apply_all(session, phases, topology, plan.txid):
             pass
 
-    def over_the_last(session: LedgerSession) -> None:
+    def on_last_rows(session: LedgerSession) -> None:
         for committer in topology.committers:
             last = None if isinstance(committer.bolt, BatchCommitter) else session.last_contributed(committer)
             if last is not None:
                 session.apply(committer, last)
 
     try:
-        for write in (over_nothing, over_the_last):
+        for write in (on_no_rows, on_last_rows):
             _rolled_back(ledger, lead, entry, write, topology.committers)
     except BatchDataError as error:
         return failure_of(error)
@@ -60,7 +60,7 @@ def _rolled_back(
 ) -> None:
     txid = entry.plan.txid
     with ledger.session(lead) as session:
-        check_turn(lock_fence(session, lead, txid), txid)  # the ledger would refuse its row too, in other words
+        check_next(lock_fence(session, lead, txid), txid)  # the ledger would refuse the row too, with another message
         session.append_ledger(entry)
         write(session)
         for committer in committers:
@@ -68,6 +68,6 @@ def _rolled_back(
 
 
 def _emptied(result: CommitterResult) -> CommitterResult:
-    """The same result of no rows."""
+    """The same result without rows."""
     deferred = tuple((source, stream, table.slice(0, 0)) for source, stream, table in result.deferred)
     return replace(result, arrived=0, rows=result.rows.slice(0, 0), row_count=0, bytes=0, deferred=deferred)

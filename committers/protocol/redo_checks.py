@@ -1,42 +1,43 @@
-"""What a redo may take back and what it may not: words and comparisons that every ledger shares. Pure."""
+"""Checks of a redo before it reverses what its batch contributed; the same for every ledger. Pure."""
 
 from __future__ import annotations
 
 from txtopo.errors import BatchDataError
 
 
-def check_taken(committer: str, redo_of: int, taken: int, lacking: int, expected: int | None) -> None:
-    """Check that the reversed rows are the contribution of batch `redo_of`, and that the target had all of it.
+def check_reversed(committer: str, redo_of: int, taken: int, lacking: int, expected: int | None) -> None:
+    """Check that the reversed rows are the contribution of batch `redo_of`, and that the target contained all of it.
 
-    `taken` are contribution rows, `lacking` those whose target row is missing or counts less, `expected` what the
-    ledger recorded, None if the batch did not have this committer.
+    `taken` is the number of reversed contribution rows, `lacking` the number of those whose target row is missing or
+    counts less. `expected` is the number that the ledger recorded, None if the batch did not have this committer.
+    Raises BatchDataError if they disagree.
     """
     if taken != (expected or 0):
         raise BatchDataError(
-            f"committer {committer}: batch {redo_of} recorded {expected or 0} contributions, but {taken} are there: "
+            f"committer {committer}: batch {redo_of} recorded {expected or 0} contributions, but {taken} exist: "
             "they were changed by hand; run `txtopo audit`",
             component=committer,
         )
     if lacking:
         raise BatchDataError(
-            f"committer {committer}: the target lacks {lacking} of the {taken} rows that batch {redo_of} brought, or "
-            f"counts less in them: "
+            f"committer {committer}: {lacking} of the {taken} rows that batch {redo_of} contributed are missing in the "
+            f"target, or count less there: "
             "it was changed by hand; run `txtopo audit`",
             component=committer,
         )
 
 
-def keeps_none(committer: str, redo_of: int) -> BatchDataError:
-    """A committer that cannot take anything back."""
+def no_contributions(committer: str, redo_of: int) -> BatchDataError:
+    """The error for a committer without a contribution table."""
     return BatchDataError(
-        f"committer {committer} keeps no contributions, so what batch {redo_of} brought cannot be taken back",
+        f"committer {committer} keeps no contributions, so batch {redo_of} cannot be reversed",
         component=committer,
     )
 
 
-def writes_own(committer: str, redo_of: int) -> BatchDataError:
-    """The error for a committer of which only its code knows what it wrote."""
+def irreversible_code(committer: str, redo_of: int) -> BatchDataError:
+    """The error for a custom committer: only its code knows what it wrote."""
     return BatchDataError(
-        f"committer {committer} writes by its own code, so what batch {redo_of} brought cannot be taken back",
+        f"committer {committer} is custom code, so batch {redo_of} cannot be reversed",
         component=committer,
     )

@@ -1,4 +1,4 @@
-"""Result rows of custom committers as Arrow tables and as Tuples, in the order that is the same in every attempt."""
+"""Result rows of custom committers as Arrow tables and as Tuples, in an order that is the same in every attempt."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from txtopo.topology.streams import DEFAULT_STREAM, Origin, Tuple
 from txtopo.tuples.columns import Columns, adder
 
 KINDS = (*INTEGER_KINDS, *FLOAT_KINDS, "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary")
-"""All types but decimals."""
+"""All field types except decimals."""
 DRIVER_TASK = 0
-"""Task id of what runs in the driver."""
+"""Task id of components that run in the driver."""
 
 
 class Gathered:
-    """Collects emitted rows into a table of the declared fields."""
+    """Collects emitted rows into a table with the declared fields."""
 
     def __init__(self, who: str, stream: str, fields: Fields) -> None:
         self.fields = fields
@@ -30,17 +30,17 @@ class Gathered:
         self._add = adder(self._values, self._columns)
 
     def add(self, values: Sequence[Any]) -> None:
-        """One row. Raises BatchDataError where it is not one value a field."""
+        """Add one row. Raises BatchDataError if it does not have one value for each field."""
         self._add(values)
 
     def table(self) -> pa.Table:
-        """All rows. Raises BatchDataError, naming field and value, where one does not fit."""
+        """Return all rows. Raises BatchDataError with field and value if one does not fit its field."""
         return pa.Table.from_batches([self._columns.batch(self._values)])
 
 
 def in_order(table: pa.Table, fields: Fields, who: str) -> pa.Table:
-    """The rows in their canonical order: by all fields from the first on, ascending, NULL last. Raises BatchDataError
-    for other columns.
+    """Return the rows in canonical order: by all fields, the first one first, ascending, NULL last. Raises
+    BatchDataError if the columns are not the fields.
     """
     if table.column_names != list(fields.names):
         raise BatchDataError(
@@ -53,7 +53,8 @@ def in_order(table: pa.Table, fields: Fields, who: str) -> pa.Table:
         column = table.column(at)
         keys.append(column)
         if declared.type.kind in FLOAT_KINDS:
-            # 0.0 and -0.0 compare as equal, and so do all NaN: their bits tell them apart, so that the order is total.
+            # 0.0 and -0.0 compare as equal, and so do all NaN. Their bits differ, so sorting by them too makes the
+            # order total.
             wide = pc.cast(column, pa.float64()).combine_chunks()
             bits = pc.fill_null(wide, 0.0).to_numpy(zero_copy_only=False).view("int64")
             keys.append(pa.chunked_array([pa.array(bits)]))
@@ -67,8 +68,8 @@ def in_order(table: pa.Table, fields: Fields, who: str) -> pa.Table:
 def tuples_of(
     table: pa.Table, fields: Fields, component: str, *, source: str | None = None, stream: str = DEFAULT_STREAM
 ) -> list[Tuple]:
-    """The rows as Tuples, in their canonical order; `source` emitted them, by default the component's own executor
-    half.
+    """Return the rows as Tuples, in canonical order. `source` is the component that emitted them; by default it is the
+    executor half of `component`.
     """
     ordered = in_order(table, fields, component)
     origin = Origin(source or component, stream, DRIVER_TASK, fields)
@@ -77,7 +78,7 @@ def tuples_of(
 
 
 def declared_fields(schema: pa.Schema) -> Fields:
-    """The declared fields that have this schema; it does not show whether they may be NULL."""
+    """Return the declared fields for a schema. The schema does not show which fields may be NULL."""
     kinds = {arrow_type(FieldType(kind)): kind for kind in KINDS}
     return Fields(
         tuple(

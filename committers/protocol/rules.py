@@ -1,4 +1,4 @@
-"""The comparisons that decide whether a driver may write and what the ledger means: pure, the same for Postgres and
+"""Comparisons that decide whether a driver may write, and what the ledger means. Pure; the same for Postgres and
 memory.
 """
 
@@ -14,17 +14,19 @@ from txtopo.errors import Fenced, Halted, invariant
 from txtopo.ports import MirrorEntry
 
 ATTEMPT_STATES = ("failed", "cancelled")
-"""How an attempt may end, but for those that are applied."""
+"""How an attempt may end, if it is not applied."""
 LIFE_STATES = ("running", "stalled")
 """The states that a leader may report while it leads."""
 END_STATES = ("stopped", "finished", "halted")
-"""What its last word may be."""
+"""The states that a leader may report when it ends."""
 ANSWERS = ("done", "refused")
 """How an operator's request may be closed."""
 
 
 def compare_lead(fence: Fence | None, lead: Lead) -> Fence:
-    """R4: epoch, nonce, incarnation and code of the fence are those of this driver; otherwise another driver leads."""
+    """Return the fence if epoch, nonce, incarnation and code hash are those of this driver (R4). Raises Fenced
+    otherwise: another driver leads.
+    """
     if fence is None:
         raise Fenced(f"topology {lead.topology} has no fence row any more")
     mine = (lead.epoch, lead.owner_nonce, lead.incarnation, lead.code_hash)
@@ -36,7 +38,9 @@ def compare_lead(fence: Fence | None, lead: Lead) -> Fence:
 
 
 def outcome_of(txid: int, digest: bytes, found: bytes | None) -> CommitOutcome:
-    """What a ledger row, or its absence, means when it is read under the fence lock."""
+    """Return what a ledger row read under the fence lock means for an unanswered COMMIT: `found` is its digest, None if
+    there is no row. Raises Halted if it is another batch.
+    """
     if found is None:
         return Aborted(
             txid=txid,
@@ -50,7 +54,7 @@ def outcome_of(txid: int, digest: bytes, found: bytes | None) -> CommitOutcome:
 
 
 def other_batch(txid: int, found: bytes, digest: bytes) -> Halted:
-    """R5: the ledger has this txid, but of another batch."""
+    """The error if the ledger has this txid with another batch (R5, three-way compare)."""
     return Halted(
         f"batch {txid} was committed with another plan: digest {found.hex()[:12]} in the ledger, {digest.hex()[:12]} "
         f"here",
@@ -60,7 +64,9 @@ def other_batch(txid: int, found: bytes, digest: bytes) -> Halted:
 
 
 def check_incarnation(topology: str, in_postgres: str | None, in_zookeeper: str | None) -> None:
-    """R11: both stores speak of the same life of the topology. Only ZooKeeper may have lost it."""
+    """Raise Halted unless both stores have the same incarnation (R11, both stores are compared at takeover). Only
+    ZooKeeper may have lost it.
+    """
     if in_zookeeper is None or in_postgres == in_zookeeper:
         return
     if in_postgres is None:
@@ -77,7 +83,9 @@ def check_incarnation(topology: str, in_postgres: str | None, in_zookeeper: str 
 
 
 def last_metadata(txid: int, data: bytes | None) -> Metadata:
-    """Metadata out of the plan of the highest txid that redoes nothing; retention never removes that one."""
+    """Return the metadata in the plan of the highest txid that is not a redo. Raises Halted if it is missing; retention
+    never removes it.
+    """
     if data is None:
         raise Halted(
             f"the plan of batch {txid} is missing, and the next batch was planned after it",
@@ -88,7 +96,9 @@ def last_metadata(txid: int, data: bytes | None) -> Metadata:
 
 
 def check_mirrored(txid: int, expected_txid: int, digest: bytes, data: bytes) -> None:
-    """R9: mirrored plans after the last commit have no gaps, and each matches its digest."""
+    """Raise Halted unless mirrored plans after the last commit have no gaps, and each matches its digest (R9, the plan
+    is mirrored).
+    """
     if txid != expected_txid:
         raise Halted(
             f"mirrored plan {expected_txid} is missing, but plan {txid} is there",
@@ -102,7 +112,7 @@ def check_mirrored(txid: int, expected_txid: int, digest: bytes, data: bytes) ->
 
 
 def check_order(lead: Lead, entries: Sequence[MirrorEntry]) -> None:
-    """Plans of one call are of this life of the topology and follow each other."""
+    """Raise InvariantBroken unless the plans of one call have this incarnation and consecutive txids."""
     for before, entry in zip([None, *entries], entries, strict=False):
         plan = entry.plan
         invariant(
@@ -113,7 +123,7 @@ def check_order(lead: Lead, entries: Sequence[MirrorEntry]) -> None:
 
 
 def check_same(entry: MirrorEntry, found: bytes | None) -> None:
-    """R9: a plan that already exists equals this one byte for byte; otherwise another driver cut this txid
+    """Raise Halted unless a mirrored plan equals this one (R9, create-only). Otherwise another driver planned this txid
     differently.
     """
     if found != entry.plan.digest:
@@ -127,7 +137,7 @@ def check_same(entry: MirrorEntry, found: bytes | None) -> None:
 
 
 def consumed_twice(topology: str, path: str, before: int, txid: int) -> Halted:
-    """A file is input once."""
+    """The error if a file is planned into a second batch."""
     return Halted(
         f"{path} is planned into batch {txid}, but batch {before} consumed it already",
         txid=txid,
@@ -145,17 +155,17 @@ def expired_plan(txid: int) -> Halted:
 
 
 def checked_part(digest: str, data: bytes | None) -> bytes:
-    """Return a piece of metadata that matches its digest. Raises Halted if it does not."""
+    """Return a part of metadata that matches its digest. Raises Halted if it is missing or does not match."""
     if data is None:
-        raise Halted(f"the metadata piece {digest} is missing in Postgres", next_command=RESTORE)
+        raise Halted(f"the metadata part {digest} is missing in Postgres", next_command=RESTORE)
     if hashlib.sha256(data).hexdigest() != digest:
-        raise Halted(f"the metadata piece {digest} has other content than its digest says", next_command=RESTORE)
+        raise Halted(f"the metadata part {digest} does not match its digest", next_command=RESTORE)
     return data
 
 
 def describe_counts(arrived: object, counted: object, results: object, written: object, ignored: object) -> str:
-    """The sentence for numbers of one committer that disagree (I6)."""
+    """Return the sentence for numbers of one committer that disagree (I6, the equations of the counts hold)."""
     return (
         f"its numbers disagree: {arrived} tuples arrived, the rows applied count {counted}; "
-        f"{results} result rows were handed over, {written} written and {ignored} ignored"
+        f"{results} result rows were passed to it, {written} written and {ignored} ignored"
     )

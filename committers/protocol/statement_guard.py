@@ -1,5 +1,5 @@
-"""Checks a statement of a custom committer before it is sent: a single statement that neither ends nor changes the
-database transaction (P9).
+"""Checks a statement of a custom committer before it is sent. It must be a single statement that neither ends nor
+changes the database transaction (P9, user code that ends it).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ALLOWED = frozenset(
         "with",
     ]
 )
-"""Words that a statement may begin with: those that read, write or define. All others end the database transaction,
-divide it or change its settings.
+"""First words that a statement may have: those that read, write or define. All others would end the database
+transaction, split it or change its settings.
 """
 _WORD = re.compile(r"[^\W\d][\w$]*")
 _DOLLAR = re.compile(r"\$(?:[^\W\d]\w*)?\$")
@@ -45,14 +45,14 @@ _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 
 def objection(statement: str) -> str | None:
-    """Why a committer may not send this; None: it may. Reads quotes and comments as the server does with
-    standard_conforming_strings on.
+    """Return the reason why a committer may not send this statement, or None if it may. Quotes and comments are read as
+    the server does with standard_conforming_strings on.
 
-    >>> objection("insert into words values (%s)")
-    >>> objection("/* done */ commit")
-    'COMMIT would end or change the database transaction of the batch'
-    >>> objection("select 1; select 2")
-    'it is more than one statement'
+        >>> objection("insert into words values (%s)")
+        >>> objection("/* done */ commit")
+        'COMMIT would end or change the database transaction of the batch'
+        >>> objection("select 1; select 2")
+        'it is more than one statement'
     """
     signs = list(_signs(statement))
     while signs and signs[-1] == ";":
@@ -72,8 +72,8 @@ def objection(statement: str) -> str | None:
 
 
 def _signs(statement: str) -> Iterator[str]:
-    """Words in small letters, `;` and other signs, one by one; nothing of comments and quoted text; an empty one where
-    something is not closed.
+    """Yield words in lower case, `;` and other signs one by one. Comments and quoted text are skipped. Yields an empty
+    string if a quote or comment is not closed.
     """
     at = 0
     while at < len(statement):
@@ -83,7 +83,7 @@ def _signs(statement: str) -> Iterator[str]:
             yield word[0].lower()
             at = word.end()
             if word[0].lower() == "e" and statement.startswith("'", at):
-                at = _behind(_ESCAPED.match(statement, at))
+                at = _end_of(_ESCAPED.match(statement, at))
         elif sign.isspace():
             at += 1
         elif statement.startswith("--", at):
@@ -91,10 +91,10 @@ def _signs(statement: str) -> Iterator[str]:
         elif statement.startswith("/*", at):
             at = _comment_end(statement, at)
         elif sign == "'":
-            at = _behind(_PLAIN.match(statement, at))
+            at = _end_of(_PLAIN.match(statement, at))
         elif sign == '"':
             quoted = _QUOTED.match(statement, at)
-            at = _behind(quoted)
+            at = _end_of(quoted)
             if quoted is not None:
                 yield quoted[0][1:-1]
         elif (dollar := _DOLLAR.match(statement, at)) is not None:
@@ -108,7 +108,7 @@ def _signs(statement: str) -> Iterator[str]:
             return
 
 
-def _behind(match: re.Match[str] | None) -> int:
+def _end_of(match: re.Match[str] | None) -> int:
     return -1 if match is None else match.end()
 
 

@@ -1,4 +1,4 @@
-"""Runs the code of a custom committer in the driver, and turns its exceptions into data failures that name the line."""
+"""Runs the code of a custom committer in the driver. Its exceptions become data failures that name the line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txtopo.topology.user_exceptions import is_of_code, said, user_line
 
 DETAIL_CHARACTERS_MAX = 20_000
 INSTALL_HERE = "install the module where the driver runs, then start `txtopo run` again"
-"""What to do about code that the turn of a batch lacks: it runs in the driver."""
+"""The next command if a module is missing during a commit, which runs in the driver."""
 
 
 def bolt_of(component: CommitterComponent) -> BatchCommitter:
@@ -33,7 +33,7 @@ class NoReaders:
         self._component = component
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Refused: the rows would be lost."""
+        """Always raises BatchDataError: the tuple would be lost."""
         raise BatchDataError(
             f"committer {self._component} emits on stream {stream!r}, which it does not declare",
             component=self._component,
@@ -46,10 +46,10 @@ def run_commit(
     transaction: UserTransaction,
     collector: CommitCollector | None,
 ) -> int:
-    """Call the driver half with the rows in canonical order; returns the number of rows that it reports as written.
+    """Call the driver half with the rows in canonical order. Returns the number of rows that it reports as written.
 
-    Raises BatchDataError with the user's line for an exception of its code, the failure of its statement if the data
-    did not cause it, NoBatchAtFault if a module is missing.
+    Raises BatchDataError with the user's line for an exception of its code; the error of its statement if the data did
+    not cause it; NoBatchAtFault if a module is missing.
     """
     bolt, name = bolt_of(component), component.name
     rows = tuples_of(result.rows, component.result_fields, name)
@@ -58,13 +58,13 @@ def run_commit(
     except BaseException as error:
         if not is_of_code(error):
             raise
-        raise_if_full(error)  # of this process, not of the batch's data
+        raise_if_full(error)  # this process is out of memory or disk; the batch is not at fault
         if isinstance(error, ImportError) and transaction.failure is None:
             raise _lacking(name, error, transaction.attempt.txid) from error
-        raise own_failure(name, transaction.failure or error) from error
+        raise user_failure(name, transaction.failure or error) from error
     if transaction.failure is not None:
-        # The code went on as if nothing had happened; the database transaction did not (P1).
-        raise own_failure(name, transaction.failure)
+        # The code continued after a failed statement. The database transaction has failed all the same (P1).
+        raise user_failure(name, transaction.failure)
     return checked_written(name, written, len(rows))
 
 
@@ -75,21 +75,21 @@ def _lacking(name: str, error: ImportError, txid: int) -> NoBatchAtFault:
 
 
 def checked_written(name: str, written: object, rows: int) -> int:
-    """What `commit` returned, as a number of rows: None means all of them."""
+    """Return what `commit` returned as a number of rows; None means all. Raises BatchDataError for anything else."""
     if written is None:
         return rows
     if isinstance(written, bool) or not isinstance(written, int) or not 0 <= written <= rows:
         raise BatchDataError(
-            f"committer {name}: commit returned {written!r}; it got {rows} rows, so it is to return a number from 0 "
-            f"to {rows}, or None for all",
+            f"committer {name}: commit returned {written!r}; it received {rows} rows, so it must return a number "
+            f"from 0 to {rows}, or None for all",
             component=name,
         )
     return written
 
 
-def own_failure(name: str, error: BaseException) -> TxtopoError:
-    """The failure of the batch for what the code of committer `name` raised. A store that is away stays what it is: not
-    the batch's fault.
+def user_failure(name: str, error: BaseException) -> TxtopoError:
+    """Return the failure of the batch for an exception of the code of committer `name`. The error of an unavailable
+    store is returned unchanged: the batch is not at fault.
     """
     if isinstance(error, TxtopoError) and not isinstance(error, BatchDataError):
         return error

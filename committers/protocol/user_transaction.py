@@ -1,6 +1,4 @@
-"""What any CommitTransaction has in common: its statements are looked at, and after the first failure it is of no more
-use.
-"""
+"""Base of every CommitTransaction: it checks each statement, and accepts none after the first failure."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from txtopo.errors import BatchDataError, TxtopoError
 
 
 class UserTransaction(ABC):
-    """CommitTransaction of one committer in one batch, which remembers its first failure."""
+    """The CommitTransaction of one committer in one batch. It remembers its first failure."""
 
     def __init__(self, committer: str, attempt: TransactionAttempt) -> None:
         self._committer = committer
@@ -29,7 +27,7 @@ class UserTransaction(ABC):
 
     @property
     def failure(self) -> TxtopoError | None:
-        """The error of the first statement that failed; nothing can be committed after it (P1), even if the user's code
+        """Error of the first statement that failed, or None. Nothing can be committed after it (P1), even if user code
         catches the error.
         """
         return self._failure
@@ -39,8 +37,8 @@ class UserTransaction(ABC):
         if self._failure is not None:
             raise self._failure
         try:
-            # P9: its end is not the user's.
-            reason = objection(statement) if self._is_open else "the turn of its batch is over"
+            # P9: user code must not end the database transaction.
+            reason = objection(statement) if self._is_open else "the commit of its batch has ended"
             if reason is not None:
                 raise BatchDataError(
                     f"committer {self._committer} may not execute {statement!r:.200}: {reason}",
@@ -53,4 +51,4 @@ class UserTransaction(ABC):
 
     @abstractmethod
     def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """Carry out a statement that may be carried out. Raises BatchDataError, or StoreUnavailable."""
+        """Execute a statement that was checked. Raises BatchDataError or StoreUnavailable."""

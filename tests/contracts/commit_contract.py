@@ -165,8 +165,8 @@ class CommitContract:
         assert isinstance(outcome, Aborted)
         assert (outcome.failure.kind, outcome.failure.component) == ("data", "by_route")
         assert (
-            f"{result.arrived} tuples arrived, the rows applied count 6; {result.row_count} result rows were handed "
-            f"over, 3 written" in outcome.failure.message
+            f"{result.arrived} tuples arrived, the rows applied count 6; {result.row_count} result rows were passed "
+            f"to it, 3 written" in outcome.failure.message
         )
         assert world.rows("flights_count") == {}
 

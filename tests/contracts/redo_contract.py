@@ -220,7 +220,7 @@ class RedoContract:
 
     @pytest.mark.parametrize("numbers", [None, (1, 50)], ids=["deleted", "lowered"])
     def test_a_target_that_lacks_the_rows_is_not_made_worse(self, world: LedgerWorld, numbers: Row | None) -> None:
-        """What was changed by hand cannot be taken back; the committer is named, and what finds the damage."""
+        """What was changed by hand cannot be reversed; the committer is named, and what finds the damage."""
         driver = lead_on(world)
         committed(driver, ROWS)
         world.change_by_hand("flights_count", ("AA", "JFK"), numbers)
@@ -230,7 +230,7 @@ class RedoContract:
 
         assert isinstance(outcome, Aborted)
         assert (outcome.failure.kind, outcome.failure.component) == ("data", "by_route")
-        assert "lacks 1 of the 3 rows" in outcome.failure.message
+        assert "1 of the 3 rows that batch 1 contributed are missing" in outcome.failure.message
         assert "txtopo audit" in outcome.failure.message
         assert world.rows("flights_count") == before
 

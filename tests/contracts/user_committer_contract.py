@@ -167,7 +167,7 @@ class OwnCommitterContract:
         assert seen == [[(*row, "words") for row in expected]] * 2
 
     def test_digest_of_own_rows_depends_on_them_and_not_on_their_order(self, world: LedgerWorld) -> None:
-        """The digest is the order-free sum of the hashes of the rows handed over, hostile text included."""
+        """The digest is the order-free sum of the hashes of the rows passed to it, hostile text included."""
         driver = lead_on(world, own(Words(lambda *_: None)))
         handed: list[list[tuple[Any, ...]]] = [
             [("a\0", 1), ("b", None)],
@@ -197,14 +197,14 @@ class OwnCommitterContract:
             assert f"commit returned {wrong!r}" in failed.failure.message
 
     def test_rows_that_are_not_those_of_the_tasks_are_refused(self, world: LedgerWorld) -> None:
-        """I6: results = written + ignored, and both are counted from the rows handed over."""
+        """I6: results = written + ignored, and both are counted from the rows passed to it."""
         driver = lead_on(world, own(Words(lambda *_: None)))
 
         outcome = driver.commit(driver.ready(1), results=(words([("a", 1)], row_count=2, arrived=2),))
 
         assert isinstance(outcome, Aborted)
         assert (outcome.failure.kind, outcome.failure.component) == ("data", "words")
-        assert "2 result rows were handed over" in outcome.failure.message
+        assert "2 result rows were passed to it" in outcome.failure.message
 
     @pytest.mark.parametrize(
         "statement",
@@ -311,7 +311,7 @@ class OwnCommitterContract:
 
         assert isinstance(redriven, Committed)
         assert isinstance(recomputed, Aborted)
-        assert "writes by its own code, so what batch 1 brought cannot be taken back" in recomputed.failure.message
+        assert "is custom code, so batch 1 cannot be reversed" in recomputed.failure.message
         assert world.own_rows("words") == [("a", 1), ("a", 1)]
 
     def test_committers_feed_committers_in_the_same_turn(self, world: LedgerWorld) -> None:
@@ -410,4 +410,4 @@ class OwnCommitterContract:
         outcome = driver.commit(driver.ready(1), results=(words([]), handed))
 
         assert isinstance(outcome, Aborted)
-        assert "2 tuples arrived at its tasks, 0 were handed over" in outcome.failure.message
+        assert "2 tuples arrived at its tasks, 0 were passed to the commit" in outcome.failure.message

@@ -202,7 +202,7 @@ def test_row_that_the_table_swallows_fails_the_batch(world: World) -> None:
     outcome = driver.commit(driver.ready(1))
 
     assert isinstance(outcome, Aborted)
-    assert "3 result rows were handed over, 2 written" in outcome.failure.message
+    assert "3 result rows were passed to it, 2 written" in outcome.failure.message
     assert world.query("select * from flights_count") == []
 
 

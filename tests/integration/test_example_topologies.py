@@ -103,7 +103,7 @@ def test_transactional_words_downstream_of_a_committer(
     assert main(["trace", "transactional_words", "--table", "buckets", "--key", "0"]) == 0
     assert "MATCH     the contributions add up to the row" in capsys.readouterr().out
     assert main(["replay", "transactional_words", "1..3", "--recompute", "--execute", "--reason", "try"]) == 1
-    assert "cannot be taken back" in capsys.readouterr().err
+    assert "cannot be reversed" in capsys.readouterr().err
     assert query("SELECT changes, words FROM buckets") == [(5, 5)]
 
 

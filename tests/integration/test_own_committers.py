@@ -281,7 +281,7 @@ def test_a_transaction_that_is_kept_for_later_is_shut(world: World) -> None:
     kept: list[CommitTransaction] = []
     assert isinstance(world.commit(kept.append), Committed)
 
-    with pytest.raises(Exception, match="the turn of its batch is over"):
+    with pytest.raises(Exception, match="the commit of its batch has ended"):
         kept[0].execute("insert into words values ('late', 1)")
 
     assert world.query("select * from words") == []

@@ -436,7 +436,7 @@ class TestRedo:
         outcome = world.driver.commit(world.driver.redo(2, 1))
 
         assert isinstance(outcome, Aborted)
-        assert "batch 1 recorded 3 contributions, but 2 are there" in outcome.failure.message
+        assert "batch 1 recorded 3 contributions, but 2 exist" in outcome.failure.message
         assert world.query("select sum(count) from flights_count") == [(6,)]
 
     def test_a_row_that_moved_under_the_redo_fails_it(self, world: World) -> None:

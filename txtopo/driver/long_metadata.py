@@ -54,9 +54,9 @@ class MetadataParts:
             raise Halted(
                 f"batch {txid} of {self.topology} has {len(data)} bytes of metadata, at most "
                 f"{limits.PLAN_PART_BYTES_MAX} are allowed: "
-                "put less into a batch (files_per_batch, batch_size)",
+                "make batches smaller (files_per_batch, batch_size)",
                 txid=txid,
-                next_command="put less into a batch, then start `txtopo run` again",
+                next_command="make batches smaller, then start `txtopo run` again",
             )
         pointer = {PART_KEY: self.ledger.store_part(data)}
         return {IDLE_KEY: pointer} if is_idle(entry) else pointer

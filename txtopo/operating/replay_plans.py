@@ -225,11 +225,11 @@ def _keepless(connection: Connection, topology: str) -> str | None:
     except ValueError as error:
         return f"what {topology} consists of cannot be read from txtopo.topology ({error})"
     if own:
-        return f"committer {', '.join(own)} writes by its own code, so what a batch brought cannot be taken back"
+        return f"committer {', '.join(own)} is custom code, so its batches cannot be reversed"
     without = sorted(name for name, committer in committers.items() if not committer.contributions)
     if not without:
         return None
     return (
-        f"committer {', '.join(without)} keeps no contributions (contributions=False), so what a batch brought "
-        f"cannot be taken back"
+        f"committer {', '.join(without)} keeps no contributions (contributions=False), so its batches cannot be "
+        f"reversed"
     )

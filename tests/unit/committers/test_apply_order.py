@@ -60,7 +60,7 @@ def test_pieces_add_up_and_what_goes_first_goes_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(apply_counts, "ROWS_PER_STATEMENT", 2)
     connection: Any = Answering((3, 2, 10), (7, 2, 20), (15, 5, 105))
 
-    count = counting().apply(connection, "t", 4, result(), ("insert into ledger", {"txid": 4}), taken_back=6)
+    count = counting().apply(connection, "t", 4, result(), ("insert into ledger", {"txid": 4}), reversed_rows=6)
 
     assert (count.counted, count.written, count.digest, count.reversed) == (15, 5, 105, 6)
     assert [sql.startswith("insert into ledger;\n") for sql, _ in connection.asked] == [True, False, False]

@@ -91,7 +91,7 @@ def test_a_rejected_record_that_was_not_handed_over_fails_the_batch_before_the_d
     assert isinstance(outcome, Aborted)
     assert (outcome.failure.kind, outcome.failure.message) == (
         "data",
-        "attempt 1:0 rejected 2 records, but handed over 1 of them",
+        "attempt 1:0 rejected 2 records, but returned 1 of them",
     )
 
 
@@ -137,7 +137,7 @@ def test_numbers_that_a_recount_would_not_find_are_not_taken_back() -> None:
     outcome = driver.commit(driver.redo(2, 1))
 
     assert isinstance(outcome, Aborted)
-    assert "batch 1 recorded 3 contributions, but 2 are there" in outcome.failure.message
+    assert "batch 1 recorded 3 contributions, but 2 exist" in outcome.failure.message
     assert store.tables["public.flights_count"] == before
 
 

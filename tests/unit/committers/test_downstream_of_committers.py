@@ -1,5 +1,5 @@
-"""What is downstream of a committer runs in the turn of its batch, in the driver, by the tuple engine: on the harness,
-without services.
+"""What is downstream of a committer runs in the commit of its batch, in the driver, by the tuple engine:
+on the harness, without services.
 """
 
 from __future__ import annotations
@@ -458,7 +458,7 @@ def test_more_tuples_than_a_turn_may_have_fail_the_batch(
 
     with pytest.raises(
         Halted,
-        match=f"failed in {who}: .*{who}: in the turn of a batch .* may emit {limit} tuples together, and batch 1 "
+        match=f"failed in {who}: .*{who}: in the commit of a batch .* may emit {limit} tuples together, and batch 1 "
         f"has more",
     ):
         ran(build, capture=False)
@@ -492,7 +492,7 @@ def test_more_bytes_than_a_turn_may_have_fail_the_batch(
         builder.set_bolt("bolt", bolt()).shuffle_grouping("first")
         builder.set_committer_bolt("keep", Keep()).shuffle_grouping("bolt")
 
-    with pytest.raises(Halted, match=f"{who}: its tuples take .* MiB in the turn of a batch"):
+    with pytest.raises(Halted, match=f"{who}: its tuples take .* MiB in the commit of a batch"):
         ran(build, capture=False)
 
 
@@ -505,7 +505,7 @@ def test_what_a_committer_emits_goes_on_in_one_order(order: int) -> None:
     builder.set_bolt("bolt", Basic()).shuffle_grouping("first")
     builder.set_committer_bolt("keep", Keep()).shuffle_grouping("bolt")
     topology = builder.build()
-    run = downstream.Turn(topology, TransactionAttempt(1, 0), [], lambda: None)
+    run = downstream.CommitPhases(topology, TransactionAttempt(1, 0), [], lambda: None)
     (first,) = (one for one in topology.committers if one.name == "first")
     emitted = run.collector(first)
     assert emitted is not None
@@ -606,7 +606,7 @@ class Quick(Basic):
 def test_a_server_that_goes_away_while_a_turn_is_at_work_is_no_fault_of_the_bolt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """W1: six seconds into the turn, and one and a half after it was told: trouble of the store, which the batch
+    """W1: six seconds into the commit, and one and a half after it was told: trouble of the store, which the batch
     outlives without a failed attempt.
     """
     from txtopo.committers.memory.memory_session import MemoryLedgerSession
