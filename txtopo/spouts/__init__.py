@@ -46,5 +46,5 @@ __all__ = [
     "UnreliableSpout",
 ]
 
-# Who reads files must not wait for the others, and nobody for Arrow before it is needed.
+# A program that reads files should not import the other spouts, and Arrow is imported only when it is needed.
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

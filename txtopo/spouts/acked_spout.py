@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError
-from txtopo.spouts.user_spout import UserSpout, told_of
+from txtopo.spouts.user_spout import UserSpout, errors_of
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, SpoutKind, Tally
 from txtopo.topology.tuple_bolts import returned
 
@@ -64,7 +64,7 @@ class RichSpout(UserSpout):
 
     def open(self, config: Mapping[str, Any], context: SpoutContext) -> None:
         """Called once when a driver has taken the lead, on a shallow copy of the spout: initialise here what each
-        leader needs anew, such as connections.
+        leader needs for itself, such as connections.
         """
 
     @abstractmethod
@@ -93,7 +93,7 @@ class RichSpout(UserSpout):
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         user = copy.copy(self)
         made = AckedCoordinator(user, context.spout)
-        with told_of(context.spout, "open"):
+        with errors_of(context.spout, "open"):
             user.open({**context.config, **self.config}, context)
         return made
 
@@ -177,10 +177,10 @@ class ReliableSpout(RichSpout):
 
     def fail(self, message_id: Any) -> None:
         if message_id not in self.unacked:
-            return  # of an earlier driver: the source gives it again, since it was never acked
+            return  # Emitted by an earlier driver: the source delivers the message again, because it was never acked.
         if self.fails[message_id] >= self.max_fails:
             self.give_up(message_id)
-            ReliableSpout.ack(self, message_id)  # out of the books, whatever `give_up` did
+            ReliableSpout.ack(self, message_id)  # No longer tracked, whatever `give_up` did.
             return
         self.fails[message_id] += 1
         self.collector.emit(self.unacked[message_id], message_id)
@@ -219,7 +219,7 @@ class AckedCoordinator:
         entry: list[Any] = [to_json(values, self._user.fields)]
         if message_id is not None:
             entry.append(_stored_id(message_id, self._spout))
-        # Last: what is refused is in nobody's books.
+        # Last, so that a refused message is not tracked anywhere.
         check = getattr(self._user, "check_emit", None)
         if check is not None:
             check(values, message_id)
@@ -233,7 +233,7 @@ class AckedCoordinator:
             return True
         while len(self._waiting) < self._user.batch_size:
             before = len(self._waiting)
-            with told_of(self._spout, "next_tuple"):
+            with errors_of(self._spout, "next_tuple"):
                 if self._user.next_tuple(self) is not None:
                     returned("next_tuple")
             self._is_dry = len(self._waiting) == before
@@ -261,12 +261,12 @@ class AckedCoordinator:
         self._is_failing = state == "quarantined"
         try:
             for entry in metadata["tuples"]:
-                if len(entry) > 1:  # AK-08: without an id neither ack nor fail
-                    with told_of(self._spout, what):
+                if len(entry) > 1:  # AK-08: a message without an id is neither acked nor failed.
+                    with errors_of(self._spout, what):
                         told(_id_of(entry), from_json(entry[0], self._user.fields))
         finally:
             self._is_failing = False
-        self._unsettled.discard(metadata["txid"])  # planned again, it may have got another txid
+        self._unsettled.discard(metadata["txid"])  # The message was planned again, possibly under another txid.
 
     def is_exhausted(self) -> bool:
         """True if no more input will come; not before every batch is settled, since failed messages may be emitted
@@ -292,7 +292,7 @@ class AckedCoordinator:
 
 
 def _stored_id(message_id: Any, spout: str) -> Any:
-    """The id as JSON; a tuple becomes a list and is restored as a tuple."""
+    """Return the id as JSON; a tuple becomes a list and is restored as a tuple."""
     if isinstance(message_id, tuple):
         return [_stored_id(item, spout) for item in message_id]
     if isinstance(message_id, bool) or not isinstance(message_id, str | int):

@@ -1,4 +1,4 @@
-"""Declared fields as Arrow types, the ones that Spark also uses for them."""
+"""Arrow types of the declared fields, the same that Spark uses for them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TYPES = {
 
 
 def arrow_type(field_type: FieldType) -> pa.DataType:
-    """The Arrow type of one declared type."""
+    """Return the Arrow type of one declared type."""
     if field_type.kind == "decimal":
         return pa.decimal128(field_type.precision, field_type.scale)
     return _TYPES[field_type.kind]
 
 
 def arrow_schema(fields: Fields) -> pa.Schema:
-    """Names and types of the declared fields. Every column is nullable for Arrow: NOT NULL is checked where values are
-    read.
+    """Return the Arrow schema of the declared fields. Every column is nullable for Arrow: NOT NULL is checked where
+    values are read.
     """
     return pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields.items])

@@ -1,5 +1,5 @@
-"""The coordinator half of the file source: closes batches over settled files and fingerprints each file once, when it
-is planned.
+"""The coordinator half of the file source: makes batches of settled files and fingerprints each file once, when it is
+planned.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from txtopo.spouts.settled_files import FileWatch, SettledFile
 from txtopo.topology.components import SpoutContext
 
 PATH_BYTES_MAX = 2000
-"""Bytes of a path that can be remembered for ever (an index row in Postgres holds less than 2700)."""
+"""Maximum length of a path in bytes, since it is stored permanently (an index row in Postgres holds less than 2700)."""
 
 
 class _Source(Protocol):
-    """What a batch is cut by."""
+    """The limits of a batch and the layout of its files."""
 
     path: str
     fields: Fields
@@ -32,20 +32,22 @@ class _Source(Protocol):
     may_be_empty: bool
 
     def layout(self) -> Mapping[str, Any]:
-        """How the files are to be read, for the plan."""
+        """Return the layout with which the files are read, for the plan."""
 
     def header_of(self, start: bytes, *, final: bool) -> Header | None:
-        """The header in the first bytes of a file, its end where the records begin; None: the file has no records.
-        Raises ValueError.
+        """Return the header in the first bytes of a file, with the offset at which records begin; None if the file has
+        no records. Raises ValueError.
         """
 
 
 class _StillChangingError(Exception):
-    """The file is not what it was when it settled."""
+    """The file has changed since it settled."""
 
 
 class FileCoordinator:
-    """Implements `SpoutCoordinator`. A batch is fingerprinted in `is_ready`, so that yes means yes."""
+    """Implements `SpoutCoordinator`. A batch is fingerprinted in `is_ready`, so that a batch exists whenever it returns
+    True.
+    """
 
     def __init__(self, source: _Source, context: SpoutContext) -> None:
         self._source = source
@@ -91,7 +93,7 @@ class FileCoordinator:
         self._next = None
 
     def _cut(self) -> Metadata | BatchDataError | None:
-        """The next batch, or why it cannot be one; None where every file of it has to settle again."""
+        """Return the next batch, or the error that prevents it; None if all its files have to settle again."""
         headers: list[list[str]] = []
         files: list[dict[str, Any]] = []
         taken: list[SettledFile] = []
@@ -102,8 +104,9 @@ class FileCoordinator:
                 self._watch.put_back(file)
                 continue
             except BatchDataError as error:
-                # It stays in the backlog, so that it is refused again and never skipped; once repaired it differs from
-                # what settled, and has to settle anew. Files before it are a batch and not held up.
+                # The file stays in the backlog, so that it is refused again and never skipped. Once repaired, it
+                # differs from what settled, and has to settle again. Files before it form a batch and do not wait for
+                # it.
                 return self._plan(headers, files, taken) if files else error
             files.append(_numbered(described, header, headers))
             taken.append(file)
@@ -118,7 +121,7 @@ class FileCoordinator:
         return {"format": self._source.layout(), "schema": self._source.fields.ddl, "headers": headers, "files": files}
 
     def _next_files(self) -> list[SettledFile]:
-        """Settled files up to the limits; a file larger than a batch is a batch of its own."""
+        """Return settled files up to the limits; a file larger than the limit is a batch by itself."""
         chosen: list[SettledFile] = []
         size = 0
         for file in self._watch.backlog[: self._source.files_per_batch]:
@@ -129,7 +132,9 @@ class FileCoordinator:
         return chosen
 
     def _look_at(self, path: str) -> SettledFile:
-        """The file of a redo as it is now. Raises BatchDataError where it is gone or is no file any more."""
+        """Return the file of a redo in its current state. Raises BatchDataError if it no longer exists or is not a
+        file.
+        """
         try:
             with open_regular(path) as descriptor:
                 return SettledFile(path=path, stat=FileStat.of(os.fstat(descriptor)))
@@ -147,7 +152,7 @@ class FileCoordinator:
             with open_regular(file.path) as descriptor:
                 content = read_content(descriptor)
                 start = read_at(descriptor, 0, HEADER_BYTES_MAX)
-                # Checked after the hash: a file that changed meanwhile has not settled.
+                # Checked after hashing: a file that changed meanwhile has not settled.
                 if FileStat.of(os.fstat(descriptor)) != file.stat or content.size != file.stat.size:
                     raise _StillChangingError
         except OSError as error:
@@ -193,7 +198,7 @@ class FileCoordinator:
 
 
 def _numbered(described: dict[str, Any], header: Header | None, headers: list[list[str]]) -> dict[str, Any]:
-    """Says which of the batch's headers the file has; one that is new is added to them."""
+    """Return the index of the file's header among the headers of the batch; a new one is added to them."""
     if header is None:
         return described
     names = list(header.names)
@@ -203,5 +208,5 @@ def _numbered(described: dict[str, Any], header: Header | None, headers: list[li
 
 
 def _named(error: OSError, path: str) -> OSError:
-    """The same with the file's name, which reads by descriptor do not have."""
+    """Return the error with the name of the file, which reads by descriptor do not have."""
     return error if error.filename is not None else OSError(error.errno, error.strerror or str(error), path)

@@ -100,7 +100,7 @@ class FileSpout(Spout):
         """Return the header in the first bytes of a file; None if the file is empty. Raises ValueError if a declared
         column is missing.
         """
-        check_encoding(start)  # what it is, is then all that there is to say
+        check_encoding(start)  # The format explains the error completely.
         header = None
         try:
             header = read_header(start, self.delimiter, final=final)

@@ -1,4 +1,4 @@
-"""A file's identity: what `stat` says and what its content is (K7)."""
+"""The identity of a file: its metadata from `stat` and its content (K7: a file may change between two attempts)."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from typing import Any
 
 CHUNK_BYTES = 1024 * 1024
 _HEXADECIMAL = re.compile(rb"0[xX](?<![0-9A-Za-z]0[xX])")
-"""Begins with a literal and looks back: eight times as fast as to look for what stands before, and every file is
-searched.
+"""Begins with a literal and uses a look-behind: eight times as fast as searching for the preceding character. Every
+file is searched.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """What changes when somebody writes to a file or puts another in its place."""
+    """Metadata that changes when somebody writes to a file or replaces it."""
 
     size: int
     """Bytes."""
     mtime_ns: int
     inode: int
     ctime_ns: int | None
-    """When the kernel last changed anything about it: who writes can set mtime back, but not this. None: an older
-    release did not ask.
+    """The last change of any kind, by the kernel: a program can set mtime back, but not ctime. None: the plan is from
+    an older release, which did not store it.
     """
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileStat:
-        """From what `os.stat` returns."""
+        """Return the metadata in the result of `os.stat`."""
         return cls(size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino, ctime_ns=status.st_ctime_ns)
 
     @classmethod
     def planned(cls, file: Mapping[str, Any]) -> FileStat:
-        """As a plan says it, also one of a release that had no ctime: that equals no file, so its content is
+        """Return the metadata in a plan. A plan of a release without ctime equals no file, so that the content is
         compared.
         """
         return cls(size=file["size"], mtime_ns=file["mtime_ns"], inode=file["inode"], ctime_ns=file.get("ctime_ns"))
@@ -47,21 +47,23 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What one pass over a file's bytes tells."""
+    """The result of one pass over the bytes of a file."""
 
     sha256: str
     """Hexadecimal."""
     size: int
     quotes: bool
-    """A quote character stands somewhere: line ends may lie inside values, so the file is not cut into parts."""
+    """True if the file contains a quote character: line ends may be inside values, so the file is not divided into
+    parts.
+    """
     nul: bool
-    """A NUL byte stands somewhere."""
+    """True if the file contains a NUL byte."""
     hexadecimal: bool
-    """`0x` or `0X` stands where a value may start, which the parser would take for the start of a number."""
+    """True if `0x` or `0X` occurs where a value may start: the parser would read a hexadecimal number."""
 
 
 class NoRegularFileError(FileNotFoundError):
-    """The path is a directory, a FIFO or a device by now: there is no file that could be read."""
+    """The path is now a directory, a FIFO or a device, not a file that can be read."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ENOENT, "no regular file", path)
@@ -69,7 +71,7 @@ class NoRegularFileError(FileNotFoundError):
 
 @contextmanager
 def open_regular(path: str) -> Iterator[int]:
-    """A descriptor of a regular file; raises NoRegularFileError for anything else, and never blocks on a FIFO."""
+    """Return a descriptor of a regular file. Raises NoRegularFileError for anything else; never blocks on a FIFO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -80,7 +82,7 @@ def open_regular(path: str) -> Iterator[int]:
 
 
 def read_content(descriptor: int) -> Content:
-    """Hash the whole file once, in chunks."""
+    """Hash the whole file in one pass, in chunks."""
     digest = hashlib.sha256()
     size = 0
     quotes = nul = hexadecimal = False
@@ -96,12 +98,12 @@ def read_content(descriptor: int) -> Content:
 
 
 def _may_hold_hexadecimal(chunk: bytes) -> bool:
-    """Cheap first; a tail number such as N930XJ is none."""
+    """Return True if the chunk may contain a hexadecimal number; a tail number such as N930XJ does not count."""
     return (b"0x" in chunk or b"0X" in chunk) and _HEXADECIMAL.search(chunk) is not None
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:
-    """`size` bytes at `offset`, fewer only at the end of the file."""
+    """Return `size` bytes at `offset`, fewer only at the end of the file."""
     pieces = []
     while size > 0:
         piece = os.pread(descriptor, size, offset)

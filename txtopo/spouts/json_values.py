@@ -1,5 +1,5 @@
-"""Metadata as JSON: what a coordinator half decides is checked to come back from storage exactly as it went in
-(STORM-2675).
+"""Metadata as JSON: checks that the decision of a coordinator half will be read back from storage exactly as it was
+written (STORM-2675).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from txtopo.errors import BatchDataError
 
 
 def json_value(value: object, what: str, component: str) -> Any:
-    """The value as it will be read back: tuples become lists. Raises BatchDataError naming the place that JSON cannot
-    hold.
+    """Return the value as it will be read back: tuples become lists. Raises BatchDataError that names the place of a
+    value that JSON cannot represent.
 
     >>> json_value({"range": (0, 2)}, "metadata", "words")
     {'range': [0, 2]}
@@ -41,8 +41,8 @@ def json_value(value: object, what: str, component: str) -> Any:
 
 
 def stored_metadata(value: object, what: str, component: str) -> Any:
-    """The same for a whole piece of metadata, which must not be None: nothing would tell it from metadata that is
-    absent.
+    """Do the same for the complete metadata of a batch, which must not be None: None means that there is no
+    metadata.
     """
     if value is None:
         raise BatchDataError(f"{what} is None: return {{}} where there is nothing to remember", component=component)

@@ -1,4 +1,6 @@
-"""Which files a path means: a folder, a file or a pattern. What cannot be looked at is an error, never a file less."""
+"""Finds the files of a path: a folder, a file or a pattern. A folder or file that cannot be read is an error; it is
+never skipped.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,12 @@ Found = tuple[str, os.stat_result]
 
 
 def find_files(path: str) -> Iterator[Found]:
-    """Every regular file that `path` means (a folder, a file, else a pattern), symlinks followed, each once.
+    """Return every regular file that `path` selects (a folder, a file, otherwise a pattern), once; symlinks are
+    followed.
 
-    Names that start with `_` or `.` are no input, nor are directories, FIFOs and devices; folders are walked by `**`
-    alone, hidden ones by their name. Raises OSError
-    where a plain path is not there, and where a folder or a file of it cannot be looked at.
+    Names that start with `_` or `.` are not input; neither are directories, FIFOs and devices. Only `**` descends into
+    folders; hidden folders must be named. Raises OSError if a plain path does not exist, and if a folder or a file
+    cannot be read.
     """
     seen: set[str] = set()
     for name, status in _candidates(path):
@@ -29,7 +32,7 @@ def find_files(path: str) -> Iterator[Found]:
 
 
 def why_none(path: str) -> str:
-    """What is there instead, where no file matches; empty where nothing is there at all."""
+    """Return what exists instead, if no file matches; empty if nothing exists there."""
     if not os.path.isdir(path):  # noqa: PTH112
         return ""
     names = os.listdir(path)  # noqa: PTH208
@@ -41,7 +44,7 @@ def why_none(path: str) -> str:
 
 
 def means(path: str, file: str) -> bool:
-    """Could `path` mean this file? Told by names alone: the file may be gone."""
+    """Return True if `path` may select this file, by names alone: the file may no longer exist."""
     folder = os.path.dirname(file)  # noqa: PTH120
     return file == path or folder == path or (glob.has_magic(path) and _fits(Path(path).parts, Path(file).parts))
 
@@ -50,7 +53,7 @@ def _candidates(path: str) -> Iterator[Found]:
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError as error:
-        # A name with characters of a pattern may be that of a file: only where there is none it is a pattern.
+        # A name with characters of a pattern may be the name of a file: it is a pattern only if no such file exists.
         if not is_gone(error) or not glob.has_magic(path) or os.path.lexists(path):
             raise
         start, *parts = Path(path).parts
@@ -64,14 +67,14 @@ def _candidates(path: str) -> Iterator[Found]:
 
 
 def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Found]:
-    """What the rest of a pattern means in a folder. `glob` does the same, but leaves out in silence what cannot be
+    """Return the matches of the rest of a pattern in a folder. `glob` does the same, but silently skips what cannot be
     read.
     """
     head, *rest = parts
     if head == "**":
         here = {(status.st_dev, status.st_ino) for _, status in _stat(folder)}
         if not here or here & above:
-            return  # gone since it was listed, or a link to a folder above it: all of it was found there
+            return  # Removed since it was listed, or a link to a folder above it, whose files were already found there.
         above |= here
         if rest:
             yield from _expand(folder, rest)
@@ -80,7 +83,7 @@ def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]]
     else:
         wanted = "*" if head == "**" else head
         names = [
-            name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_left_out(name, wanted)
+            name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_skipped(name, wanted)
         ]
     for name in names:
         for found, status in _stat(os.path.join(folder, name)):  # noqa: PTH118
@@ -103,7 +106,7 @@ def _names_in(folder: str) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208
     except OSError as error:
         if is_gone(error):
-            return []  # since it was listed itself
+            return []  # Removed since it was listed.
         raise
 
 
@@ -111,7 +114,7 @@ def _stat(path: str) -> Iterator[Found]:
     try:
         yield path, os.stat(path)  # noqa: PTH116
     except OSError as error:
-        if not is_gone(error):  # gone since it was listed, or a link to nowhere
+        if not is_gone(error):  # Removed since it was listed, or a broken link.
             raise
 
 
@@ -119,8 +122,8 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def _is_left_out(name: str, pattern: str) -> bool:
-    """Hidden folders are walked by name only: what another program writes below `_temporary` would count there, and
-    again where it is renamed to.
+def _is_skipped(name: str, pattern: str) -> bool:
+    """Return True for hidden folders, which must be named: files that another program writes below `_temporary` would
+    be counted there, and again when it renames them.
     """
     return _is_hidden(name) and not pattern.startswith(name[0])

@@ -20,7 +20,7 @@ from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.spouts.transactional import attempt_of
-from txtopo.spouts.user_spout import UserSpout, check_hears, hears, must_have, told_of
+from txtopo.spouts.user_spout import UserSpout, check_settled_method, errors_of, must_have, wants_settled_calls
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PartitionedTransactionalSpout(UserSpout):
         for name in ("number_of_partitions", "next_range"):
             must_have(made, PartitionedTransactionalSpout, (name, "get_coordinator"))
         must_have(made, PartitionedTransactionalSpout, ("emit_partition_batch", "get_emitter"))
-        hears(made)
+        wants_settled_calls(made)
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
@@ -146,9 +146,9 @@ class PartitionedTransactionalSpout(UserSpout):
     # -------------------------------------------------------------------------------------------------- the port, which
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
-        with told_of(context.spout, "get_coordinator"):
+        with errors_of(context.spout, "get_coordinator"):
             user = self.get_coordinator({**context.config, **self.config}, context)
-        check_hears(context.spout, self, user)
+        check_settled_method(context.spout, self, user)
         return PartitionedCoordinating(user, context, empty_batches=self.empty_batches, opaque=self.kind == "opaque")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
@@ -201,15 +201,16 @@ class PartitionedCoordinating:
         self._exhausted = False
 
     def is_ready(self) -> bool:
-        with told_of(self._spout, "is_ready"):
+        with errors_of(self._spout, "is_ready"):
             ready = bool(self._user.is_ready())
         if ready and not self._empty_batches:
             proposed = self._propose(self._last)
-            # What was found is what is planned: yes means yes, and a range is asked for once.
+            # The ranges found here are the ones planned, so that a batch exists whenever this returns True, and each
+            # range is asked for once.
             self._proposal = (self._last, proposed)
             ready = any("range" in entry for entry in proposed["partitions"])
         if not ready and self._once and (away := _away(self._last)):
-            # Not the end of the input: what these gave once is in no batch.
+            # Not the end of the input: ranges that these partitions gave before are in no batch.
             raise OSError(
                 f"{self._spout}: {_which(away)} gave input for a batch that was planned again, and nothing since"
             )
@@ -223,7 +224,7 @@ class PartitionedCoordinating:
         return self._last
 
     def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
-        """See OpaqueCoordinator. The user's `is_ready` is not asked."""
+        """See OpaqueCoordinator. Does not call the user's `is_ready`."""
         self._proposal = None
         found = self._propose(previous, () if discarded is None else self._entries(discarded))
         away = _away(found)
@@ -245,7 +246,7 @@ class PartitionedCoordinating:
         """Notify the user's coordinator half with the ranges of the batch by partition."""
         ranges = {at: entry["range"] for at, entry in enumerate(metadata["partitions"]) if "range" in entry}
         told: Any = self._user
-        with told_of(self._spout, "settled"):
+        with errors_of(self._spout, "settled"):
             told.settled(txid, ranges, state)
 
     def close(self) -> None:
@@ -258,7 +259,7 @@ class PartitionedCoordinating:
         metadata is never lost.
         """
         before = self._entries(previous)
-        with told_of(self._spout, "number_of_partitions"):
+        with errors_of(self._spout, "number_of_partitions"):
             count = self._user.number_of_partitions()
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise BatchDataError(f"number_of_partitions gave {count!r}, which is not a count", component=self._spout)
@@ -272,8 +273,8 @@ class PartitionedCoordinating:
         last = before.get("range", before.get("after"))
         found, owing = self._ask(partition, last), _owing(before, gave)
         if isinstance(found, Nothing) and owing:
-            # What it gave may be in the batches before this one now. Then the source still shows it to who asks from
-            # where it began.
+            # The input of its discarded range may be in earlier batches now. Then the source still returns it for the
+            # position where it began.
             owing = [began for began in owing if isinstance(self._ask(partition, began), Nothing)]
             found = self._ask(partition, last)
         if isinstance(found, Nothing):
@@ -282,7 +283,7 @@ class PartitionedCoordinating:
         return entry if last is None or not self._opaque else {**entry, "from": last}
 
     def _ask(self, partition: int, last: Any) -> Any:
-        with told_of(self._spout, f"next_range of partition {partition}"):
+        with errors_of(self._spout, f"next_range of partition {partition}"):
             return self._user.next_range(partition, last)
 
     def _entries(self, previous: Metadata | None) -> Sequence[Entry]:
@@ -303,7 +304,7 @@ def _idle(before: Entry, owing: Sequence[Any]) -> Entry:
 
 
 def _owing(before: Entry, gave: Entry) -> list[Any]:
-    """Return the starts of ranges that the partition gave for discarded plans only: asked from there, it must give
+    """Return the starts of ranges that the partition returned for discarded plans only: for these starts it must return
     input again.
     """
     from_gave = [gave.get("from")] if "range" in gave else []

@@ -1,4 +1,4 @@
-"""Opens a planned file and compares it with its plan, so that nothing is read from a source that changed (K7)."""
+"""Opens a planned file and compares it with its plan, so that no data is read from a source that has changed (K7)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from txtopo.errors import BatchDataError
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
 
 COMPONENT = "spout"
-"""Filled in by the executor, which knows the spout's name."""
+"""A placeholder for the component; the executor knows the spout's name."""
 
 
 @contextmanager
 def verified(file: Mapping[str, Any]) -> Iterator[int]:
-    """A descriptor of the planned file, compared before and after it is read: where `stat` differs, the content decides
-    (K7).
+    """Yield a descriptor of the planned file, which is compared with its plan before and after it is read. If `stat`
+    differs, the content decides (K7).
 
-    Raises BatchDataError where it is another file by now, is gone or cannot be read at all; OSError naming the file for
-    trouble that may pass, and where it may not be read.
+    Raises BatchDataError if the file has changed, no longer exists or cannot be read at all; OSError that names the
+    file for a failure that may pass and for a missing permission.
     """
     try:
         with open_regular(str(file["path"])) as descriptor:
@@ -30,7 +30,7 @@ def verified(file: Mapping[str, Any]) -> Iterator[int]:
             try:
                 yield descriptor
             except (BatchDataError, OSError):
-                # A line that does not parse may come from a file that changed meanwhile: that is the better
+                # A line that does not parse may come from a file that changed meanwhile: then the change is the better
                 # explanation.
                 comparison.compare()
                 raise
@@ -40,13 +40,13 @@ def verified(file: Mapping[str, Any]) -> Iterator[int]:
 
 
 class _Comparison:
-    """What an open file is against its plan."""
+    """Compares an open file with its plan."""
 
     def __init__(self, file: Mapping[str, Any], descriptor: int) -> None:
         self._file = file
         self._descriptor = descriptor
         self._known = FileStat.planned(file)
-        """What the file looked like when its content was last known to be the planned one."""
+        """The metadata of the file when its content was last known to be as planned."""
 
     def compare(self) -> None:
         found = FileStat.of(os.fstat(self._descriptor))
@@ -55,13 +55,13 @@ class _Comparison:
         content = read_content(self._descriptor)
         if content.sha256 != self._file["sha256"]:
             raise _changed(self._file, f"found {content.size} bytes with sha256 {content.sha256}")
-        # As it was before it was hashed: what is written meanwhile shows the next time.
+        # Taken before hashing: a write during the hashing is then noticed at the next comparison.
         self._known = found
 
 
 def _told(file: Mapping[str, Any], error: OSError) -> Exception:
-    """The error with the file's name, which reads by descriptor do not have; as one of the batch where that is what is
-    wrong.
+    """Return the error with the name of the file, which reads by descriptor do not have; a BatchDataError if the batch
+    is at fault.
     """
     path, words = str(file["path"]), error.strerror or str(error) or type(error).__name__
     match fault_of(error):

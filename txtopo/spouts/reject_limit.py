@@ -1,4 +1,4 @@
-"""The judgement whether a batch may lose its rejected rows; every executor passes the same one over a whole batch."""
+"""The check whether a batch has too many rejected rows; every executor applies the same one to a whole batch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from txtopo.core.values import Failure, RejectedRow, cause_of
 def too_many_rejected(
     spout_name: str, rejected_max: float, read: int, rejects: Sequence[RejectedRow]
 ) -> Failure | None:
-    """A data failure naming the first reject where more than the share `rejected_max` of `read` records is rejected;
-    else None.
+    """Return a data failure that names the first rejected row if more than the share `rejected_max` of `read` records
+    is rejected; otherwise None.
 
-    A wrong schema must not commit empty counts. `rejects` stand in source order.
+    With a wrong schema, empty counts would be committed. `rejects` are in source order.
     """
-    # As written: 0.29 of 100 records are 29, which binary fractions deny.
+    # Calculated in decimals, as the setting is written: 0.29 of 100 records are 29, which binary fractions do not give.
     if len(rejects) <= Fraction(str(rejected_max)) * read:
         return None
     first = rejects[0]
@@ -37,12 +37,14 @@ def too_many_rejected(
 
 
 def rejected_share(rejected: int, read: int) -> str:
-    """For people: `1,234 of 5,000 records rejected (24.7 %)`."""
+    """Return the share as text: `1,234 of 5,000 records rejected (24.7 %)`."""
     return f"{rejected:,} of {read:,} records rejected ({_percent(Fraction(rejected, read), digits=1)})"
 
 
 def shown_raw(raw: bytes, chars_max: int = 2000) -> str:
-    """Raw bytes of a record as readable text, cut to `chars_max` characters; what is not UTF-8 and NUL as escapes."""
+    """Return raw bytes of a record as readable text of at most `chars_max` characters; NUL and bytes that are not UTF-8
+    are escaped.
+    """
     text = raw[: chars_max * 4].decode("utf-8", "backslashreplace").replace("\0", "\\x00")
     return text if len(text) <= chars_max else text[:chars_max] + "…"
 

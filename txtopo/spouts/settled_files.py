@@ -1,4 +1,6 @@
-"""Which files of a folder or a pattern are input now: settled, never consumed before, in the order of their paths."""
+"""Selects the files of a folder or a pattern that are input now: settled, never planned before, in the order of their
+paths.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from txtopo.topology.components import SpoutContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledFile:
-    """A file that was the same in two looks far enough apart."""
+    """A file that was unchanged in two checks, far enough apart."""
 
     path: str
     stat: FileStat
@@ -24,16 +26,16 @@ class SettledFile:
 class _Seen:
     stat: FileStat
     since_s: float
-    """When a look first found it like this."""
+    """Time of the first check that found it in this state."""
     first_s: float
-    """When a look first found it at all, or first found that it is not any more what it was."""
+    """Time of the first check that found it at all, or found that it has changed."""
 
 
 class FileWatch:
-    """Looks at the source again and again and keeps a backlog of settled files. One thread uses it."""
+    """Checks the source repeatedly and keeps a backlog of settled files. Used by one thread."""
 
     def __init__(self, path: str, settled_s: float, context: SpoutContext, *, may_be_empty: bool = False) -> None:
-        """Unless it `may_be_empty`, a `once` run that finds no file at a path that never had one ends with
+        """Create a watch. Unless `may_be_empty`, a `once` run that finds no file at a path that never had one ends with
         FileNotFoundError.
         """
         self._path = path
@@ -57,13 +59,11 @@ class FileWatch:
 
     @property
     def is_exhausted(self) -> bool:
-        """In a `once` run: the second look is over and its files are taken."""
+        """True, in a `once` run, if the second check is over and its files are planned."""
         return self._looks_done and not self._backlog
 
     def look(self) -> None:
-        """Look at the source, unless a backlog is there and the last look is fresh, or a `once` run has looked
-        twice.
-        """
+        """Check the source, unless there is a backlog from a recent check, or a `once` run has checked twice."""
         now = self._context.monotonic()
         if self._looks_done or (self._backlog and now - self._last_look_s < self._settled_s):
             return
@@ -76,7 +76,7 @@ class FileWatch:
             found.add(path)
             if path not in known and self._has_settled(path, FileStat.of(status), now):
                 settled.append(SettledFile(path=path, stat=self._watched[path].stat))
-        # Only now: where something cannot be looked at, what had settled before it settles no second time.
+        # Only now: if something cannot be read, the files that had settled do not have to settle again.
         for done in (self._watched.keys() - found) | {file.path for file in settled}:
             del self._watched[done]
         self._last_look_s = now
@@ -88,22 +88,22 @@ class FileWatch:
         self._first_look_s = now if self._first_look_s is None else self._first_look_s
 
     def consume(self, file: SettledFile, fingerprint: bytes) -> None:
-        """The file is planned: it is never input again."""
+        """Remove a planned file from the input, permanently."""
         self._backlog.remove(file)
         self._consumed[file.path] = fingerprint
         self._consumed_stats[file.path] = file.stat
 
     def redo(self, file: SettledFile, fingerprint: bytes) -> None:
-        """The file, input before, is read again as it is now: it is not said to have changed, and it is no input of a
-        later batch either.
+        """Allow the redo to read the file in its current state: it is not reported as changed, and is not input of a
+        later batch.
         """
         self._consumed[file.path] = fingerprint
         self._consumed_stats[file.path] = file.stat
         self._watched.pop(file.path, None)
 
     def put_back(self, file: SettledFile) -> None:
-        """The file changed while it was fingerprinted: it has to settle again. In a `once` run it is left for the next
-        one.
+        """Return a file that changed while it was fingerprinted: it has to settle again. A `once` run leaves it to the
+        next run.
         """
         self._backlog.remove(file)
         if self._looks_done:
@@ -118,7 +118,7 @@ class FileWatch:
             first_s = now if seen is None else seen.first_s
             self._watched[path] = _Seen(found, now, first_s)
             if path in self._consumed and seen is not None and now - first_s >= self._settled_s:
-                self._say_ignored(path, "was read before and is being written to again")  # it may never settle
+                self._say_ignored(path, "was read before and is being written to again")  # It may never settle.
             return False
         return now - seen.since_s >= self._settled_s
 
@@ -127,9 +127,9 @@ class FileWatch:
         baseline = self._consumed_stats.get(path)
         if baseline is not None:
             return baseline == found
-        # What stood there when this driver took the lead was compared when it was planned; hashing it all again would
-        # take hours. Inode and ctime are
-        # others after each move to another disk, and mean nothing by themselves.
+        # The files found when this driver took the lead were compared when they were planned; hashing all of them again
+        # would take hours. Inode and ctime change with every move to another disk, so a difference in them alone means
+        # nothing.
         planned = self._planned.get(path)
         return planned is None or planned == (found.size, found.mtime_ns)
 
@@ -142,7 +142,9 @@ class FileWatch:
         self._backlog.sort(key=lambda file: os.fsencode(file.path))
 
     def _consider_consumed(self, file: SettledFile) -> None:
-        """A path that was input before has changed: never input again, and said once where the content is another."""
+        """Handle a changed path that was input before: it is never input again, and is reported once if its content
+        differs.
+        """
         differs = False
         if file.path not in self._said:
             try:
@@ -150,7 +152,7 @@ class FileWatch:
                     differs = read_content(descriptor).sha256 != self._consumed[file.path].hex()
             except OSError as error:
                 if not is_gone(error):
-                    return  # it is compared again, once it has settled again
+                    return  # It is compared again when it has settled again.
         self._consumed_stats[file.path] = file.stat
         if differs:
             self._say_ignored(file.path, "was read before and has other content now")
@@ -161,7 +163,7 @@ class FileWatch:
             self._context.say(f"{path!r} {why}: ignored, a path is input once")
 
     def _found_none(self) -> None:
-        """A path with a typo must not look like a source that has nothing new."""
+        """Handle a source without files: a path with a typo must not look like a source without new input."""
         had_some = any(means(self._path, path) for path in self._consumed)
         why = why_none(self._path)
         words = f"no file matches {self._path!r}{f' ({why})' if why else ''}"
@@ -185,8 +187,8 @@ class FileWatch:
 
 
 def _as_planned(context: SpoutContext) -> dict[str, tuple[int, int]]:
-    """Size and mtime that files of the last batches had when they were planned: what was written to while no driver
-    looked is not lost in silence.
+    """Return size and mtime of the files of the last batches when they were planned, so that writes while no driver ran
+    are reported.
     """
     known: dict[str, tuple[int, int]] = {}
     for metadata in context.recent():

@@ -13,7 +13,7 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.json_values import stored_metadata
-from txtopo.spouts.user_spout import UserSpout, check_hears, hears, must_have, told_of
+from txtopo.spouts.user_spout import UserSpout, check_settled_method, errors_of, must_have, wants_settled_calls
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TransactionalSpout(UserSpout):
         made = super().__new__(cls)
         must_have(made, TransactionalSpout, ("initialize_transaction", "get_coordinator"))
         must_have(made, TransactionalSpout, ("emit_batch", "get_emitter", "emit_frame"))
-        hears(made)
+        wants_settled_calls(made)
         return made
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
@@ -132,9 +132,9 @@ class TransactionalSpout(UserSpout):
 
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:
         shown = replace(context, previous=users_metadata(context.previous, context.spout))
-        with told_of(context.spout, "get_coordinator"):
+        with errors_of(context.spout, "get_coordinator"):
             user = self.get_coordinator({**context.config, **self.config}, shown)
-        check_hears(context.spout, self, user)
+        check_settled_method(context.spout, self, user)
         return _Coordinating(user, context.spout)
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
@@ -195,14 +195,14 @@ class _Coordinating:
         self._exhausted = False
 
     def is_ready(self) -> bool:
-        with told_of(self._spout, "is_ready"):
+        with errors_of(self._spout, "is_ready"):
             ready = bool(self._user.is_ready())
         self._exhausted = not ready
         return ready
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
         before = users_metadata(previous, self._spout)
-        with told_of(self._spout, "initialize_transaction"):
+        with errors_of(self._spout, "initialize_transaction"):
             made = self._user.initialize_transaction(txid, before)
         return {"txid": txid, "metadata": stored_metadata(made, "metadata", self._spout)}
 
@@ -214,7 +214,7 @@ class _Coordinating:
 
     def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:
         told: Any = self._user
-        with told_of(self._spout, "settled"):
+        with errors_of(self._spout, "settled"):
             told.settled(txid, users_metadata(metadata, self._spout), state)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""Python tuples become Arrow record batches of the declared fields; a value that does not fit is named with its field
-and its place.
+"""Converts Python tuples to Arrow record batches of the declared fields; an error names the field, the value and its
+place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.topology.components import Position, Tally
 
 ROWS_PER_BATCH = 8192
-"""Tuples of one record batch."""
+"""Maximum number of tuples of one record batch."""
 COMPONENT = "spout"
-"""Filled in by the executor, which knows the spout's name."""
+"""A placeholder for the component; the executor knows the spout's name."""
 RAW_CHARS_MAX = 2000
 _PYTHON: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -39,11 +39,11 @@ _PYTHON: Mapping[str, tuple[type, ...]] = {
 
 
 def emit_tuples(emitted: Iterable[Any], fields: Fields, tally: Tally, place: str) -> Iterator[pa.RecordBatch]:
-    """What an emitter yields - tuples, record batches, tables, mixed - as record batches of exactly `fields`, in its
-    order.
+    """Yield what an emitter yields - tuples, record batches, tables, mixed - as record batches of exactly `fields`, in
+    the same order.
 
-    Counts into `tally`. Raises BatchDataError naming field, value and `place` (e.g. `partition 2`) with the tuple's
-    number from 1.
+    Counts into `tally`. Raises BatchDataError that names field, value and `place` (e.g. `partition 2`), with the
+    tuple's number from 1.
     """
     if not isinstance(emitted, Iterable):
         raise BatchDataError(
@@ -75,7 +75,7 @@ def emit_tuples(emitted: Iterable[Any], fields: Fields, tally: Tally, place: str
 
 
 def locate_tuple(batches: Iterable[pa.RecordBatch], number: int, place: str) -> Position | None:
-    """The `number`-th tuple (from 0) of a part that is emitted once more; None where it has fewer."""
+    """Return tuple `number` (from 0) of a part, by emitting the part once more; None if it has fewer."""
     left = number
     for batch in batches:
         if left < batch.num_rows:
@@ -88,7 +88,7 @@ def locate_tuple(batches: Iterable[pa.RecordBatch], number: int, place: str) -> 
 
 
 def check_value(value: Any, field: Field) -> str | None:
-    """Why the value does not fit the field; None: it does."""
+    """Return why the value does not fit the field; None: it fits."""
     if value is None:
         return None if field.nullable else "is NULL, but the field is declared NOT NULL"
     kind = field.type.kind
@@ -96,7 +96,7 @@ def check_value(value: Any, field: Field) -> str | None:
     if isinstance(value, bool) and kind != "boolean":
         fits = False
     if isinstance(value, datetime.datetime):
-        # A date would lose its time, a timestamp without its zone would be another instant elsewhere.
+        # A date would lose its time; a timestamp without its time zone would be another instant elsewhere.
         fits = kind == ("timestamp_ntz" if value.tzinfo is None else "timestamp")
     if not fits:
         hint = " with a time zone" if kind == "timestamp" else " without a time zone" if kind == "timestamp_ntz" else ""
@@ -121,13 +121,13 @@ def _flush(waiting: list[Sequence[Any]], fields: Fields, tally: Tally, place: st
 _QUICK: Mapping[str, frozenset[type]] = {
     kind: frozenset({*types, type(None)}) - {datetime.datetime} for kind, types in _PYTHON.items()
 }
-"""Types that need no second look: subclasses (bool is one of int), and datetimes with their zones, are looked at one by
-one.
+"""Types whose values need no second check. Subclasses (bool is one of int), and datetimes with time zones, are checked
+one by one.
 """
 
 
 def _column(values: Sequence[Any], field: Field, before: int, place: str) -> pa.Array:
-    """A whole column at once; value by value only where something is wrong with it, or might be."""
+    """Convert a whole column at once; value by value only if a value is or may be wrong."""
     types = set(map(type, values))
     try:
         if types <= _QUICK[field.type.kind] and (field.nullable or type(None) not in types):

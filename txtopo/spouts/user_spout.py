@@ -1,4 +1,4 @@
-"""What all spouts that a user writes have in common: declared fields, settings, and their errors told as those of the
+"""The common base of all spouts that a user writes: declared fields, settings, and errors reported as those of the
 spout.
 """
 
@@ -19,12 +19,12 @@ from txtopo.topology.user_exceptions import is_of_code, said, user_line
 
 
 class UserSpout(Spout):
-    """Base of the spouts with Storm's names. Write `outputs`, or set `self.fields` (text or Fields) in `__init__`."""
+    """Base of the spouts with Storm's names. Declare `outputs`, or set `self.fields` (text or Fields) in `__init__`."""
 
     outputs: ClassVar[Sequence[str]] = ()
-    """Fields of what it emits: `["word string", "n bigint"]`."""
+    """Fields of the tuples that it emits: `["word string", "n bigint"]`."""
     config: ClassVar[Mapping[str, Any]] = {}
-    """Settings of its own; in the driver they come over those of the topology."""
+    """Settings of this spout; in the driver they override those of the topology."""
     described_as: ClassVar[str] = "spout"
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -57,21 +57,21 @@ class UserSpout(Spout):
         return ()
 
     def describe(self) -> Mapping[str, Any]:
-        """What it is, for the code hash and `show`; its code is covered by the hash of its module."""
+        """Return a description for the code hash and `show`; the code is covered by the hash of its module."""
         return {"kind": self.described_as, "type": type(self).__qualname__, "fields": _ddl(self)}
 
 
 def must_have(spout: UserSpout, base: type, choices: Sequence[str]) -> None:
-    """Raise TopologyError where the user's class has none of these methods of its own."""
+    """Raise TopologyError if the user's class does not define one of these methods."""
     if all(getattr(type(spout), name, None) is getattr(base, name, None) for name in choices):
         raise TopologyError(f"{type(spout).__name__} must have a method {' or '.join(choices)}")
 
 
-def hears(spout: UserSpout) -> None:
-    """A spout with a method `settled` is told how its batches ended; one that gives a coordinator half of its own says
-    `wants_settled = True`.
+def wants_settled_calls(spout: UserSpout) -> None:
+    """Return True for a spout that is notified of the final state of its batches: it has a method `settled`, or sets
+    `wants_settled = True` and returns a separate coordinator half.
 
-    Raises TopologyError where what is called `settled` cannot be called like it.
+    Raises TopologyError if `settled` cannot be called with its arguments.
     """
     if getattr(spout, "settled", None) is not None:
         problem = _settled_problem(spout)
@@ -80,9 +80,9 @@ def hears(spout: UserSpout) -> None:
         spout.wants_settled = True
 
 
-def check_hears(component: str, spout: UserSpout, coordinator: object) -> None:
-    """Raise BatchDataError where a coordinator half could not be told how a batch ended, or never would be: known
-    before the first commit.
+def check_settled_method(component: str, spout: UserSpout, coordinator: object) -> None:
+    """Raise BatchDataError if a coordinator half cannot be notified of the final state of batches, or never would be.
+    Called before the first commit.
     """
     has = getattr(coordinator, "settled", None) is not None
     problem = _settled_problem(coordinator) if has else None
@@ -115,13 +115,12 @@ def _settled_problem(told: object) -> str | None:
 
 
 @contextmanager
-def told_of(component: str, what: str) -> Iterator[None]:
-    """Errors of the user's coordinator half in the words of the port.
+def errors_of(component: str, what: str) -> Iterator[None]:
+    """Convert errors of the user's coordinator half to those of the port.
 
-    FailedException is trouble that may pass, as in Storm: nothing is stored and the spout is asked again later. OSError
-    is left as it is.
-    Anything else is a mistake in the spout: BatchDataError with the user's own line, so that the topology halts and
-    says where.
+    FailedException is a failure that may pass, as in Storm: nothing is stored and the spout is asked again later.
+    OSError is raised unchanged. Anything else is a mistake in the spout: BatchDataError with the user's own line, so
+    that the topology halts and names it.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Values of declared fields as JSON and back, exactly: for tuples that are kept in a batch's metadata."""
+"""Values of declared fields as JSON and back, exactly: for tuples that are stored in a batch's metadata."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
 
 
 def to_json(values: Sequence[Any], fields: Fields) -> list[Any]:
-    """JSON values for values that fit the fields; SQL's NULL is null."""
+    """Return JSON values for values that fit the fields; SQL's NULL is null."""
     return [
         None if value is None else _to_json(value, field) for value, field in zip(values, fields.items, strict=True)
     ]
 
 
 def from_json(stored: Sequence[Any], fields: Fields) -> list[Any]:
-    """The values again."""
+    """Return the values of the fields from JSON."""
     return [
         None if value is None else _from_json(value, field) for value, field in zip(stored, fields.items, strict=True)
     ]

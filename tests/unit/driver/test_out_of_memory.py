@@ -20,7 +20,7 @@ from txtopo.core.crash_points import CrashPoint
 from txtopo.core.values import CommitterResult
 from txtopo.driver.work_queues import ThreadWorkQueues, WorkQueue
 from txtopo.errors import BatchDataError, DriverFull, raise_if_full
-from txtopo.spouts.user_spout import told_of
+from txtopo.spouts.user_spout import errors_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 
 
@@ -73,7 +73,7 @@ def test_a_memory_error_is_found_below_the_errors_that_were_made_of_it() -> None
 
 def test_users_code_in_the_driver_is_not_blamed_for_memory() -> None:
     """A coordinator half of a spout, and a custom committer, may be the first to find none."""
-    with pytest.raises(DriverFull), told_of("spout", "next_range"):
+    with pytest.raises(DriverFull), errors_of("spout", "next_range"):
         raise MemoryError
 
     class Full:

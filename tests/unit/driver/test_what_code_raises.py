@@ -21,7 +21,7 @@ from txtopo.driver.load_application import load_application
 from txtopo.driver.runner import Runner
 from txtopo.errors import BatchDataError, ConfigurationError, Stopped
 from txtopo.spouts import TransactionalSpout
-from txtopo.spouts.user_spout import told_of
+from txtopo.spouts.user_spout import errors_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 from txtopo.topology.user_exceptions import is_of_code, is_of_user, said, user_line
 
@@ -235,7 +235,7 @@ def test_a_file_is_the_users_where_neither_txtopo_nor_spark_nor_a_library_has_it
 
 def test_a_coordinator_that_calls_a_library_wrongly_is_told_by_its_own_line() -> None:
     """The line in the library says nothing to its user."""
-    with pytest.raises(BatchDataError) as found, told_of("lines", "initialize_transaction"):
+    with pytest.raises(BatchDataError) as found, errors_of("lines", "initialize_transaction"):
         json.loads("{")
     cause = found.value.__cause__
 

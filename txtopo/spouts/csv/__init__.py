@@ -1,1 +1,1 @@
-"""Reads CSV and text files in pieces, and sets apart each record that does not parse."""
+"""Reads CSV and text files in pieces, and separates each record that does not parse."""

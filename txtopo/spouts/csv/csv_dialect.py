@@ -1,13 +1,10 @@
-"""What a record and a line of a CSV file are, byte by byte.
+"""Defines records and lines of a CSV file, byte by byte.
 
-A record is what RFC 4180 says: fields between delimiters, a field that starts with a quote ends at the next single
-quote and may hold
-delimiters and line ends, a quote inside an unquoted field is a character like any other. Behind a closing quote comes a
-delimiter or the end of
-the line: where something else does, a quote is missing before, and how many lines it swallowed nobody can tell (pyarrow
-reads on regardless).
-Lines end with LF, CRLF or CR. Blank lines are no records. Lines count from 1; a record's line is the one where it
-starts.
+Records follow RFC 4180: fields between delimiters; a field that starts with a quote ends at the next single quote and
+may contain delimiters and line ends; a quote inside an unquoted field is an ordinary character. After a closing quote,
+a delimiter or the end of the line must follow: otherwise an earlier quote is missing, and nobody can know how many
+lines it swallowed (pyarrow reads on regardless). Lines end with LF, CRLF or CR. Blank lines are not records. Lines
+count from 1; the line of a record is the one where it starts.
 """
 
 from __future__ import annotations
@@ -19,22 +16,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 HEADER_BYTES_MAX = 1024 * 1024
-"""A header record longer than this is refused: it is no header."""
+"""Maximum size of a header record in bytes; a longer one is not a header."""
 HEADER_CHARS_MAX = 400
-"""Characters of a header that an error message shows."""
+"""Number of characters of a header that an error message shows."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Where one record lies in a piece of a file."""
+    """The bounds of one record in a piece of a file."""
 
     start: int
     """Offset of its first byte."""
     end: int
-    """Offset behind its line end."""
+    """Offset after its line end."""
     closed: bool
-    """False: a quoted value runs to the end of the data."""
+    """False: a quoted value is not closed before the end of the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +40,11 @@ class Header:
 
     names: tuple[str, ...]
     end: int
-    """Offset of the first byte behind it."""
+    """Offset of the first byte after it."""
 
 
 def field_pattern(delimiter: bytes, unclosed: bytes = rb"(?!)") -> bytes:
-    """A pattern for one field; `unclosed` stands for the end of a quoted one that is never closed."""
+    """Return a pattern for one field; `unclosed` matches the end of a quoted field that is never closed."""
     behind = b"[" + re.escape(delimiter) + rb"\r\n]"
     plain = b"[^" + re.escape(delimiter) + rb"\r\n]*+"
     return rb'(?:"(?:[^"]++|"")*+(?:"(?=' + behind + rb"|\Z)|" + unclosed + rb')|(?!")' + plain + rb")"
@@ -55,18 +52,18 @@ def field_pattern(delimiter: bytes, unclosed: bytes = rb"(?!)") -> bytes:
 
 @lru_cache(maxsize=8)
 def record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
-    """A pattern for one record with its line end; a quoted field that meets the end of the data sets a group. No match:
-    text follows a closing quote.
+    """Return a pattern for one record with its line end. A group is set if a quoted field reaches the end of the data.
+    No match: text follows a closing quote.
     """
     first = field_pattern(delimiter, rb"(\Z)")
     return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
 
 
 def first_record(data: bytes, delimiter: str, *, final: bool) -> Record | None:
-    """The first record of `data`, which starts where a record starts, blank lines left out; None where none is
-    complete.
+    """Return the first record of `data`, skipping blank lines; None if there is no complete one. `data` must begin at
+    the start of a record.
 
-    Unless `final`, more data follows, and what touches the end is incomplete.
+    Unless `final`, more data follows, and a record that reaches the end counts as incomplete.
     """
     size = len(data)
     for match in record_pattern(delimiter.encode()).finditer(data):
@@ -74,7 +71,7 @@ def first_record(data: bytes, delimiter: str, *, final: bool) -> Record | None:
         if start == end:
             return None
         text_ends = data[end - 1] in b"\r\n" and match.lastindex is None
-        # A CR at the very end may be the first half of CRLF.
+        # A CR at the very end may be the first half of a CRLF.
         if not final and end == size and not (text_ends and data[end - 1] == 0x0A):
             return None
         if data[start] not in b"\r\n":
@@ -83,15 +80,15 @@ def first_record(data: bytes, delimiter: str, *, final: bool) -> Record | None:
 
 
 class LineCounter:
-    """Counts physical lines over pieces of a file that follow one another."""
+    """Counts physical lines over consecutive pieces of a file."""
 
     def __init__(self, line: int = 1) -> None:
         self.line = line
-        """The line on which the next byte lies."""
+        """The line of the next byte."""
         self._after_return = False
 
     def feed(self, data: bytes) -> None:
-        """Go on by `data`."""
+        """Continue with `data`."""
         if not data:
             return
         self.line += data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
@@ -118,15 +115,19 @@ _MAGICS = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
-"""What a file begins with that is no text in UTF-8. The longer one of two first."""
+"""First bytes of files that are not UTF-8 text. The longer one of two comes first."""
 _MAY_BE_TEXT = ("ORC", "bzip2", "Parquet")
-"""Letters that a header could begin with: it is none only where bytes follow that no text has."""
+"""Letters with which a header can begin: a file that starts with them is refused only if bytes follow that no text
+has.
+"""
 _OTHER_DELIMITERS = (";", "\t", "|", ",")
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
 def check_encoding(data: bytes) -> None:
-    """Raise ValueError where these first bytes of a file say that it is no text in UTF-8, naming what it is."""
+    """Raise ValueError if these first bytes show that a file is not UTF-8 text; the error names its encoding or
+    format.
+    """
     for magic, what in _MAGICS:
         if data.startswith(magic) and (what not in _MAY_BE_TEXT or _NO_TEXT.search(data[:1024])):
             raise ValueError(
@@ -135,8 +136,8 @@ def check_encoding(data: bytes) -> None:
 
 
 def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
-    """The header record in the first bytes of a file, a byte order mark left out; None where there is none. Raises
-    ValueError saying what is wrong.
+    """Return the header record in the first bytes of a file, without a byte order mark; None if there is none. Raises
+    ValueError that says what is wrong.
     """
     check_encoding(data)
     skipped = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
@@ -161,8 +162,8 @@ def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
 
 
 def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...]) -> str:
-    """What a file may be whose header does not fit, for the end of a message; empty where its header has some of the
-    needed columns.
+    """Return what a file with an unsuitable header may be, as the end of an error message; empty if the header has some
+    of the needed columns.
     """
     if start.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] in (b"{", b"["):
         return "; it looks like JSON: only CSV with a header line is read (docs/files.md)"
@@ -181,8 +182,8 @@ def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...])
 
 
 def column_indexes(header: tuple[str, ...], needed: tuple[str, ...]) -> list[int]:
-    """Where the needed columns stand in the header, matched by exact name. Raises ValueError naming the column that is
-    missing or there twice.
+    """Return the positions of the needed columns in the header, matched by exact name. Raises ValueError that names a
+    column that is missing or occurs twice.
     """
     indexes = []
     for name in needed:

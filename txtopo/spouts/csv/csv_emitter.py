@@ -1,10 +1,9 @@
 """The emitter half of the file source: reads a part of a planned batch as Arrow record batches, and keeps the records
 that do not parse.
 
-A part is a list of pieces `[file index, from, to]`: nominal byte ranges behind the header. A piece of a file without
-quotes begins behind the
-first LF at or after its nominal start and ends behind the first LF at or after its nominal end, so pieces cut anywhere
-cover each record once.
+A part is a list of pieces `[file index, from, to]`: nominal byte ranges after the header. A piece of a file without
+quotes begins after the first LF at or after its nominal start and ends after the first LF at or after its nominal end,
+so consecutive pieces cover each record once, wherever they are cut.
 """
 
 from __future__ import annotations
@@ -28,7 +27,9 @@ from txtopo.topology.components import Position, Tally
 
 
 def split_batch(metadata: Metadata) -> list[dict[str, Any]]:
-    """Parts of a batch by its plan alone: small files share one, a large file without quotes is cut into several."""
+    """Return the parts of a batch, from its plan alone: small files share a part, a large file without quotes is
+    divided into several.
+    """
     part_bytes = int(metadata["format"]["part_bytes"])
     parts: list[list[list[int]]] = [[]]
     filled = 0
@@ -78,7 +79,7 @@ def emit_pieces(
 
 
 def locate_record(metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
-    """Where the `number`-th (from 0) record stands that `emit_pieces` emits of these pieces; None where there are
+    """Return the position of record `number` (from 0) that `emit_pieces` emits of these pieces; None if there are
     fewer.
     """
     planned = parse_fields(metadata["schema"])
@@ -96,13 +97,13 @@ def locate_record(metadata: Metadata, pieces: Sequence[Sequence[int]], number: i
 
 
 def files_of(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    """File, start and end of each piece."""
+    """Return file, start and end of each piece."""
     for index, start, end in pieces:
         yield metadata["files"][index], start, end
 
 
 class Keeper:
-    """Counts what a part emits and keeps what it rejects, within bounds."""
+    """Counts what a part emits and keeps rejected records, within limits."""
 
     def __init__(self, tally: Tally, *, fail: bool) -> None:
         self._tally = tally
@@ -113,7 +114,7 @@ class Keeper:
         self._kept_bytes = 0
 
     def keep(self, emitted: RangeRows) -> None:
-        """Raises BatchDataError where the rejects are not to be kept, or are too many to be."""
+        """Keep a rejected record. Raises BatchDataError if rejected records are not allowed or exceed the limit."""
         self._tally.read += len(emitted.rejects) + (emitted.batch.num_rows if emitted.batch is not None else 0)
         if not emitted.rejects:
             return
@@ -135,7 +136,7 @@ def _refusal(reject: RejectedRow, more: str = "") -> BatchDataError:
 
 
 def _chosen(planned: Fields, declared: Fields) -> list[int] | None:
-    """Columns of the plan's schema that are declared now; None where both are the same."""
+    """Return the columns of the plan's schema that are declared now; None if both schemas are the same."""
     if planned.names == declared.names and all(
         a.type == b.type for a, b in zip(planned.items, declared.items, strict=True)
     ):

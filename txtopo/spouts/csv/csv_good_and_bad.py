@@ -1,4 +1,4 @@
-"""Takes a window of a CSV file apart into the rows that parse and the records that do not, with the parser of the fast
+"""Separates a window of a CSV file into the rows that parse and the records that do not, with the parser of the fast
 path.
 """
 
@@ -30,7 +30,7 @@ from txtopo.spouts.csv.csv_windows import Records, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sifted:
-    """What became of a window."""
+    """The result for one window."""
 
     window: Window
     batches: list[pa.RecordBatch]
@@ -39,28 +39,28 @@ class Sifted:
     """Number of a record in the window (from 0) -> why it does not parse, in order."""
 
     records: Records | None = None
-    """Where it was taken apart."""
+    """The records of the window."""
 
     @property
     def rows(self) -> int:
-        """How many rows parse."""
+        """Number of rows that parse."""
         return sum(batch.num_rows for batch in self.batches)
 
 
 class RecordSplitter:
-    """Sifts the windows of one file, one after another."""
+    """Separates the windows of one file, one after another."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._fields = decoder.fields.items
         self._suspects: set[int] = set()
-        """Columns in which values did not parse so far: their texts are looked at first. What is found does not depend
-        on it.
+        """Columns in which values did not parse so far: their texts are checked first. This changes the speed only, not
+        the result.
         """
         self._expects_trouble = False
 
     def sift(self, window: Window) -> Sifted:
-        """Which rows of the window parse, and which records do not."""
+        """Return the rows of the window that parse, and the records that do not."""
         if window.refused is not None:
             return Sifted(window=window, batches=[], refused={0: window.refused})
         if not self._expects_trouble:
@@ -83,13 +83,13 @@ class RecordSplitter:
                 wrong = pc.or_(wrong, impossible_values(self._fields[at], columns[at], self._decoder))
         batch = self._converted(columns, wrong)
         if batch is None:
-            # Few values do not parse and look as if they did.
+            # A few values may not parse although they match the patterns.
             wrong = pc.or_(wrong, self._refused_mask(columns, len(left)))
             batch = self._converted(columns, wrong)
         rows = pc.indices_nonzero(wrong).to_pylist()
         numbers = [left[row] for row in rows]
         refused = self._wrong_widths(records, widths) | self._reasons(records, numbers)
-        # Few values do parse and do not look as if they did, such as numbers with blanks around them.
+        # A few values may parse although they do not match the patterns, such as numbers with blanks around them.
         batches = self._decoder.decode(_without(records.raws, set(refused))) if batch is None else [batch]
         rows_count = sum(batch.num_rows for batch in batches)
         if rows_count + len(refused) != len(records.raws):
@@ -97,7 +97,9 @@ class RecordSplitter:
         return Sifted(window=window, batches=batches, refused=dict(sorted(refused.items())), records=records)
 
     def _tokenised(self, window: Window, records: Records) -> tuple[set[int], list[pa.Array]]:
-        """Records of a wrong width; and the columns of all others: of suspects their texts, the others' values."""
+        """Return the records with a wrong number of columns, and the columns of all others: as text for the suspected
+        columns, as values for the others.
+        """
         while True:
             fields = [as_text(field) if at in self._suspects else field for at, field in enumerate(self._fields)]
             try:
@@ -113,7 +115,7 @@ class RecordSplitter:
     def _parsed(
         self, window: Window, records: Records, fields: Sequence[Field]
     ) -> tuple[set[int], list[pa.RecordBatch]]:
-        """One pass that tells wrong widths and parses everything else. Raises like the decoder."""
+        """Parse in one pass and find records with a wrong number of columns. Raises the errors of the decoder."""
         parser = self._decoder.of(Fields(tuple(fields)))
         widths: set[int] = set()
 
@@ -122,7 +124,7 @@ class RecordSplitter:
             return "skip"
 
         if not is_utf8(window.data):
-            # The handler is given text and cannot be called with anything else.
+            # The handler is only called with text.
             widths = {number for number, raw in enumerate(records.raws) if self._columns(raw) != self._width}
             return widths, parser.decode(_without(records.raws, widths))
         source = pa.BufferReader(b"\n" + window.data)
@@ -141,14 +143,14 @@ class RecordSplitter:
             self._suspects.update(range(len(self._fields)))
 
     def _refused_mask(self, columns: list[pa.Array], rows: int) -> pa.BooleanArray:
-        """The rows in which the parser itself refuses a value."""
+        """Return the rows in which the parser itself refuses a value, as a mask."""
         found: set[int] = set()
         for at in self._suspects:
             found.update(refused_values(self._fields[at], columns[at], self._decoder))
         return pa.array([row in found for row in range(rows)], pa.bool_())
 
     def _converted(self, columns: list[pa.Array], wrong: pa.BooleanArray) -> pa.RecordBatch | None:
-        """The rows that are not wrong; None where some may not parse."""
+        """Return the rows without errors; None if some of them may not parse."""
         if not columns:
             return self._decoder.empty
         good = pc.invert(wrong)
@@ -171,7 +173,9 @@ class RecordSplitter:
         return {number: f"{columns} columns, the header has {self._width}" for number, columns in found.items()}
 
     def _reasons(self, records: Records, chosen: list[int]) -> dict[int, str]:
-        """Why these records do not parse: the first declared column that is wrong, however they were found."""
+        """Return why these records do not parse: the first declared column that is wrong, however the records were
+        found.
+        """
         found: dict[int, str] = {}
         if not chosen:
             return found
@@ -187,7 +191,7 @@ class RecordSplitter:
         return len(self._decoder.header)
 
     def _columns(self, raw: bytes) -> int:
-        """How many columns a record has."""
+        """Return the number of columns of a record."""
         delimiter = self._decoder.delimiter.encode()
         if b'"' not in raw:
             return raw.count(delimiter) + 1

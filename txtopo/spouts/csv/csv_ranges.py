@@ -1,5 +1,5 @@
-"""Reads one byte range of one planned file: as a stream of blocks, and window by window from the first block on that
-does not parse as a whole.
+"""Reads one byte range of one planned file: as a stream of blocks, and window by window from the first block that does
+not parse completely.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from txtopo.spouts.reject_limit import shown_raw
 from txtopo.topology.components import Position
 
 BLOCK_BYTES = 4 * 1024 * 1024
-"""Bytes that pyarrow parses at a time."""
+"""Number of bytes that pyarrow parses at a time."""
 LOCATED_CHARS_MAX = 300
-"""Characters of a record that `locate` shows."""
+"""Number of characters of a record that `locate` shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRows:
-    """A stretch of a piece: its rows, and the records in it that do not parse."""
+    """A section of a piece: its rows, and the records that do not parse."""
 
     batch: pa.RecordBatch | None
     rejects: Sequence[RejectedRow] = ()
@@ -57,14 +57,14 @@ class Piece:
             null_values=tuple(metadata["format"]["null_values"]),
             tells_infinite=False,
         )
-        self._start = start if start == file["data"] else self._behind_line(start - 1, file["size"])
-        self._end = end if end == file["size"] else self._behind_line(end - 1, file["size"])
+        self._start = start if start == file["data"] else self._after_line(start - 1, file["size"])
+        self._end = end if end == file["size"] else self._after_line(end - 1, file["size"])
         self._lines = Lines(self._read)
 
     def emitted(self) -> Iterator[RangeRows]:
-        """Read the piece as a stream of blocks; from the first one on that does not parse as a whole, window by window.
+        """Read the piece as a stream of blocks, and window by window from the first block that does not parse.
 
-        A file with quotes goes window by window from the start: pyarrow's parser accepts text behind a closing quote.
+        A file with quotes is read window by window from the start: pyarrow's parser accepts text after a closing quote.
         """
         if self._start >= self._end:
             return
@@ -76,12 +76,11 @@ class Piece:
                     yield RangeRows(batch=batch)
                 return
             except (BadValueError, pa.ArrowInvalid):
-                pass  # A record that does not parse, or one that is larger than a block.
+                pass  # The cause is a record that does not parse, or one that is larger than a block.
         for sifted in self.sifted():
             rejects = self._rejects(sifted) if sifted.refused else ()
             for batch in sifted.batches:
-                # No record before the first block that failed is refused, so the rows already emitted are the first
-                # ones.
+                # No record before the first failed block is refused, so the rows already emitted are the first ones.
                 fresh = batch.slice(min(done, batch.num_rows))
                 done -= batch.num_rows - fresh.num_rows
                 if fresh.num_rows:
@@ -90,7 +89,7 @@ class Piece:
                 yield RangeRows(batch=None, rejects=rejects)
 
     def sifted(self) -> Iterator[Sifted]:
-        """The piece window by window; raises BatchDataError naming a record that is too long."""
+        """Read the piece window by window. Raises BatchDataError that names a record that is too long."""
         sifter = RecordSplitter(self._decoder.telling_infinite())
         try:
             for window in windows(
@@ -102,7 +101,7 @@ class Piece:
             raise BatchDataError(f"{position}: {error}", component=COMPONENT, position=position) from None
 
     def position(self, sifted: Sifted, number: int) -> Position:
-        """Of the `number`-th record of the window that parses."""
+        """Return the position of record `number` among those of the window that parse."""
         records = sifted.records or sifted.window.taken_apart()
         at = next(itertools.islice((at for at in range(len(records.raws)) if at not in sifted.refused), number, None))
         return Position(
@@ -132,7 +131,8 @@ class Piece:
         return self._decoder.stream(self._source(), BLOCK_BYTES, newlines=False)
 
     def _source(self) -> Any:
-        # From one byte earlier, a line end: a U+FEFF that starts the first value is no byte order mark.
+        # The range starts one byte earlier, at a line end: then a U+FEFF that starts the first value is not a byte
+        # order mark.
         source = _Range(self._descriptor, self._start - 1, self._end)
         if self._end - self._start < BLOCK_BYTES:
             return pa.BufferReader(source.readall())
@@ -141,8 +141,8 @@ class Piece:
     def _read(self, offset: int, size: int) -> bytes:
         return read_at(self._descriptor, offset, size)
 
-    def _behind_line(self, offset: int, size: int) -> int:
-        """The offset behind the first LF at or after `offset`; the file's size where there is none."""
+    def _after_line(self, offset: int, size: int) -> int:
+        """Return the offset after the first LF at or after `offset`; the size of the file if there is none."""
         while offset < size:
             data = self._read(offset, 64 * 1024)
             at = data.find(b"\n")
@@ -155,7 +155,7 @@ class Piece:
 
 
 class _Range(io.RawIOBase):
-    """A stretch of a file as a stream; does not own the descriptor."""
+    """A section of a file as a stream. The caller closes the descriptor."""
 
     def __init__(self, descriptor: int, start: int, end: int) -> None:
         self._descriptor = descriptor

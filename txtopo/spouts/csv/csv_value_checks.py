@@ -1,9 +1,8 @@
-"""Finds the values of a column that the parser refuses, from their texts and a column at a time.
+"""Finds the values of a column that the parser refuses, from their texts, a column at a time.
 
-Three answers, each cheaper than the one behind it: a conversion of all values at once that accepts nothing that the
-parser refuses, a pattern
-that matches everything that the parser accepts, and the parser itself, by halving over the different values that are
-left.
+Three steps, each cheaper than the next one: a conversion of all values at once that accepts nothing that the parser
+refuses; a pattern that matches everything that the parser accepts; and the parser itself, by bisection over the
+distinct remaining values.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FLOAT = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?s:[nN][aA]
 
 
 def _up_to(largest: int) -> str:
-    """A pattern for the whole numbers from 0 to `largest`, zeros in front allowed."""
+    """Return a pattern for the whole numbers from 0 to `largest`, with or without leading zeros."""
     digits = str(largest)
     choices = [f"[0-9]{{1,{len(digits) - 1}}}", digits]
     for at, digit in enumerate(digits):
@@ -58,8 +57,8 @@ _POSSIBLE = {
 
 
 def impossible_values(field: Field, texts: pa.Array, decoder: Decoder) -> pa.BooleanArray:
-    """True for most values that do not parse, and for none that does. `texts` are the bytes of the column, NULL where
-    the value is NULL.
+    """Return True for most values that do not parse, and for none that does. `texts` are the bytes of the column, NULL
+    for a NULL value.
     """
     pattern = possible_pattern(field.type)
     if pattern is not None:
@@ -73,7 +72,7 @@ def impossible_values(field: Field, texts: pa.Array, decoder: Decoder) -> pa.Boo
 
 
 def refused_values(field: Field, texts: pa.Array, decoder: Decoder) -> dict[int, str]:
-    """Index -> reason of all values that do not parse; `texts` as above."""
+    """Return index -> reason for all values that do not parse; `texts` as above."""
     found: dict[int, str] = {}
     if not field.nullable and texts.null_count:
         reason = f"column {field.name!r} is NULL, declared NOT NULL"
@@ -92,13 +91,13 @@ def refused_values(field: Field, texts: pa.Array, decoder: Decoder) -> dict[int,
 
 
 def _among(encoded: pa.DictionaryArray, wrong: list[int]) -> pa.BooleanArray:
-    """Where these entries of the dictionary stand; NULL for NULL."""
+    """Return the positions of these entries of the dictionary; NULL for NULL."""
     marks = pa.array([*wrong], encoded.indices.type)
     return pc.if_else(pc.is_null(encoded.indices), None, pc.is_in(encoded.indices, value_set=marks))
 
 
 def accepts_all(field: Field, texts: pa.Array, decoder: Decoder) -> bool:
-    """True: the parser accepts each of these texts. False: it may refuse one."""
+    """Return True if the parser accepts each of these texts; False: it may refuse one."""
     try:
         converted(field, texts, decoder)
     except (BadValueError, pa.ArrowInvalid):
@@ -107,8 +106,8 @@ def accepts_all(field: Field, texts: pa.Array, decoder: Decoder) -> bool:
 
 
 def converted(field: Field, texts: pa.Array, decoder: Decoder) -> pa.Array:
-    """The values that the parser makes of these texts. Raises BadValueError or pyarrow.ArrowInvalid where it may refuse
-    one.
+    """Return the values that the parser makes of these texts. Raises BadValueError or pyarrow.ArrowInvalid if it may
+    refuse one.
     """
     kind = field.type.kind
     if kind == "binary":
@@ -128,7 +127,7 @@ def converted(field: Field, texts: pa.Array, decoder: Decoder) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def possible_pattern(field_type: FieldType) -> str | None:
-    """A pattern for all texts that the parser accepts, and few others; None: the type has none."""
+    """Return a pattern for all texts that the parser accepts, and few others; None if the type has none."""
     if field_type.kind != "decimal":
         known = _POSSIBLE.get(field_type.kind)
         return None if known is None else rf"^[ \t]*(?:{known})[ \t]*$"
@@ -140,7 +139,7 @@ def possible_pattern(field_type: FieldType) -> str | None:
 
 
 def _refused(field: Field, texts: pa.Array, decoder: Decoder) -> list[int]:
-    """Indexes of the texts that the parser refuses; each stands there once."""
+    """Return the indexes of the texts that the parser refuses; the texts are distinct."""
     if field.type.kind == "string":
         return _not_text(texts)
     pattern = possible_pattern(field.type)
@@ -161,7 +160,7 @@ def _not_text(texts: pa.Array) -> list[int]:
 
 
 def _by_halving(field: Field, texts: list[bytes], decoder: Decoder) -> list[int]:
-    """The last resort: the parser itself, given these texts alone."""
+    """Return the refused indexes by bisection with the parser itself, the slowest way."""
     lone = decoder.lone(Field(field.name, field.type))
     found: list[int] = []
     open_ranges = [(0, len(texts))]
@@ -178,7 +177,7 @@ def _by_halving(field: Field, texts: list[bytes], decoder: Decoder) -> list[int]
 
 
 def _parses(lone: Decoder, texts: list[bytes]) -> bool:
-    # In quotes no text is NULL, which those here are not either.
+    # A quoted text is never NULL, and neither are these.
     data = b"".join(b'"' + text.replace(b'"', b'""') + b'"\n' for text in texts)
     try:
         lone.decode(data)
@@ -195,14 +194,14 @@ def _reason(field: Field, type_name: str, text: bytes) -> str:
 
 
 def _quoted(text: bytes) -> str:
-    """The value as a literal, what is not UTF-8 as `\\xfc`: escaped once."""
+    """Return the value as a literal; bytes that are not UTF-8 appear as `\xfc`, escaped once."""
     whole = text[: 4 * VALUE_CHARS_MAX].decode("utf-8", "surrogateescape")
     shown = repr(whole if len(whole) <= VALUE_CHARS_MAX else whole[:VALUE_CHARS_MAX] + "…")
     return _ESCAPED.sub(r"\\x\1", shown)
 
 
 def is_utf8(data: bytes) -> bool:
-    """Text, whatever it says."""
+    """Return True for valid UTF-8."""
     try:
         if not data.isascii():
             data.decode("utf-8")
@@ -212,5 +211,5 @@ def is_utf8(data: bytes) -> bool:
 
 
 def as_text(field: Field) -> Field:
-    """The same column as the bytes that stand there."""
+    """Return the same column as the bytes in the file."""
     return Field(field.name, FieldType("binary"))

@@ -1,15 +1,13 @@
-"""How the text of a CSV value becomes a declared type, by pyarrow's parser; the fast and the slow path share it.
+"""Converts the text of CSV values to declared types with pyarrow's parser; the fast and the slow path share it.
 
 Accepted spellings: an empty unquoted field (or another of `null_values`, unquoted) is NULL in every type, a quoted
-empty one is the empty string (and no number). Integers: digits with an
-optional minus, within range (`+1` and `1.0` are none). Decimals: exact, also `1e2`; more places than declared are
-refused, never rounded. float and
+empty one is the empty string (and not a number). Integers: digits with an optional minus, within range (`+1` and `1.0`
+are not integers). Decimals: exact, also `1e2`; more decimal places than declared are refused, never rounded. float and
 double: decimal, exponent, `nan`, `inf`. boolean: `true`, `false`, also with a capital or in capitals. date:
-`2013-01-31`. timestamp: ISO 8601, blank or `T`
-between date and time, at most microseconds; with an offset it is converted, without one it is UTC. timestamp_ntz: the
-same without any offset. Years
-are 1 to 9999, in UTC. Numbers and dates may have blanks around them. string: UTF-8 without the NUL character (Postgres
-cannot keep it). binary: the field's bytes as they are.
+`2013-01-31`. timestamp: ISO 8601, blank or `T` between date and time, at most microseconds; with an offset it is
+converted, without one it is UTC. timestamp_ntz: the same without any offset. Years are 1 to 9999, in UTC. Numbers and
+dates may have blanks around them. string: UTF-8 without the NUL character (Postgres cannot keep it). binary: the
+field's bytes as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.spouts.csv.csv_dialect import column_indexes
 
 BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
-"""The first half is true."""
+"""The first half means true."""
 _DAY_US = 86_400_000_000
 _FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
 _LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
@@ -38,12 +36,12 @@ _ZONED = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 
 
 class BadValueError(ValueError):
-    """Some value of a block does not fit its declared type; which one is found by taking the block apart."""
+    """Some value of a block does not fit its declared type; the caller finds out which one."""
 
 
 class Decoder:
-    """Turns CSV bytes behind the header into record batches of exactly the declared fields, or says that they do not
-    parse.
+    """Converts CSV bytes after the header into record batches of exactly the declared fields, or raises an error if
+    they do not parse.
     """
 
     def __init__(
@@ -57,8 +55,8 @@ class Decoder:
         null_values: tuple[str, ...] = ("",),
         tells_infinite: bool = True,
     ) -> None:
-        """With `tells_infinite` a float that is written as infinite is told from one that becomes it; without it
-        neither is accepted, which is faster.
+        """With `tells_infinite`, a float that is written as infinite is accepted, and one that overflows to infinity is
+        refused. Without it, neither is accepted, which is faster.
         """
         self.header = header
         self.fields = fields
@@ -71,15 +69,15 @@ class Decoder:
         self._schema = arrow_schema(fields)
 
     def of(self, fields: Fields) -> Decoder:
-        """The same for other fields of these files."""
+        """Return a decoder of other fields of these files."""
         return self._like(self.header, fields, tells_infinite=self._tells_infinite)
 
     def lone(self, field: Field) -> Decoder:
-        """The same for one column that stands alone, to try values by themselves."""
+        """Return a decoder of one column alone, for trying single values."""
         return self._like((field.name,), Fields((field,)), tells_infinite=self._tells_infinite)
 
     def telling_infinite(self) -> Decoder:
-        """The same, but infinite floats are accepted where they are written so."""
+        """Return a decoder that also accepts floats written as infinite."""
         return self._like(self.header, self.fields, tells_infinite=True)
 
     def _like(self, header: tuple[str, ...], fields: Fields, *, tells_infinite: bool) -> Decoder:
@@ -96,10 +94,10 @@ class Decoder:
     def stream(
         self, source: Any, block_bytes: int, on_invalid_row: Callable[[Any], str] | None = None, *, newlines: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Record batches of `source`, a block at a time. Raises BadValueError or pyarrow.ArrowInvalid where a block
-        does not parse.
+        """Yield record batches of `source`, block by block. Raises BadValueError or pyarrow.ArrowInvalid for a block
+        that does not parse.
         """
-        # Names are positions: a header may repeat names that nobody declared.
+        # Names are positions: a header may repeat undeclared names.
         names = [str(index) for index in range(len(self.header))]
         wanted = [names[index] for index in self._indexes]
         reader = csv.open_csv(
@@ -126,15 +124,15 @@ class Decoder:
             reader.close()
 
     def decode(self, data: bytes, *, newlines: bool = True) -> list[pa.RecordBatch]:
-        """All record batches of `data` in one block; raises like `stream`."""
-        # The line end in front is a blank line: without it a U+FEFF that starts the first value would be taken for a
+        """Return all record batches of `data` in one block; raises like `stream`."""
+        # The line end in front is a blank line: without it, a U+FEFF that starts the first value would be taken for a
         # byte order mark.
         source = pa.BufferReader(b"\n" + data)
         return list(self.stream(source, len(data) + 1, newlines=newlines)) if data else []
 
     @property
     def empty(self) -> pa.RecordBatch:
-        """No rows of the declared fields."""
+        """Return zero rows of the declared fields."""
         return pa.RecordBatch.from_pylist([], self._schema)
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -151,7 +149,9 @@ class Decoder:
         return pa.string() if self.is_read_as_text(field) else arrow_type(field.type)
 
     def is_read_as_text(self, field: Field) -> bool:
-        """Texts are converted afterwards where the CSV parser itself would read other values than stand there."""
+        """Return True for a type that is read as text and converted afterwards, because the CSV parser would accept
+        other spellings.
+        """
         kind = field.type.kind
         is_told = self._tells_infinite and kind in FLOAT_KINDS
         return kind in ("timestamp", "decimal") or is_told or self._is_checked_integer(field)
@@ -160,7 +160,7 @@ class Decoder:
         return self._may_hold_hexadecimal and field.type.kind in INTEGER_KINDS
 
     def converted(self, field: Field, column: pa.Array) -> pa.Array:
-        """A column as the CSV parser gives it, as the declared type; raises like `stream`."""
+        """Return a column from the CSV parser as the declared type; raises like `stream`."""
         if field.type.kind in ("timestamp", "timestamp_ntz"):
             instants = _instants(column) if field.type.kind == "timestamp" else column
             return _within(instants, _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, field)
@@ -179,7 +179,7 @@ class Decoder:
 def _instants(texts: pa.Array) -> pa.Array:
     if pc.all(pc.ends_with(texts, "Z"), min_count=0).as_py():
         return pc.cast(texts, pa.timestamp("us", tz="UTC"))  # The same as below, three times as fast.
-    # Arrow refuses a column in which some values have an offset and some have none; without one a value is UTC.
+    # Arrow refuses a column in which only some values have an offset; a value without one is UTC.
     zoned = pc.match_substring_regex(texts, _ZONED)
     date_only = pc.equal(pc.utf8_length(texts), 10)
     suffix = pc.if_else(zoned, "", pc.if_else(date_only, "T00:00:00Z", "Z"))
@@ -187,7 +187,9 @@ def _instants(texts: pa.Array) -> pa.Array:
 
 
 def _within(values: pa.Array, first: int, last: int, field: Field) -> pa.Array:
-    """Years 1 to 9999: the parser also reads the year 0, and an offset may lead out of them."""
+    """Return the timestamps if all are in the years 1 to 9999: the parser also reads the year 0, and an offset may lead
+    outside.
+    """
     bounds = pc.min_max(values)
     if bounds["min"].is_valid and (bounds["min"].value < first or bounds["max"].value > last):
         raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")
@@ -195,7 +197,9 @@ def _within(values: pa.Array, first: int, last: int, field: Field) -> pa.Array:
 
 
 def _floats(column: pa.Array, field: Field) -> pa.Array:
-    """Floats, or their texts: one with digits that becomes infinite, as 1e400, is no number of this type."""
+    """Return floats, or their texts. A number with digits that becomes infinite, such as 1e400, is not a value of this
+    type.
+    """
     texts = pc.utf8_trim(column, " \t") if pa.types.is_string(column.type) else None
     values = column if texts is None else pc.cast(texts, arrow_type(field.type))
     infinite = pc.is_inf(values)
@@ -207,7 +211,7 @@ def _floats(column: pa.Array, field: Field) -> pa.Array:
 
 
 def _decimals(texts: pa.Array, field: Field) -> pa.Array:
-    """Exact decimals: the parser itself accepts 1000 for decimal(5,2), and takes 02e-95 for 0.00."""
+    """Return exact decimals: the parser itself accepts 1000 for decimal(5,2), and reads 02e-95 as 0.00."""
     trimmed = _matching(texts, _DECIMAL, field)
     values = pc.cast(trimmed, arrow_type(field.type))
     with_exponent = pc.match_substring(trimmed, "e", ignore_case=True)
@@ -219,7 +223,7 @@ def _decimals(texts: pa.Array, field: Field) -> pa.Array:
 
 
 def _matching(texts: pa.Array, pattern: str, field: Field) -> pa.Array:
-    """Without blanks around them; raises where one does not match."""
+    """Return the texts without blanks around them; raises if one does not match."""
     trimmed = pc.utf8_trim(texts, " \t")
     if not pc.all(pc.match_substring_regex(trimmed, pattern), min_count=0).as_py():
         raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")

@@ -1,4 +1,4 @@
-"""Cuts a stretch of a CSV file into windows that end where a record ends, and tells on which line an offset lies."""
+"""Cuts a section of a CSV file into windows that end at the end of a record, and finds the line number of an offset."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from txtopo.spouts.csv.csv_dialect import LineCounter, record_pattern
 
 WINDOW_BYTES = 4 * 1024 * 1024
 RECORD_BYTES_MAX = 64 * 1024 * 1024
-"""A longer record is refused."""
+"""Maximum size of a record in bytes; a longer one is refused."""
 
 ReadBytes = Callable[[int, int], bytes]
-"""(offset, size) -> the file's bytes there, fewer only at its end."""
+"""(offset, size) -> the bytes of the file there, fewer only at its end."""
 
 
 class RecordTooLongError(ValueError):
@@ -28,7 +28,7 @@ class RecordTooLongError(ValueError):
     def __init__(self, offset: int) -> None:
         super().__init__(f"the record is longer than {RECORD_BYTES_MAX} bytes")
         self.offset = offset
-        """Where it starts in the file."""
+        """Its first byte in the file."""
 
 
 _NOT_CLOSED = "a quoted value is not closed"
@@ -38,35 +38,37 @@ _BLANK_LINES = (b"\n", b"\r\n", b"\r")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """The records of a window as they stand there."""
+    """The records of a window as bytes of the file."""
 
     raws: list[bytes]
-    """With their line ends."""
+    """The records with their line ends."""
     lines: Sequence[int]
-    """Of each the number of lines of the window before it."""
+    """For each record, the number of lines of the window before it."""
     lines_count: int
-    """Lines of the window."""
+    """Number of lines of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Some whole records that follow one another."""
+    """Consecutive complete records."""
 
     start: int
     """Offset in the file of its first byte, where a record or a blank line starts."""
     data: bytes
     records: Records | None = None
-    """None where no quote is in it: every line that is not blank is a record."""
+    """None if the window contains no quote: then every line that is not blank is a record."""
     refused: str | None = None
-    """Set: it is the one line on which a quoted value starts that has no good end, and this is why."""
+    """If set, the window is the single line on which a quoted value starts that is not properly closed, and this is the
+    reason.
+    """
 
     def taken_apart(self) -> Records:
-        """Its records."""
+        """Return its records."""
         return self.records or _records(self.data.splitlines(keepends=True))
 
 
 def windows(read: ReadBytes, start: int, end: int, delimiter: str, width: int) -> Iterator[Window]:
-    """The records in [start, end) of a file with `width` columns; `start` is a record's start. Raises
+    """Yield the records in [start, end) of a file with `width` columns; `start` is the start of a record. Raises
     RecordTooLongError.
     """
     offset = start
@@ -74,7 +76,7 @@ def windows(read: ReadBytes, start: int, end: int, delimiter: str, width: int) -
     while offset < end:
         data = read(offset, min(wanted, end - offset))
         if not data:
-            return  # The file has become shorter: comparing it with its plan tells.
+            return  # The file is shorter than before; the comparison with its plan reports that.
         final = offset + len(data) >= end or len(data) < wanted
         window = _window(offset, data[: _whole_lines(data, final=final)], delimiter, width, final=final)
         if window is None:
@@ -88,13 +90,13 @@ def windows(read: ReadBytes, start: int, end: int, delimiter: str, width: int) -
 
 
 def _whole_lines(data: bytes, *, final: bool) -> int:
-    """Where the last line ends that is whole."""
-    # No LF: then CR ends lines, and one that is not the last byte is not the first half of CRLF.
+    """Return the end of the last complete line."""
+    # No LF: then CR ends lines, and a CR that is not the last byte is not the first half of a CRLF.
     return len(data) if final else data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
 
 
 def _window(start: int, data: bytes, delimiter: str, width: int, *, final: bool) -> Window | None:
-    """The whole records at the start of `data`, which ends with a line; None where there is none."""
+    """Return the complete records at the start of `data`, which ends with a line; None if there is none."""
     if not data:
         return None
     if b'"' not in data:
@@ -105,12 +107,13 @@ def _window(start: int, data: bytes, delimiter: str, width: int, *, final: bool)
     done = 0
     for number in _others(lines, delimiter, width):
         if number < done or b'"' not in lines[number]:
-            continue  # Inside a record that started before it, or a record whatever its width.
+            continue  # It is inside a record that started earlier, or is itself a record of any width.
         match = record_pattern(delimiter.encode()).match(data, starts[number])
         if match is None or match.lastindex is not None:
             if number == 0 and match is None:
                 return Window(start=start, data=lines[0], refused=_TEXT_FOLLOWS)
-            # Not closed in here. Only one record of a file is never closed, for its quote takes all that follows.
+            # Not closed in this window. Only one record of a file is never closed, since its quote swallows all that
+            # follows.
             if number == 0:
                 return Window(start=start, data=lines[0], refused=_NOT_CLOSED) if final else None
             data = data[: starts[number]]
@@ -123,8 +126,8 @@ def _window(start: int, data: bytes, delimiter: str, width: int, *, final: bool)
 
 
 def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = ()) -> Records:
-    """A record is a line that is not blank, but for those that are `joined` to one: (first line, line behind the
-    last).
+    """Return the records: each line that is not blank, except the lines that are `joined` into one record, as (first
+    line, line after the last).
     """
     raws: list[bytes] = []
     numbers: list[int] = []
@@ -144,24 +147,24 @@ def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = ()) -> Reco
 
 
 def _others(lines: list[bytes], delimiter: str, width: int) -> Sequence[int]:
-    """Numbers of all lines but those that, taken alone, are a whole record of `width` columns."""
+    """Return the numbers of all lines except those that are a complete record of `width` columns by themselves."""
     try:
         found = pc.match_substring_regex(pa.array(lines, pa.binary()), _line_pattern(delimiter, width))
     except pa.ArrowInvalid:
-        return range(len(lines))  # More columns than such a pattern can count: each line is looked at by itself.
+        return range(len(lines))  # More columns than such a pattern can count: each line is checked by itself.
     return list(pc.indices_nonzero(pc.invert(found)).to_pylist())
 
 
 @lru_cache(maxsize=8)
 def _line_pattern(delimiter: str, width: int) -> str:
-    """For RE2, which is ten times as fast as `re`: a line that is one whole record."""
+    """Return a pattern for RE2, which is ten times as fast as `re`: a line that is one complete record."""
     sign = re.escape(delimiter)
     value = rf'(?:"(?:[^"]|"")*"|[^"{sign}\r\n][^{sign}\r\n]*|)'
     return rf"^{value}(?:{sign}{value}){{{width - 1}}}(?:\r\n|\r|\n|)$"
 
 
 class Lines:
-    """Tells the line of offsets that are asked for in rising order; reads what lies before them once."""
+    """Finds the line numbers of offsets that are given in ascending order; reads the bytes before them once."""
 
     def __init__(self, read: ReadBytes) -> None:
         self._read = read
@@ -169,7 +172,7 @@ class Lines:
         self._counter = LineCounter()
 
     def at(self, offset: int) -> int:
-        """1-based physical line on which the byte at `offset` lies."""
+        """Return the physical line, from 1, of the byte at `offset`."""
         while self._counted < offset:
             data = self._read(self._counted, min(WINDOW_BYTES, offset - self._counted))
             if not data:
@@ -179,7 +182,7 @@ class Lines:
         return self._counter.line
 
     def passed(self, window: Window, lines: int) -> None:
-        """The window, whose start was asked for last, has so many lines: they need not be counted."""
+        """Skip the window whose start was the last offset given: its number of lines is known."""
         if self._counted == window.start:
             self._counter = LineCounter(self._counter.line + lines)
             self._counted += len(window.data)

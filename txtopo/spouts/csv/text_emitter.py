@@ -1,5 +1,5 @@
-"""The emitter half of the source of text files: lines of a part of a planned batch as Arrow record batches, and the
-lines that are no text.
+"""The emitter half of the source of text files: the lines of a part of a planned batch as Arrow record batches, and the
+lines that are not valid text.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from txtopo.spouts.reject_limit import shown_raw
 from txtopo.topology.components import Position, Tally
 
 Line = tuple[int, bytes]
-"""Its number in the file from 1, and its bytes without the line end."""
+"""The number of a line in the file, from 1, and its bytes without the line end."""
 
 
 def split_texts(metadata: Metadata) -> list[dict[str, Any]]:
-    """Parts of a batch by its plan alone, as of CSV files: quotes mean nothing in a text, so a large file is always
-    cut.
+    """Return the parts of a batch, from its plan alone, as for CSV files. Quotes have no meaning in text, so a large
+    file is always divided.
     """
     return split_batch({**metadata, "files": [{**file, "quotes": False} for file in metadata["files"]]})
 
@@ -38,7 +38,7 @@ def split_texts(metadata: Metadata) -> list[dict[str, Any]]:
 def emit_lines(
     metadata: Metadata, pieces: Sequence[Sequence[int]], declared: Fields, tally: Tally, *, fail: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Emit the lines of the pieces. Those that are no text go to the tally; with `fail` the first one raises
+    """Emit the lines of the pieces. Lines that are not valid text go to the tally; with `fail`, the first one raises
     BatchDataError.
     """
     keeper, schema = Keeper(tally, fail=fail), arrow_schema(declared)
@@ -68,7 +68,7 @@ def emit_lines(
 
 
 def locate_line(metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
-    """Where the `number`-th (from 0) line stands that `emit_lines` emits of these pieces; None where there are
+    """Return the position of line `number` (from 0) that `emit_lines` emits of these pieces; None if there are
     fewer.
     """
     left = number
@@ -91,18 +91,18 @@ def _text(raw: bytes) -> str | None:
 
 
 def _windows(descriptor: int, file: Mapping[str, Any], start: int, end: int) -> Iterator[list[Line]]:
-    """The lines of a piece, some at a time: those that start behind the first LF at or after `start - 1` and not behind
-    that at or after `end - 1`.
+    """Yield the lines of a piece in groups: the lines that start after the first LF at or after `start - 1`, up to the
+    first LF at or after `end - 1`.
     """
     size = int(file["size"])
-    offset = start if start == file["data"] else _behind_line(descriptor, start - 1, size)
-    stop = end if end == size else _behind_line(descriptor, end - 1, size)
+    offset = start if start == file["data"] else _after_line(descriptor, start - 1, size)
+    stop = end if end == size else _after_line(descriptor, end - 1, size)
     number = _line_at(descriptor, offset)
     wanted = WINDOW_BYTES
     while offset < stop:
         data = read_at(descriptor, offset, min(wanted, stop - offset))
         if not data:
-            return  # The file has become shorter: comparing it with its plan tells.
+            return  # The file is shorter than before; the comparison with its plan reports that.
         whole = len(data) if offset + len(data) >= stop else data.rfind(b"\n") + 1
         if not whole:
             if wanted >= RECORD_BYTES_MAX:
@@ -116,15 +116,15 @@ def _windows(descriptor: int, file: Mapping[str, Any], start: int, end: int) -> 
             continue
         lines = data[:whole].split(b"\n")
         if not lines[-1]:
-            lines.pop()  # behind the last line end
+            lines.pop()  # After the last line end.
         yield [(number + at, raw.removesuffix(b"\r")) for at, raw in enumerate(lines)]
         number += len(lines)
         offset += whole
         wanted = WINDOW_BYTES
 
 
-def _behind_line(descriptor: int, offset: int, size: int) -> int:
-    """The offset behind the first LF at or after `offset`; the file's size where there is none."""
+def _after_line(descriptor: int, offset: int, size: int) -> int:
+    """Return the offset after the first LF at or after `offset`; the size of the file if there is none."""
     while offset < size:
         data = read_at(descriptor, offset, WINDOW_BYTES)
         at = data.find(b"\n")
@@ -137,7 +137,7 @@ def _behind_line(descriptor: int, offset: int, size: int) -> int:
 
 
 def _line_at(descriptor: int, offset: int) -> int:
-    """The line that starts at `offset`."""
+    """Return the line that starts at `offset`."""
     lines = done = 0
     while done < offset:
         data = read_at(descriptor, done, min(WINDOW_BYTES, offset - done))
