@@ -49,10 +49,14 @@ class CountCommitter(CommitterBolt):
     ) -> None:
         if isinstance(keys, str) or isinstance(sums, str):
             raise TopologyError(f"CountCommitter({table!r}): keys and sums are lists of field names, not text")
+        self.schema: str
+        self.name: str
         self.schema, self.name = _split(table, contributions)
-        self.keys = tuple(keys)
+        self.keys: tuple[str, ...] = tuple(keys)
         self.count = count
-        self.sums = tuple(sums.items()) if isinstance(sums, Mapping) else tuple((name, name) for name in sums)
+        self.sums: tuple[tuple[str, str], ...] = (
+            tuple(sums.items()) if isinstance(sums, Mapping) else tuple((name, name) for name in sums)
+        )
         self.baseline = baseline
         self.contributions = contributions
         self._check_names()

@@ -46,7 +46,7 @@ class NewIds(BatchCommitter):
         schema, _, name = table.rpartition(".")
         if not name:
             raise TopologyError(f"NewIds: {table!r} is not a table name; write name or schema.name")
-        self.table = f"{quoted(schema or 'public')}.{quoted(name)}"
+        self.table: str = f"{quoted(schema or 'public')}.{quoted(name)}"
 
     def check_fields(self, fields: Fields) -> None:
         """Raise TopologyError with the differences unless the input has exactly the declared fields."""

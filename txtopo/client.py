@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from txtopo.operating import dry_runs
 from txtopo.operating.orders import LEADERLESS_S, Order, OrderStandsError, RefusedError, follow, place
 from txtopo.reports import read
 from txtopo.reports.interventions import read_orders
 from txtopo.reports.list_batches import Span
-from txtopo.reports.model import BatchDetail, BatchRow, BatchState, OrderRow, TopologyStatus
+from txtopo.reports.model import BatchDetail, BatchRow, BatchState, OrderRow, OrderState, TopologyStatus
 from txtopo.reports.not_found import nearest, no_batch, no_topology
 from txtopo.reports.tables import Rows
 from txtopo.reports.timeline import Timeline, TimelineEvent
@@ -131,9 +131,7 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def orders(
-        self, topology: str, *, state: Literal["open", "done", "refused"] | None = None, limit: int = 100
-    ) -> Rows[OrderRow]:
+    def orders(self, topology: str, *, state: OrderState | None = None, limit: int = 100) -> Rows[OrderRow]:
         """Return the operators' orders to a topology with their outcome, newest first."""
         with read.reading(self._dsn) as connection:
             read.read_status(connection, topology)

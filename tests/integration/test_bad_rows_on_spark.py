@@ -21,6 +21,7 @@ from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Position, Tally, Topology
+from txtopo.topology.spark_types import RowsPromise
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +53,7 @@ class PlacedSpout(ListSpout):
         return Position(position=f"/data/{index}.csv:{lines[number]}", raw=f"raw {part['rows'][lines[number] - 2]}")
 
 
-def topology(bolt: Any, rows: str = "any") -> Topology:
+def topology(bolt: Any, rows: RowsPromise = "any") -> Topology:
     """From placed rows through bolts to counts by name."""
     builder = TopologyBuilder("placed")
     builder.set_spout("source", PlacedSpout())

@@ -32,6 +32,7 @@ from txtopo.spark.session.ship_modules import package_version
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
+from txtopo.topology.spark_types import RowsPromise
 
 pytestmark = pytest.mark.spark
 
@@ -426,7 +427,7 @@ def test_what_no_committer_can_get_a_row_of_is_read_and_counted_all_the_same(
 
 @pytest.mark.parametrize(("rows", "ok"), [("any", True), ("fewer", True), ("same", False)])
 def test_a_bolt_that_promises_the_number_of_its_rows_is_held_to_it(
-    started: Callable[..., SparkExecutor], rows: str, ok: bool
+    started: Callable[..., SparkExecutor], rows: RowsPromise, ok: bool
 ) -> None:
     executor = started(list_topology(lambda frame: frame.filter("amount > 1"), rows=rows))
 

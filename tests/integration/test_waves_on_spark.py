@@ -30,6 +30,7 @@ from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.spark.frames.frame_plan import Compiler
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
+from txtopo.topology.spark_types import RowsPromise
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
 
@@ -773,7 +774,7 @@ class RangeSpout(TableSpout):
         return frame.selectExpr("'a' name", "1 amount", "id big", "cast(0 as decimal(38,2)) price")
 
 
-def ranged(bolt: Callable[[DataFrame], DataFrame], rows: str = "any") -> Topology:
+def ranged(bolt: Callable[[DataFrame], DataFrame], rows: RowsPromise = "any") -> Topology:
     builder = TopologyBuilder("ranged")
     builder.set_spout("source", RangeSpout())
     builder.set_bolt("bolt1", bolt, inputs="source", fields=FIELDS, rows=rows)
@@ -790,7 +791,7 @@ def of_range(txid: int, rows: int, partitions: int) -> Assignment:
 
 @pytest.mark.parametrize("rows", ["same", "any"])
 def test_a_dataframe_spout_that_is_read_twice_in_one_plan_is_no_success(
-    started: Callable[..., SparkExecutor], rows: str
+    started: Callable[..., SparkExecutor], rows: RowsPromise
 ) -> None:
     """Its second reading would count as rows read, and let a bolt that doubles every row pass for one that keeps their
     number.

@@ -22,6 +22,7 @@ from txtopo.local.java import java_environment
 from txtopo.ports import Assignment
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Input, Spout, SpoutContext, SpoutCoordinator, Tally, Topology
+from txtopo.topology.spark_types import RowsPromise
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +138,7 @@ def wait_for_twin(folder: Path) -> None:
 def list_topology(
     *bolts: Any,
     name: str = "lists",
-    rows: str = "any",
+    rows: RowsPromise = "any",
     keys: Sequence[str] = ("name",),
     sums: Sequence[str] = ("amount",),
 ) -> Topology:

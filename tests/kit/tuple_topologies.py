@@ -16,6 +16,7 @@ from txtopo.core.plan import Metadata
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Position, Topology
+from txtopo.topology.spark_types import RowsPromise
 from txtopo.topology.streams import Tuple
 from txtopo.topology.tuple_bolts import BasicBolt, BatchBolt, RichBolt
 
@@ -198,7 +199,7 @@ def framed() -> Topology:
     return builder.build()
 
 
-def mixed(rows: str = "fewer") -> Topology:
+def mixed(rows: RowsPromise = "fewer") -> Topology:
     """rows -> clean (DataFrame) -> split -> both (DataFrame, reads split and rows) -> words (counted), and -> large ->
     after.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from txtopo.core import limits
-from txtopo.core.values import IN_FOLDER
+from txtopo.core.values import IN_FOLDER, FailureKind, RequestKind
 
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
 """RUNNING: its leader's heartbeat is fresh. STALLED: it says running and its heartbeat is old, or it has committed
@@ -19,6 +19,8 @@ nothing for too long.
 
 BatchState = Literal["committed", "quarantined", "planned", "failed"]
 """planned: cut and not yet in the ledger. failed: the same, and its last attempt that was not cancelled failed."""
+AttemptState = Literal["begun", "applied", "failed", "cancelled"]
+OrderState = Literal["open", "done", "refused"]
 
 BATCH_STATES: tuple[BatchState, ...] = ("committed", "quarantined", "planned", "failed")
 
@@ -90,7 +92,7 @@ class OpenOrder:
     """An order that no leader has answered yet."""
 
     request_id: int
-    kind: str
+    kind: RequestKind
     txids: tuple[int, ...]
     """What it is about; none where it speaks of the whole topology."""
 
@@ -254,11 +256,10 @@ class AttemptRow:
 
     attempt: int
     epoch: int
-    state: str
-    """begun, applied, failed or cancelled."""
+    state: AttemptState
     alone: bool
-    kind: str | None
-    """Of a failure: data, infrastructure, suspect or halt."""
+    kind: FailureKind | None
+    """Of a failure."""
     component: str | None
     position: str | None
     message: str | None
@@ -345,14 +346,13 @@ class OrderRow:
     """A row of `request` whole: who wanted what, and what became of it."""
 
     request_id: int
-    kind: str
+    kind: RequestKind
     txids: tuple[int, ...]
     reason: str | None
     actor: str | None
     host: str | None
     created_at: datetime
-    state: str
-    """open, done or refused."""
+    state: OrderState
     answer: str | None
     done_at: datetime | None
 

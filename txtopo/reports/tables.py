@@ -7,7 +7,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from txtopo.reports.as_json import plain
 
@@ -38,7 +50,7 @@ class Rows(Sequence[Row], Generic[Row]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and (self._kind, self._values) == (other._kind, other._values)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Rows({self._kind.__name__}, {list(self._values)!r})"

@@ -58,11 +58,11 @@ class FileSpout(Spout):
 
         Raises TopologyError for an invalid value.
         """
-        self.path = local_path(path)
-        self.fields = parse_fields(fields)
-        self.files_per_batch = _whole("files_per_batch", files_per_batch)
-        self.bytes_per_batch = _whole("bytes_per_batch", bytes_per_batch)
-        self.part_bytes = _whole("part_bytes", part_bytes)
+        self.path: str = local_path(path)
+        self.fields: Fields = parse_fields(fields)
+        self.files_per_batch: int = _whole("files_per_batch", files_per_batch)
+        self.bytes_per_batch: int = _whole("bytes_per_batch", bytes_per_batch)
+        self.part_bytes: int = _whole("part_bytes", part_bytes)
         if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
             raise TopologyError(
                 f"FileSpout: delimiter {delimiter!r} is not one ASCII character other than a quote or a line end"
@@ -70,16 +70,16 @@ class FileSpout(Spout):
         self.delimiter = delimiter
         if isinstance(null_values, str) or not all(isinstance(value, str) for value in null_values):
             raise TopologyError(f"FileSpout: null_values {null_values!r} is not a list of texts, e.g. ['', 'NA']")
-        self.null_values = tuple(null_values)
+        self.null_values: tuple[str, ...] = tuple(null_values)
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
             raise TopologyError(f"FileSpout: settled_s {settled_s!r} is not a number of seconds")
-        self.settled_s = float(settled_s)
+        self.settled_s: float = float(settled_s)
         if on_bad_line not in ("reject", "fail"):
             raise TopologyError(f"FileSpout: on_bad_line {on_bad_line!r} is neither 'reject' nor 'fail'")
         self.on_bad_line = on_bad_line
         if isinstance(rejected_max, bool) or not isinstance(rejected_max, int | float) or not 0 <= rejected_max <= 1:
             raise TopologyError(f"FileSpout: rejected_max {rejected_max!r} is not a share from 0 to 1")
-        self.rejected_max = float(rejected_max)
+        self.rejected_max: float = float(rejected_max)
         if not isinstance(may_be_empty, bool):
             raise TopologyError(f"FileSpout: may_be_empty {may_be_empty!r} is neither True nor False")
         self.may_be_empty = may_be_empty

@@ -15,6 +15,7 @@ from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.json_values import stored_metadata
 from txtopo.spouts.user_spout import UserSpout, check_settled_method, errors_of, must_have, wants_settled_calls
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
+from txtopo.topology.spark_types import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,7 @@ class TransactionalSpout(UserSpout):
         """See Emitter."""
         unreachable("the spout has a separate emitter")
 
-    def emit_frame(self, spark: Any, metadata: Any) -> Any:
+    def emit_frame(self, spark: SparkSession, metadata: Any) -> DataFrame:
         """With `emits_frame = True`: return the batch as a DataFrame of exactly the declared fields; the same metadata
         must give the same rows.
         """
@@ -147,7 +148,7 @@ class TransactionalSpout(UserSpout):
         emitted = emitter.emit_batch(attempt_of(metadata, tally), metadata["metadata"])
         return emit_tuples(emitted, self.fields, tally, self._place(part))
 
-    def frame(self, spark: Any, metadata: Metadata) -> Any:
+    def frame(self, spark: SparkSession, metadata: Metadata) -> DataFrame:
         return self.emit_frame(spark, metadata["metadata"])
 
     def batch_bytes(self, metadata: Metadata) -> int:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.config import Settings
@@ -23,7 +23,7 @@ from txtopo.coordinators.memory import MemorySession
 from txtopo.core.events import End
 from txtopo.core.health import health_of
 from txtopo.core.state import Phase, PoisonPolicy, Rules, State
-from txtopo.core.values import DeadLetter, EdgeCount, Failure, RejectedRow
+from txtopo.core.values import DeadLetter, EdgeCount, Failure, FailureKind, RejectedRow
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
@@ -52,8 +52,7 @@ class BatchSeen:
 
     txid: int
     attempt: int
-    state: str
-    """`applied` or `quarantined`."""
+    state: Literal["applied", "quarantined"]
     read: int
     rejected: int
     dead_lettered: int
@@ -163,9 +162,9 @@ class TopologyHarness:
             self._lanes.inbox.release_processing(txid)
             self.run()
 
-    def fail_processing(self, txid: int, message: str = "failed by the test", kind: str = "data") -> None:
+    def fail_processing(self, txid: int, message: str = "failed by the test", kind: FailureKind = "data") -> None:
         """Let the held processing of a batch fail instead, and continue the run. Raises KeyError if it is not held."""
-        self._lanes.inbox.fail_processing(txid, Failure(kind=kind, message=message))  # type: ignore[arg-type]
+        self._lanes.inbox.fail_processing(txid, Failure(kind=kind, message=message))
         self.run()
 
     def release_commit(self, *txids: int) -> None:
@@ -176,7 +175,9 @@ class TopologyHarness:
             self._lanes.inbox.release_commit(txid)
             self.run()
 
-    def fail_commit(self, txid: int | None = None, message: str = "failed by the test", kind: str = "data") -> None:
+    def fail_commit(
+        self, txid: int | None = None, message: str = "failed by the test", kind: FailureKind = "data"
+    ) -> None:
         """Let the next commit of this batch fail without effect. Kind `data`: as if its rows did not fit the table, so
         that a new attempt is made. Kind `infrastructure`: as if the database were unreachable, so that the same results
         are committed later.
@@ -189,7 +190,7 @@ class TopologyHarness:
             return
         if txid in self.held_commits or any(batch.txid == txid for batch in self.batches):
             raise KeyError(f"the commit of batch {txid} has happened: let it fail before the batch has its turn")
-        self._lanes.refused[txid] = Failure(kind=kind, message=message)  # type: ignore[arg-type]
+        self._lanes.refused[txid] = Failure(kind=kind, message=message)
 
     @property
     def held_processing(self) -> Mapping[int, int]:
@@ -254,7 +255,7 @@ class TopologyHarness:
                 dead_lettered=row.dead_lettered or 0,
             )
             for txid, row in sorted(rows.items())
-            if txid
+            if row.state != "genesis"
         ]
 
     @property

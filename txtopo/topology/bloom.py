@@ -36,10 +36,10 @@ class BloomFilter:
             )
         self.capacity = capacity
         self.error_rate = error_rate
-        self.size_bits = max(8, math.ceil(-capacity * math.log(error_rate) / math.log(2) ** 2))
+        self.size_bits: int = max(8, math.ceil(-capacity * math.log(error_rate) / math.log(2) ** 2))
         self._hashes = max(1, round(self.size_bits / capacity * math.log(2)))
         self._bits = bytearray(-(-self.size_bits // 8))
-        self.added = 0
+        self.added: int = 0
         """Number of values that were new."""
 
     def add(self, value: Any) -> bool:

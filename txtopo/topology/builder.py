@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import NAME_PATTERN
@@ -47,6 +47,7 @@ from txtopo.topology.components import (
 from txtopo.topology.declarer import BoltDeclarer, CommitterDraft, FrameDraft, TupleDraft
 from txtopo.topology.guarantees import GUARANTEES
 from txtopo.topology.outputs import parse_outputs, parse_result
+from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt
 
@@ -97,13 +98,26 @@ class TopologyBuilder:
             )
         self._spouts[name] = SpoutComponent(name=name, spout=checked, tasks=tasks)
 
+    @overload
+    def set_bolt(
+        self, name: str, function: TupleBolt, inputs: Inputs = None, *, parallelism_hint: int | None = None
+    ) -> BoltDeclarer: ...
+    @overload
     def set_bolt(
         self,
         name: str,
-        function: Callable[..., Any] | TupleBolt,
+        function: FrameFunction,
         inputs: Inputs = None,
         fields: str | Fields | None = None,
-        rows: str = "any",
+        rows: RowsPromise = "any",
+    ) -> BoltDeclarer: ...
+    def set_bolt(
+        self,
+        name: str,
+        function: FrameFunction | TupleBolt,
+        inputs: Inputs = None,
+        fields: str | Fields | None = None,
+        rows: RowsPromise = "any",
         *,
         parallelism_hint: int | None = None,
     ) -> BoltDeclarer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from txtopo.config import storms_names
 from txtopo.core.fields import Fields
@@ -15,9 +15,10 @@ from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterBolt, Spout
 from txtopo.topology.guarantees import EFFECTS, SPOUT_KINDS
+from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, RichBolt, TupleBolt
 
-ROWS = ("same", "fewer", "any")
+ROWS: tuple[RowsPromise, ...] = get_args(RowsPromise)
 TASKS_MAX = 4096
 """Maximum number of tasks of one component: every task reports to every downstream task."""
 COUNTING_GROUPINGS = ("fields", "shuffle", "none", "local_or_shuffle", "local_first", "load_aware", "global")
@@ -149,7 +150,7 @@ def _copy_error(value: object) -> Exception | None:
     return None
 
 
-def check_function(name: str, function: object, rows: str) -> Callable[..., Any]:
+def check_function(name: str, function: object, rows: str) -> FrameFunction:
     """Return the function of a DataFrame bolt. Raises TopologyError if it cannot be one."""
     if isinstance(function, CommitterBolt):
         raise TopologyTypeError(f"bolt {name!r}: a committer bolt is set with set_committer_bolt")

@@ -100,7 +100,9 @@ def _add(builder: TopologyBuilder, spec: Spec, names: Mapping[Spec, str]) -> Non
         _group(builder.set_bolt(name, component, parallelism_hint=spec.tasks), name, spec, names)
     else:
         sources = [_frame_source(name, source, grouping, names) for source, grouping in spec.inputs]
-        builder.set_bolt(name, component, sources, spec.fields, spec.rows, parallelism_hint=spec.tasks)
+        # A number of tasks is refused there, in its words.
+        bolt: Any = builder.set_bolt
+        bolt(name, component, sources, spec.fields, spec.rows, parallelism_hint=spec.tasks)
 
 
 def _group(declarer: BoltDeclarer, name: str, spec: Spec, names: Mapping[Spec, str]) -> None:

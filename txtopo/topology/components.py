@@ -15,6 +15,7 @@ from txtopo.core.values import RejectedRow, TransactionAttempt
 from txtopo.errors import unreachable
 from txtopo.topology.launch import launch
 from txtopo.topology.phases import phases_of
+from txtopo.topology.spark_types import DataFrame, FrameFunction, RowsPromise, SparkSession
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
@@ -191,7 +192,7 @@ class Spout(ABC):
         fills in the name).
         """
 
-    def frame(self, spark: Any, metadata: Metadata) -> Any:
+    def frame(self, spark: SparkSession, metadata: Metadata) -> DataFrame:
         """Return the batch as a DataFrame of exactly `fields`, for spouts with `emits_frame`; the same metadata must
         always give the same rows.
         """
@@ -319,11 +320,11 @@ class BoltComponent:
     """A DataFrame bolt: a function from DataFrames to a DataFrame, with the fields it declares."""
 
     name: str
-    function: Callable[..., Any]
+    function: FrameFunction
     inputs: tuple[Subscription, ...]
     fields: Fields | None
     """None if no downstream component names fields."""
-    rows: str = "any"
+    rows: RowsPromise = "any"
     """`same`, `fewer` or `any`: the row count of the output compared with the input."""
 
 

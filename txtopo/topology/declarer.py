@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.check_component import check_code_runs, check_grouping
 from txtopo.topology.components import CommitterBolt, Subscription
+from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 
@@ -19,9 +19,9 @@ class FrameDraft:
     """A DataFrame bolt being declared."""
 
     name: str
-    function: Callable[..., Any]
+    function: FrameFunction
     fields: Fields | None
-    rows: str
+    rows: RowsPromise
     inputs: list[Subscription] = field(default_factory=list)
 
 

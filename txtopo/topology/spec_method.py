@@ -4,11 +4,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from txtopo.topology.specs import Spec
+    from txtopo.topology.specs import InputSpecs, Spec
+
+
+class MakeSpec(Protocol):
+    """What `spec` of a component is called with; other arguments are those of its class."""
+
+    def __call__(
+        self,
+        *arguments: Any,
+        name: str | None = None,
+        inputs: InputSpecs = None,
+        par: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> Spec: ...
 
 
 class SpecMethod:
@@ -18,16 +32,16 @@ class SpecMethod:
     Arguments of the spec itself are `name`, `inputs`, `par` and `config`, all by keyword; see `txtopo.spec`.
     """
 
-    def __get__(self, instance: object | None, owner: type) -> Callable[..., Spec]:
+    def __get__(self, instance: object | None, owner: type) -> MakeSpec:
         # Components are imported by specs, so specs cannot be imported above.
         from txtopo.topology.specs import instance_of, spec
 
         def method(
             *arguments: Any,
             name: str | None = None,
-            inputs: Any = None,
+            inputs: InputSpecs = None,
             par: int | None = None,
-            config: Any = None,
+            config: Mapping[str, Any] | None = None,
             **named: Any,
         ) -> Spec:
             component = instance_of(owner, instance, arguments, named)

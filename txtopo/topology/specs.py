@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError, UnknownStreamError
@@ -23,10 +23,11 @@ from txtopo.topology.check_component import (
 )
 from txtopo.topology.components import CommitterBolt, Spout
 from txtopo.topology.outputs import parse_outputs
+from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 
-KINDS = (
+GroupingKind = Literal[
     "fields",
     "partial_key",
     "custom",
@@ -38,14 +39,15 @@ KINDS = (
     "global",
     "all",
     "direct",
-)
+]
+KINDS: tuple[GroupingKind, ...] = get_args(GroupingKind)
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """How a stream is spread over the tasks that read it: `Grouping.fields("word")`, `Grouping.SHUFFLE`, …"""
 
-    kind: str
+    kind: GroupingKind
     """Name of the grouping, as in the declarer's methods: `fields`, `shuffle`, …"""
     names: tuple[str, ...] = ()
     """Field names of a fields or partial key grouping."""
@@ -109,14 +111,14 @@ class Spec:
     as input.
     """
 
-    component: Spout | TupleBolt | CommitterBolt | Callable[..., Any]
+    component: Spout | TupleBolt | CommitterBolt | FrameFunction
     name: str | None
     """Name of the component; None: the name of the attribute."""
     inputs: tuple[tuple[StreamSpec, Grouping | None], ...]
     """Input streams with their groupings. None as grouping: shuffle, or no grouping for a function on DataFrames."""
     tasks: int | None
     fields: str | Fields | None
-    rows: str
+    rows: RowsPromise
     streams: tuple[str, ...]
     """Names of the declared streams, in order of declaration."""
 
@@ -146,14 +148,14 @@ InputSpecs = Sequence[Spec | StreamSpec] | Mapping[Spec | StreamSpec, Grouping] 
 
 
 def spec(
-    component: Spout | TupleBolt | CommitterBolt | Callable[..., Any],
+    component: Spout | TupleBolt | CommitterBolt | FrameFunction,
     *,
     name: str | None = None,
     inputs: InputSpecs = None,
     par: int | None = None,
     config: Mapping[str, Any] | None = None,
     fields: str | Fields | None = None,
-    rows: str = "any",
+    rows: RowsPromise = "any",
 ) -> Spec:
     """Return the spec of a component: the arguments of set_spout, set_bolt and set_committer_bolt in one expression.
 

@@ -51,21 +51,21 @@ class Origin:
     def __init__(
         self, component: str, stream: str, task: int, fields: Fields, *, ids: Any = None, roots: Any = None
     ) -> None:
-        self.component = component
-        self.stream = stream
-        self.task = task
+        self.component: str = component
+        self.stream: str = stream
+        self.task: int = task
         """Id of the emitting task; below 0 for tasks of spouts."""
-        self.fields = fields
+        self.fields: Fields = fields
         count = len(fields.names)
         # By position too, from both ends: `tup[...]` is then one look-up, whatever it is given.
         places: dict[str | int, int] = {
             **{name: at for at, name in enumerate(fields.names)},
             **{at: at % count for at in range(-count, count)},
         }
-        self.positions = _Positions(places)
-        self.ids = ids
+        self.positions: Mapping[str | int, int] = _Positions(places)
+        self.ids: Any = ids
         """Tuple ids by row; None without ackers."""
-        self.roots = roots
+        self.roots: Any = roots
         """Ids of the spout tuples that each row originates from; None unless every tuple is tracked."""
         self.number: int | None = None
         """Number by which the receiver identifies it when it records acked tuples; unique in the process."""
@@ -80,7 +80,7 @@ class Tuple:
     __slots__ = ("_origin", "_row", "values")
 
     def __init__(self, values: Sequence[Any], origin: Origin, row: int = 0) -> None:
-        self.values = values
+        self.values: Sequence[Any] = values
         self._origin = origin
         self._row = row
 

@@ -23,7 +23,7 @@ from txtopo.bolts import (
     TopologyContext,
     Tuple,
 )
-from txtopo.core.values import TransactionAttempt
+from txtopo.core.values import FailureKind, TransactionAttempt
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
 from txtopo.testing.harness import TopologyHarness
@@ -264,7 +264,7 @@ def test_a_refused_commit_is_done_again_with_the_same_results(run: TopologyHarne
 
 @pytest.mark.parametrize(("kind", "attempt"), [("data", 1), ("infrastructure", 0)])
 def test_a_batch_whose_commit_fails_commits_after_its_retry_and_before_the_next(
-    run: TopologyHarness, kind: str, attempt: int
+    run: TopologyHarness, kind: FailureKind, attempt: int
 ) -> None:
     """TT-05: the commit of 1 fails while 2 is processed: nothing of 1 is committed, and 2 waits. Rows that do not fit
     mean a new attempt, a store that is away means the same.

@@ -16,6 +16,7 @@ from txtopo.cli.explaining import WavesExplained, explained
 from txtopo.config import Settings
 from txtopo.errors import TopologyError
 from txtopo.topology.promised_rows import unchecked_promises
+from txtopo.topology.spark_types import RowsPromise
 from txtopo.topology.tuple_bolts import BasicBolt
 
 FIELDS = "carrier string, origin string, distance int"
@@ -83,7 +84,7 @@ MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object]]] = [
     ("is not allowed", lambda b: b.set_bolt('a"; drop', same, inputs="lines")),
     ("already has this name", lambda b: b.set_bolt("lines", same, inputs="lines")),
     ("nothing reads 'other'", lambda b: b.set_spout("other", spout())),
-    ("remove parallelism_hint", lambda b: b.set_bolt("clean", same, inputs="lines", parallelism_hint=2)),
+    ("remove parallelism_hint", lambda b: b.set_bolt("clean", same, inputs="lines", parallelism_hint=2)),  # type: ignore[call-overload]
     (
         "'clean' reads 'lin', but there is no such component; did you mean 'lines'",
         lambda b: b.set_bolt("clean", same, inputs="lin"),
@@ -94,16 +95,16 @@ MISTAKES: list[tuple[str, Callable[[TopologyBuilder], object]]] = [
     ("cycle: clean -> clean", lambda b: b.set_bolt("clean", same, inputs="clean")),
     ("reads 'lines' twice", lambda b: b.set_bolt("clean", same, inputs=["lines", "lines"])),
     ("neither the name of a component", lambda b: b.set_bolt("clean", same, inputs=[3])),  # type: ignore[list-item]
-    ("is neither a function from DataFrame", lambda b: b.set_bolt("clean", "same", inputs="lines")),  # type: ignore[arg-type]
-    ("is set with set_committer_bolt", lambda b: b.set_bolt("clean", counting(), inputs="lines")),  # type: ignore[arg-type]
-    ("is set with set_spout", lambda b: b.set_bolt("clean", spout(), inputs="lines")),  # type: ignore[arg-type]
+    ("is neither a function from DataFrame", lambda b: b.set_bolt("clean", "same", inputs="lines")),  # type: ignore[call-overload]
+    ("is set with set_committer_bolt", lambda b: b.set_bolt("clean", counting(), inputs="lines")),  # type: ignore[call-overload]
+    ("is set with set_spout", lambda b: b.set_bolt("clean", spout(), inputs="lines")),  # type: ignore[call-overload]
     ("is not a CommitterBolt .* set_bolt", lambda b: b.set_committer_bolt("counts", same, inputs="lines")),  # type: ignore[arg-type]
-    ("rows='all' is none of", lambda b: b.set_bolt("clean", same, inputs="lines", rows="all")),
+    ("rows='all' is none of", lambda b: b.set_bolt("clean", same, inputs="lines", rows="all")),  # type: ignore[call-overload]
     (
         "takes .*frame.*, but is called with its inputs by keyword",
         lambda b: b.set_bolt("clean", same, inputs=["lines", "other"]),
     ),
-    ("is called with one DataFrame", lambda b: b.set_bolt("clean", lambda: None, inputs="lines")),
+    ("is called with one DataFrame", lambda b: b.set_bolt("clean", lambda: None, inputs="lines")),  # type: ignore[arg-type, return-value]
     ("unknown type 'strin'", lambda b: b.set_bolt("clean", same, inputs="lines", fields="a strin")),
     (
         "names field 'carier', but 'lines' has carrier, origin, distance; did you mean 'carrier'",
@@ -290,7 +291,7 @@ class Pass(BasicBolt):
         collector.emit(tup.values)
 
 
-def chain(*steps: str | BasicBolt) -> TopologyBuilder:
+def chain(*steps: RowsPromise | BasicBolt) -> TopologyBuilder:
     """Bolts `b1`, `b2`, … behind each other, by their `rows`, and a committer at the end."""
     builder, source = started(), "lines"
     for number, step in enumerate(steps, 1):

@@ -406,18 +406,18 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[TopologyBuilder], object]]]
     (
         TypeError,
         "parallelism_hint=5.4 is not a whole number",
-        lambda b: b.set_bolt("s", Sink(), inputs="lines", parallelism_hint=5.4),  # type: ignore[arg-type]
+        lambda b: b.set_bolt("s", Sink(), inputs="lines", parallelism_hint=5.4),  # type: ignore[call-overload]
     ),
     (TypeError, "parallelism_hint=True is not a whole number", lambda b: b.set_spout("other", spout(), True)),
     (
         TypeError,
         r"the class Sink is not a bolt; use an instance: set_bolt\('s', Sink",
-        lambda b: b.set_bolt("s", Sink, inputs="lines"),
+        lambda b: b.set_bolt("s", Sink, inputs="lines"),  # type: ignore[arg-type]
     ),
     (TypeError, "Plain .* use an instance", lambda b: b.set_committer_bolt("c", Plain, inputs="split")),  # type: ignore[arg-type]
     (TypeError, "NoKind subclasses TupleBolt directly", lambda b: b.set_bolt("s", NoKind(), inputs="lines")),
     (TypeError, "is set with set_bolt", lambda b: b.set_committer_bolt("c", Sink(), inputs="split")),  # type: ignore[arg-type]
-    (TypeError, "is set with set_committer_bolt", lambda b: b.set_bolt("c", Plain(), inputs="split")),  # type: ignore[arg-type]
+    (TypeError, "is set with set_committer_bolt", lambda b: b.set_bolt("c", Plain(), inputs="split")),  # type: ignore[call-overload]
     (TypeError, "needs names of fields", lambda b: b.set_bolt("s", Sink()).fields_grouping("split", 3)),  # type: ignore[arg-type]
     (TypeError, "needs the name of a component and of a stream", lambda b: b.set_bolt("s", Sink()).shuffle_grouping(3)),  # type: ignore[arg-type]
     (
@@ -449,12 +449,12 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[TopologyBuilder], object]]]
     (
         TopologyError,
         "its class: fields= and rows= are for functions",
-        lambda b: b.set_bolt("s", Sink(), inputs="lines", fields="a int"),
+        lambda b: b.set_bolt("s", Sink(), inputs="lines", fields="a int"),  # type: ignore[call-overload]
     ),
     (
         TopologyError,
         "its class: fields= and rows= are for functions",
-        lambda b: b.set_bolt("s", Sink(), inputs="lines", rows="same"),
+        lambda b: b.set_bolt("s", Sink(), inputs="lines", rows="same"),  # type: ignore[call-overload]
     ),
     (TopologyError, r"declare fields=… on set_bolt\('clean'", lambda b: frames_without_fields(b, Sink())),
     (TopologyError, r"declare fields=… on set_bolt\('clean'", lambda b: frames_without_fields(b, Plain())),

@@ -274,7 +274,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
         lambda: defined(words=WORDS, sink=(sink := Sink.spec(inputs=[WORDS])), counts=CountBolt.spec(inputs=[sink])),
     ),
     # PY-03
-    (TypeError, "parallelism_hint=5.4 is not a whole number", lambda: WordSpout.spec(par=5.4)),
+    (TypeError, "parallelism_hint=5.4 is not a whole number", lambda: WordSpout.spec(par=5.4)),  # type: ignore[arg-type]
     (
         TypeError,
         r"Defined.words is a component, not its spec: write WordSpout.spec\(…\)",
@@ -289,7 +289,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (TypeError, "input 'words' is not a spec", lambda: counted(inputs={"words": Grouping.SHUFFLE})),
     (TypeError, "input 'words' is not a spec", lambda: counted(inputs=["words"])),
     (TypeError, "'word' is not a grouping: write Grouping.fields", lambda: counted(inputs={WORDS: "word"})),
-    (TypeError, "config='debug' is not a mapping", lambda: CountBolt.spec(inputs=[WORDS], config="debug")),
+    (TypeError, "config='debug' is not a mapping", lambda: CountBolt.spec(inputs=[WORDS], config="debug")),  # type: ignore[arg-type]
     (TypeError, "config='debug' is not a mapping", lambda: defined(config="debug", words=WORDS)),
     (TypeError, "takes no config", lambda: WordSpout.spec(config={"a": 1})),
     (TypeError, "3 in its outputs is neither", lambda: with_outputs(["word string", 3])),

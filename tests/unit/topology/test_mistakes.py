@@ -367,7 +367,7 @@ def test_a_spout_that_cannot_be_copied_into_tasks_says_what_it_is() -> None:
 
 def test_a_grouping_that_there_is_not_is_refused_by_name() -> None:
     with pytest.raises(TopologyError, match=r"Grouping\('shufle'\) is none of fields, partial_key"):
-        Grouping("shufle")
+        Grouping("shufle")  # type: ignore[arg-type]
 
 
 def test_an_error_that_cannot_be_told_still_names_its_tuple() -> None:
