@@ -1,3 +1,3 @@
-"""The ledger in Postgres: the fence, the ledger rows, the tables of committers, each method one database
-transaction.
+"""The ledger in Postgres: the fence, the ledger rows and the tables of committers. Each method of the ledger is one
+database transaction.
 """

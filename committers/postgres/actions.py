@@ -1,4 +1,4 @@
-"""Rows of the action log and of the orders behind them, inside a database transaction that somebody else has begun."""
+"""Rows of the action log, and the orders that caused them. The caller has begun the database transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from txtopo.errors import invariant
 
 
 def append_action(connection: Connection, topology: str, action: ActionRecord) -> None:
-    """Write one row; actor, host and reason are those of the order where it names one."""
+    """Append one row. Actor, host and reason are those of the order, if the action belongs to one. Raises
+    InvariantBroken if the topology has no such order.
+    """
     written = run(
         connection,
         "append_action",
@@ -29,11 +31,15 @@ def append_action(connection: Connection, topology: str, action: ActionRecord) -
         before=storable_json(action.before),
         after=storable_json(action.after),
     ).rowcount
-    invariant(written == 1, f"{action.command} names order {action.request_id}, which topology {topology} never got")
+    invariant(
+        written == 1, f"{action.command} names order {action.request_id}, which topology {topology} never received"
+    )
 
 
 def request_of(row: Any) -> Request:
-    """An order as read: id, kind, arguments, reason, progress, acted. The schema sees to it that txids are numbers."""
+    """Return an order from its row: id, kind, arguments, reason, progress, acted. The schema ensures that txids are
+    numbers.
+    """
     request_id, kind, arguments, reason, progress, acted = row
     return Request(
         request_id=request_id,

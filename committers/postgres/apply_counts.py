@@ -1,5 +1,5 @@
-"""The driver half of `CountCommitter`: SQL built once from its table, rows sent as arrays, numbers returned by the
-apply statement itself (P4).
+"""The driver half of `CountCommitter`: SQL that is built once from its table, rows sent as arrays, and numbers returned
+by the apply statement itself (P4, a check in another statement proves nothing).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from txtopo.errors import BatchDataError
 from txtopo.topology.components import CommitterComponent
 
 ROWS_PER_STATEMENT = 10_000
-"""Rows of one apply statement; more come in several."""
+"""Largest number of rows in one apply statement; more rows are sent in several."""
 
 
 def hash_of(columns: Sequence[Column], alias: str) -> str:
-    """SQL of a row's 64-bit hash: the first 8 bytes of the sha-256 of its text, as a signed number."""
+    """Return SQL for the 64-bit hash of a row: the first 8 bytes of the sha-256 of its text, as a signed number."""
     row = ", ".join(f"{alias}.{quoted(column.name)}" for column in columns)
     return f"('x' || encode(substring(sha256(convert_to(row({row})::text, 'UTF8')) for 8), 'hex'))::bit(64)::bigint"
 
 
 class Applier:
-    """Applies result rows of one committer. Built once, used for every batch; keeps nothing between batches."""
+    """Applies result rows of one committer. Built once, used for every batch; stores nothing between batches."""
 
     def __init__(self, component: CommitterComponent) -> None:
         self.component = component
@@ -52,16 +52,17 @@ returning counted, written, digest"""
         held: Held | None,
         reversed_rows: int = 0,
     ) -> CommitterCount:
-        """Apply all rows and record the count; `held` is a statement that goes first, in the same round trip.
+        """Apply all rows and record the count. `held` is a delayed statement, which is sent first, in the same round
+        trip.
 
-        `reversed_rows` are the contribution rows of the batch redone that were reversed before.
+        `reversed_rows` is the number of contribution rows that were reversed before, if the batch is a redo.
         """
         counted, written, digest = 0, 0, 0
         chunks = list(self._chunks(result))
         for index, chunk in enumerate(chunks):
             is_last = index == len(chunks) - 1
-            # P4: what is recorded comes from the statements that applied; only `arrived` and `results` are the tasks'
-            # own words.
+            # P4: the recorded numbers come from the statements that applied the rows; only `arrived` and `results` are
+            # reported by the tasks.
             known = {
                 "arrived": result.arrived,
                 "results": result.row_count,
@@ -93,8 +94,8 @@ returning counted, written, digest"""
         )
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
-        """What the last batch that is in the contribution table brought; None where nothing is kept, or no batch has
-        brought anything.
+        """Return what the last batch in the contribution table contributed; None if there is no such table, or no batch
+        in it.
         """
         table, names = self.shape.contributions, [column.name for column in self.shape.columns]
         if table is None:
@@ -107,7 +108,7 @@ returning counted, written, digest"""
         return None if not rows else result_of_rows(self.component.name, names, rows, len(self.shape.keys))
 
     def longest_key(self, result: CommitterResult) -> str:
-        """The longest value of a key, in words: what a limit of the server is most likely about."""
+        """Return the longest value of a key, as text: the likely cause of an error about a limit of the server."""
         sizes = (
             (len(_element(value).encode()), column.name, value)
             for column in self.shape.keys
@@ -128,7 +129,7 @@ returning counted, written, digest"""
         if result.rows.num_rows <= ROWS_PER_STATEMENT:
             yield result.rows
             return
-        # In key order over all pieces, so that whoever else locks these rows meets them in one order.
+        # In key order across all statements, so that every session locks these rows in the same order.
         rows = result.rows.sort_by([(column.name, "ascending") for column in self.shape.keys])
         for start in range(0, rows.num_rows, ROWS_PER_STATEMENT):
             yield rows.slice(start, ROWS_PER_STATEMENT)
@@ -138,7 +139,9 @@ returning counted, written, digest"""
 
 
 def array_literal(values: Iterable[Any]) -> str:
-    """Values as the text of a Postgres array; much faster to parse than an ARRAY[…] expression."""
+    """Return values as the text of a Postgres array, which the server parses much faster than an ARRAY[…]
+    expression.
+    """
     return "{" + ",".join(_element(value) for value in values) + "}"
 
 

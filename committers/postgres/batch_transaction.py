@@ -1,5 +1,5 @@
-"""What a committer of one's own sees of the one database transaction of its batch on Postgres: single statements with
-bound parameters.
+"""The CommitTransaction that a custom committer uses on Postgres: single statements with bound parameters, in the
+database transaction of its batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg2
 from sqlalchemy import Connection
 
-from txtopo.committers.postgres.sql_errors import Answers, translate_own
+from txtopo.committers.postgres.sql_errors import Answers, translate_user
 from txtopo.committers.postgres.transactions import Held
 from txtopo.committers.protocol.user_transaction import UserTransaction
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
@@ -19,11 +19,11 @@ from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, PostgresUnavailable, TxtopoError
 
 _OPENING = "set local search_path = public, pg_temp;\nset local standard_conforming_strings = on"
-"""Names without a schema are the user's in `public`. The reader of statements counts on how quotes are read."""
+"""Names without a schema are those in `public`. The check of statements relies on this way of reading quotes."""
 
 
 class PostgresTransaction(UserTransaction):
-    """CommitTransaction of one committer in one batch."""
+    """The CommitTransaction of one committer in one batch."""
 
     def __init__(
         self,
@@ -39,10 +39,12 @@ class PostgresTransaction(UserTransaction):
         self._answers = answers
         self._answered_s = time.monotonic()
         self.statements = 0
-        """How many were sent."""
+        """Number of statements sent."""
 
     def end(self) -> Held | None:
-        """The driver half has returned: nothing more is sent. Returns what is still held back."""
+        """Refuse further statements: the driver half has returned. Returns the delayed statement, if it was not
+        sent.
+        """
         self._is_open = False
         return self._take_held()
 
@@ -50,7 +52,7 @@ class PostgresTransaction(UserTransaction):
         held = self._take_held()
         try:
             with self._raw.cursor() as cursor:
-                # Bound by the client, so that what was held back travels along.
+                # The client binds the values, so that the delayed statement is sent in the same round trip.
                 sent = [cursor.mogrify(statement, parameters or None)]
                 if self.statements == 0:
                     sent = [*([] if held is None else [cursor.mogrify(held[0], held[1])]), _OPENING.encode(), *sent]
@@ -58,19 +60,21 @@ class PostgresTransaction(UserTransaction):
                 self.statements += 1
                 return [tuple(map(_plain, row)) for row in cursor.fetchall()] if cursor.description else []
         except (psycopg2.Error, ValueError, TypeError, LookupError, OverflowError) as error:
-            raise self._told(error, ledger_held=held is not None) from error
+            raise self._translated(error, ledger_held=held is not None) from error
         finally:
             self._answered_s = time.monotonic()
 
-    def _told(self, error: Exception, *, ledger_held: bool) -> TxtopoError:
-        told = translate_own(error, self._committer, self._attempt.txid, ledger_held=ledger_held, answers=self._answers)
+    def _translated(self, error: Exception, *, ledger_held: bool) -> TxtopoError:
+        typed = translate_user(
+            error, self._committer, self._attempt.txid, ledger_held=ledger_held, answers=self._answers
+        )
         waited_s = time.monotonic() - self._answered_s
         if (
-            isinstance(told, PostgresUnavailable)
+            isinstance(typed, PostgresUnavailable)
             and self._raw.closed
             and waited_s * 1000 >= IDLE_IN_TRANSACTION_TIMEOUT_MS
         ):
-            # The server ends a database transaction that waits (P6). It is the code that let it wait, and it will
+            # The server has ended a database transaction that was idle (P6). User code made it wait, and will do so
             # again.
             return BatchDataError(
                 f"committer {self._committer} let the database transaction wait for {waited_s:.1f} s between two "
@@ -78,7 +82,7 @@ class PostgresTransaction(UserTransaction):
                 f"the server allows {IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: compute in the executor half",
                 component=self._committer,
             )
-        return told
+        return typed
 
     def _take_held(self) -> Held | None:
         held, self._held = self._held, None

@@ -1,5 +1,5 @@
-"""The database transaction that commits one batch, in four round trips: lock, ledger row with the first committer,
-finish, COMMIT.
+"""The database transaction that commits one batch, in four round trips: lock; ledger row with the first committer;
+finish; COMMIT.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from txtopo.committers.postgres.sql_errors import (
 )
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
-from txtopo.committers.postgres.targets import wrong_with
+from txtopo.committers.postgres.targets import table_problem
 from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
-from txtopo.committers.postgres.user_committers import record_own
+from txtopo.committers.postgres.user_committers import record_user_committer
 from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
 from txtopo.committers.protocol.user_code import run_commit
 from txtopo.committers.sql_names import quoted
@@ -54,15 +54,15 @@ from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 REJECTED_PER_STATEMENT = 10_000
-"""Rejected records of one statement; more come in several."""
+"""Largest number of rejected records in one statement; more are sent in several."""
 REJECTED_BYTES_PER_STATEMENT = 16 * 1024 * 1024
-"""Bytes of them."""
+"""Largest number of their bytes in one statement."""
 Kept = TypeVar("Kept", RejectedRow, DeadLetter)
 
 
 class PostgresLedgerSession:
-    """LedgerSession on Postgres. The ledger row is held back and travels with the first committer's rows, the edges
-    travel with the finish.
+    """LedgerSession on Postgres. The ledger row is delayed and sent with the rows of the first committer; the edges are
+    sent with `finish`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class PostgresLedgerSession:
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
     ) -> CommitterCount:
         if isinstance(committer.bolt, BatchCommitter):
-            return self._apply_own(committer, result, collector)
+            return self._apply_user_committer(committer, result, collector)
         plan = self._appended().plan
         self._applied.append(committer.name)
         keeps = self._applier(committer).shape.contributions is not None
@@ -138,8 +138,8 @@ class PostgresLedgerSession:
     def _translate_apply(
         self, error: Exception, committer: CommitterComponent, result: CommitterResult | None, *, ledger_held: bool
     ) -> TxtopoError:
-        """W1 to W3, with what only a look at the tables and the rows can add."""
-        told = translate_apply(
+        """Return the typed error (W1 to W3), with details that only the tables and the rows show."""
+        typed = translate_apply(
             error,
             committer.name,
             self._appended().plan.txid,
@@ -149,27 +149,32 @@ class PostgresLedgerSession:
         )
         too_long = (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED)
         keyed = None if isinstance(committer.bolt, BatchCommitter) else result
-        if too_long and isinstance(told, BatchDataError) and keyed is not None:
+        if too_long and isinstance(typed, BatchDataError) and keyed is not None:
             longest = self._applier(committer).longest_key(keyed)
-            told = BatchDataError(f"{told}; {longest}", component=told.component, detail=told.detail, cause=told.cause)
-        return told
+            typed = BatchDataError(
+                f"{typed}; {longest}",
+                component=typed.component,
+                detail=typed.detail,
+                cause=typed.cause,
+            )
+        return typed
 
     def _answers(self) -> bool:
         return self._database.answers(self._connection)
 
     def _compared(self, committer: CommitterComponent) -> str | None:
-        """What is wrong with a counting committer's tables, looked at beside this database transaction, which has
-        failed.
+        """Return what is wrong with a counting committer's tables, read on another connection, since this database
+        transaction has failed.
         """
         if isinstance(committer.bolt, BatchCommitter):
             return None
         try:
             with self._database.transaction("comparing tables", self._database.fresh) as connection:
-                return wrong_with(connection, self._applier(committer).shape)
+                return table_problem(connection, self._applier(committer).shape)
         except TxtopoError:
             return None
 
-    def _apply_own(
+    def _apply_user_committer(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None
     ) -> CommitterCount:
         entry = self._appended()
@@ -182,7 +187,7 @@ class PostgresLedgerSession:
         written = run_commit(committer, result, transaction, collector)
         held = transaction.end()
         try:
-            return record_own(
+            return record_user_committer(
                 self._connection,
                 plan.topology,
                 plan.txid,
@@ -233,8 +238,7 @@ class PostgresLedgerSession:
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
         def columns(chunk: Sequence[RejectedRow]) -> Mapping[str, Any]:
             return {
-                # P14: where a record stands and why it was rejected must not be lost to a byte that Postgres cannot
-                # hold.
+                # P14: position and reason of a record must not be lost because of a byte that Postgres cannot hold.
                 "paths": [storable(row.path) for row in chunk],
                 "lines": [row.line for row in chunk],
                 "sizes": [row.raw_bytes for row in chunk],
@@ -258,8 +262,8 @@ class PostgresLedgerSession:
         columns: Callable[[Sequence[Kept]], Mapping[str, Any]],
         kept: str,
     ) -> None:
-        """Keep source records that no committer counts, in bounded pieces, by the statement of that name; `columns` are
-        those that only this kind of record has.
+        """Store source records that no committer counts, with the statement `name`, in bounded chunks. `columns`
+        returns the columns that only this kind of record has.
         """
         txid = self._appended().plan.txid
         if rows:
@@ -312,7 +316,7 @@ class PostgresLedgerSession:
 
     def finish_quarantined(self, reason: str) -> None:
         txid = self._appended().plan.txid
-        # Whatever was counted would stay: a quarantined batch has no effect (R14).
+        # Applied rows would stay in the tables: a quarantined batch must have no effect (R14).
         _, values = self._take_held() or unreachable(
             f"something of batch {txid} was applied, so it cannot be quarantined"
         )
@@ -380,7 +384,7 @@ class PostgresLedgerSession:
 
 
 def rejected_chunks(rows: Sequence[Kept]) -> Iterator[Sequence[Kept]]:
-    """Pieces that a statement can carry: bounded in rows and in bytes, never empty."""
+    """Yield chunks that one statement can carry: bounded in rows and in bytes, never empty."""
     start, size = 0, 0
     for index, row in enumerate(rows):
         if index > start and (

@@ -1,4 +1,4 @@
-"""How txtopo connects to Postgres: connection strings in any spelling, bounded pools, start-up checks of the server."""
+"""Connections to Postgres: connection strings in every form, bounded pools, checks of the server at the start."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from txtopo.committers.postgres.sql_errors import translating
 from txtopo.errors import ConfigurationError, PostgresUnavailable
 
 SERVER_VERSION_MIN = 150_000
-"""Postgres 15: the first with UNIQUE NULLS NOT DISTINCT."""
+"""Postgres 15: the first version with UNIQUE NULLS NOT DISTINCT."""
 CONNECTIONS_MAX = 8
 CONNECT_TIMEOUT_S = 5
 POOL_TIMEOUT_S = 10
 
 _CONNECT_ARGUMENTS: dict[str, Any] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
-    # A dead peer is noticed within about 11 s on either side of the conversation (P6).
+    # Each side notices within about 11 s that the other is dead (P6).
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -42,22 +42,22 @@ _MASKS = (
 
 
 def normalise_dsn(dsn: str) -> URL:
-    """Read a connection string as libpq does (URL, `key=value`, `service=`, empty for libpq's defaults); always for
-    psycopg2.
+    """Return the URL for psycopg2 of a connection string in any form that libpq reads: URL, `key=value`, `service=`, or
+    empty for libpq's defaults.
 
-    A plain `postgresql://` would select another driver in SQLAlchemy 2.1. Raises ConfigurationError, without the
+    SQLAlchemy 2.1 would choose another driver for a plain `postgresql://`. Raises ConfigurationError, without the
     password.
     """
     text = re.sub(r"^postgres(?:ql)?(?:\+\w+)?://", "postgresql://", dsn.strip())
     try:
-        # libpq reads it, so that whatever psql understands is understood here, and nothing else.
+        # libpq parses it, so this accepts exactly what psql accepts.
         values: dict[str, str] = psycopg2.extensions.parse_dsn(text)
         port = values.get("port", "")
         if not all(number.isdigit() for number in port.split(",") if number):
             raise ValueError("the port is not a number")
     except (psycopg2.Error, ValueError):
-        # Neither the text nor the parser's message is shown: where it cannot be read, nobody knows where the password
-        # ends.
+        # Neither the text nor the parser's message is shown: in a text that cannot be parsed, the end of the password
+        # is unknown.
         raise ConfigurationError(
             "the DSN is not a Postgres connection string; write postgresql://user:password@host:5432/database or "
             "host=… "
@@ -67,7 +67,7 @@ def normalise_dsn(dsn: str) -> URL:
     host = values.get("host", "")
     if "@" in host[1:] or (
         "/" in host[1:] and not host.startswith("/")
-    ):  # the end of a password with such a sign in it
+    ):  # the end of a password that contains such a character
         raise ConfigurationError(f"{mask_dsn(dsn)!r}: write @ in a password as %40, / as %2F")
     single = bool(host) and not re.search(r"[,/@:]", host) and (not port or port.isdigit())
     own = {"user", "password", "dbname"} | ({"host", "port"} if single else set())
@@ -83,15 +83,15 @@ def normalise_dsn(dsn: str) -> URL:
 
 
 def mask_dsn(text: str) -> str:
-    """`text` with every password in it hidden, in URLs and in `key=value` form."""
+    """Return `text` with every password hidden, in URLs and in `key=value` form."""
     for pattern, replacement in _MASKS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def make_engine(dsn: str, application_name: str, *, pooled: bool = True) -> Engine:
-    """An engine with at most CONNECTIONS_MAX connections, or with a fresh one each time where `pooled` is False.
-    Connects to nothing yet.
+    """Return an engine with at most CONNECTIONS_MAX connections; with `pooled=False` each use opens a new one. Does not
+    connect yet.
     """
     url = normalise_dsn(dsn)
     arguments = {name: value for name, value in _CONNECT_ARGUMENTS.items() if name not in url.query}
@@ -101,7 +101,7 @@ def make_engine(dsn: str, application_name: str, *, pooled: bool = True) -> Engi
     engine = sqlalchemy.create_engine(
         url,
         connect_args={**arguments, "application_name": application_name[:63]},
-        hide_parameters=True,  # rows of users do not belong into messages
+        hide_parameters=True,  # the users' rows must not be in messages
         **pool,
     )
     event.listen(engine, "begin", _refuse_autocommit)
@@ -115,10 +115,10 @@ def _refuse_autocommit(connection: sqlalchemy.Connection) -> None:
 
 
 def check_server(engine: Engine) -> None:
-    """Refuse a server on which an acknowledged COMMIT may be lost or text may be garbled (P8, P14). Raises
-    ConfigurationError with the remedy.
+    """Raise ConfigurationError, with the fix, for a server that may lose a confirmed COMMIT or change text (P8,
+    settings such as fsync; P14, encodings).
 
-    Raises PostgresUnavailable for a standby, which may be promoted any time (P7).
+    Raises PostgresUnavailable for a standby, which may be promoted at any time (P7).
     """
     with translating("checking the server"), engine.connect() as connection:
         check_version_and_encoding(connection)
@@ -135,7 +135,7 @@ def check_server(engine: Engine) -> None:
 
 
 def check_version_and_encoding(connection: sqlalchemy.Connection) -> None:
-    """Refuse Postgres before 15 and databases that are not UTF8. Raises ConfigurationError."""
+    """Raise ConfigurationError for Postgres before 15, and for a database that is not UTF8."""
     query = (
         "select current_setting('server_version_num')::int, current_setting('server_version'), "
         "current_setting('server_encoding')"
@@ -144,7 +144,7 @@ def check_version_and_encoding(connection: sqlalchemy.Connection) -> None:
     if number < SERVER_VERSION_MIN:
         raise ConfigurationError(f"Postgres {version} is too old; txtopo needs 15 or later (UNIQUE NULLS NOT DISTINCT)")
     if encoding != "UTF8":
-        # P14: SQL_ASCII takes any bytes, so that one text has several spellings.
+        # P14: SQL_ASCII accepts any bytes, so the same text can have several encodings.
         raise ConfigurationError(
             f"the database has encoding {encoding}; txtopo needs UTF8: create database … encoding 'UTF8' template "
             f"template0"

@@ -1,5 +1,5 @@
-"""Take the fence row for a new leader (R1): wait for or end what older leaders still hold, raise the epoch, read what
-is left to do.
+"""Claims the fence row for a new leader (R1): waits for older leaders or ends their sessions, raises the epoch, and
+reads what the new leader needs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _UNIQUE_VIOLATION = "23505"
 
 
 def claim_fence(database: Database, claim: Claim) -> Claimed:
-    """Raise the epoch above both stores' and return what the new leader must know."""
+    """Raise the epoch above those of both stores and return what the new leader needs. Raises PostgresUnavailable if
+    another session keeps the row locked, Halted if the stores contradict each other.
+    """
     for _ in range(TRIES_MAX):
         with database.connected() as connection:
             try:
@@ -37,9 +39,9 @@ def claim_fence(database: Database, claim: Claim) -> Claimed:
             except DBAPIError as error:
                 if sqlstate(error) not in (LOCK_NOT_AVAILABLE, _UNIQUE_VIOLATION):
                     raise _for_good(translate(error, "claiming the fence")) from error
-        # P6: a leader that is stopped inside its database transaction would block us until its timeout. It has lost the
-        # election, so its
-        # session may go. (Or another driver has just created the fence row: then the next try finds it.)
+        # P6: a leader that is paused inside its database transaction would block this one until its timeout. It has
+        # lost the election, so its session may be ended. (Or another driver has just created the fence row: then the
+        # next round finds it.)
         _end_older_sessions(database, claim.topology)
     raise PostgresUnavailable(
         f"the fence row of {claim.topology} stays locked by another session; while a driver waits for it, `txtopo "
@@ -75,7 +77,7 @@ def _claim(connection: Connection, claim: Claim) -> Claimed:
         epoch=lead.epoch,
         planned_txid=claimed.last_txid + len(claimed.plans),
     )
-    # Only now: orders to stop, meant for the leader before, have been refused.
+    # Only now: `stop` orders for the previous leader have been refused.
     return replace(
         claimed, requests=[request_of(row) for row in run(connection, "list_requests", topology=lead.topology)]
     )
@@ -147,8 +149,8 @@ def _recent(connection: Connection, topology: str) -> Sequence[Left]:
 
 
 def _for_good(error: TxtopoError) -> TxtopoError:
-    """A new leader's connection is as good as fresh: what passes on a fresh one or never, such as a standby that cannot
-    write, is told, not waited out.
+    """A new leader uses a new connection. An error that a new connection does not fix, such as a standby that cannot
+    write, halts; it is not waited for.
     """
     if isinstance(error, PostgresUnavailable) and error.patience == "once":
         return Halted(str(error), next_command="name the server that takes writes with --dsn")

@@ -1,4 +1,4 @@
-"""The Postgres side of one topology: `Ledger` on schema txtopo, each method one database transaction."""
+"""`Ledger` on Postgres, schema txtopo. Each method is one database transaction."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ from txtopo.topology.components import CommitterComponent
 
 
 class PostgresLedger:
-    """`txtopo.ports.Ledger` on Postgres, whose schema `migrate` has brought up to date. Connects when first used."""
+    """`txtopo.ports.Ledger` on Postgres. `migrate` must have created or updated the schema. Connects at the first
+    call.
+    """
 
     def __init__(self, dsn: str, topology: str) -> None:
         self._database = Database(dsn, topology)
@@ -69,7 +71,7 @@ class PostgresLedger:
         with self._database.fenced(lead, "preparing the committers' tables") as connection:
             for committer in committers:
                 if isinstance(committer.bolt, BatchCommitter):
-                    continue  # its tables are its own: there is nothing to make, to check or to register
+                    continue  # its tables belong to the user: there is nothing to create, to check or to register
                 prepare_target(connection, lead, self._applier(committer))
 
     def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
@@ -96,7 +98,7 @@ class PostgresLedger:
     def store_part(self, data: bytes) -> str:
         invariant(
             len(data) <= PLAN_PART_BYTES_MAX,
-            f"a piece of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
+            f"a part of metadata has {len(data)} bytes, at most {PLAN_PART_BYTES_MAX} are allowed",
         )
         digest = hashlib.sha256(data)
         with self._database.transaction("storing metadata") as connection:
@@ -187,7 +189,7 @@ class PostgresLedger:
         return [request_of(row) for row in rows]
 
     def waits_for(self) -> str | None:
-        with self._database.transaction("looking who holds a lock") as connection:
+        with self._database.transaction("reading who holds a lock") as connection:
             return waits_for(connection, self._topology)
 
     def answer_request(

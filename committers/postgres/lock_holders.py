@@ -1,4 +1,4 @@
-"""Who holds the lock that a driver waits for: a look from another connection that locks nothing."""
+"""Finds out who holds the lock that a driver waits for, from another connection that locks nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from txtopo.committers.postgres.statements import statement
 
 
 def waits_for(connection: Connection, topology: str) -> str | None:
-    """The locks that drivers of this topology wait for right now and who holds them, in words; None: they wait for
+    """Return which locks drivers of this topology wait for now and who holds them, as text; None if they wait for
     none.
     """
     rows = connection.exec_driver_sql(statement("list_blockers"), {"topology": topology}).all()
-    held = dict.fromkeys(_words(*row) for row in rows)  # several sessions may wait for one
+    held = dict.fromkeys(_words(*row) for row in rows)  # several sessions may wait for the same lock
     return "; ".join(held) or None
 
 

@@ -1,4 +1,4 @@
-"""Bring schema `txtopo` up to date: Alembic, configured by code, safe when two do it at once."""
+"""Creates or updates schema `txtopo` with Alembic, configured in code. Two processes may do it at the same time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from txtopo.committers.postgres.connect import check_version_and_encoding, make_
 from txtopo.committers.postgres.sql_errors import translating
 
 _VERSION_TABLE = {"version_table": "schema_version", "version_table_schema": "txtopo"}
-_LOCK = 0x7478746F706F  # "txtopo": whoever migrates holds this advisory lock to the end of the database transaction
+_LOCK = 0x7478746F706F  # "txtopo": a migration holds this advisory lock until its database transaction ends
 
 
 def migrate(dsn: str) -> list[str]:
-    """Apply what is missing, in one database transaction; returns the revisions applied, none when all was there."""
+    """Apply missing migrations in one database transaction. Returns the revisions applied, oldest first; empty if none
+    was missing.
+    """
     applied: list[str] = []
     engine = make_engine(dsn, "txtopo/migrate", pooled=False)
     config = _config(on_version_apply=lambda *, step, **_: applied.append(step.up_revision_id))
@@ -33,7 +35,7 @@ def migrate(dsn: str) -> list[str]:
 
 
 def pending(dsn: str) -> list[str]:
-    """Revisions that `migrate` would apply, oldest first; changes nothing."""
+    """Return the revisions that `migrate` would apply, oldest first. Changes nothing."""
     engine = make_engine(dsn, "txtopo/migrate", pooled=False)
     with translating("looking at the schema"), engine.connect() as connection:
         check_version_and_encoding(connection)
@@ -48,7 +50,7 @@ def pending(dsn: str) -> list[str]:
 
 
 def migration_sql() -> str:
-    """All migrations as SQL for somebody with more rights, as `psql -1 -f` takes it."""
+    """Return all migrations as SQL, for an administrator who runs it with `psql -1 -f`."""
     text = io.StringIO()
     command.upgrade(_config(output_buffer=text), "head", sql=True)
     return text.getvalue()
@@ -59,7 +61,7 @@ def _heads(connection: Connection) -> tuple[str, ...]:
 
 
 def _config(output_buffer: io.StringIO | None = None, **attributes: Any) -> Config:
-    # Through the package: the same in a checkout, where the folder lies elsewhere, and in an installed wheel.
+    # The path of the package is right in a checkout, where the folder is elsewhere, and in an installed wheel.
     config = Config(output_buffer=output_buffer, attributes=attributes)
     config.set_main_option("script_location", str(files("txtopo") / "migrations").replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -1,4 +1,4 @@
-"""Mirror plans and the inputs that they consume into Postgres, create-only, before any of them is committed (R9)."""
+"""Mirrors plans and the inputs that they consume into Postgres, create-only, before any of them is committed (R9)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from txtopo.ports import MirrorEntry
 
 
 def mirror_plans(connection: Connection, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
-    """Insert what is missing and compare what is there, inside a fenced database transaction. Raises Halted."""
+    """Insert plans that are missing and compare those that exist. Call it inside a fenced database transaction. Raises
+    Halted if a plan differs, or if an input was consumed by another batch.
+    """
     check_order(lead, entries)
     created = {
         row[0]

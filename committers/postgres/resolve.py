@@ -1,4 +1,6 @@
-"""Find out under the fence lock whether a COMMIT that was not answered happened (R7)."""
+"""Finds out, under the fence lock, whether a COMMIT that was not answered happened (R7, an unknown outcome is
+resolved).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ TRIES_MAX = 5
 
 
 def resolve_commit(database: Database, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-    """Wait the old server process out, or end it; then the ledger row is there or it is not, for good."""
+    """Wait until the old server process has ended, or end it, then read the ledger row: from then on the answer cannot
+    change. Returns Committed or Aborted. Raises PostgresUnavailable if the fence row stays locked; Fenced; Halted.
+    """
     for _ in range(TRIES_MAX):
-        # A new connection: whatever broke the last one may have broken all of the pool.
+        # A new connection: what broke the last one may have broken the whole pool.
         with database.connected(database.fresh) as connection:
             try:
                 outcome = _look(connection, lead, txid, digest)

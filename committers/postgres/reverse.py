@@ -1,5 +1,5 @@
-"""Take back what a batch brought, for the batch that redoes it: negated contributions, subtracted from the target, rows
-that are left empty removed.
+"""Reverses what a batch contributed, for the batch that redoes it: contributions are added negated, subtracted from the
+target, and rows whose count becomes 0 are deleted.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def reverse_batch(
     values: dict[str, Any],
     held: Held | None,
 ) -> int:
-    """Reverse the own rows of batch `redo_of` on behalf of batch `txid` (both in `values`, with `topology`); returns
-    how many they were.
+    """Reverse the rows that batch `redo_of` contributed, as part of batch `txid`. Returns their number. `values` has
+    `redo_of`, `txid` and `topology`.
 
-    `held` is a statement that goes first, in the same round trip. Raises BatchDataError where rows are missing: the
-    numbers would not add up.
+    `held` is a delayed statement, which is sent first, in the same round trip. Raises BatchDataError if rows are
+    missing: the numbers would not add up.
     """
     sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
     taken, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
@@ -36,18 +36,18 @@ def reverse_batch(
         removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount
         if removed != len(rows):
             raise BatchDataError(
-                f"committer {committer.name}: {len(rows)} rows of {shape.schema}.{shape.table} count nothing any "
-                f"more, but {removed} could be removed",
+                f"committer {committer.name}: {len(rows)} rows of {shape.schema}.{shape.table} have count 0 now, but "
+                f"{removed} could be removed",
                 component=committer.name,
             )
     return int(taken)
 
 
 def _reversal(shape: Shape) -> str:
-    """Both tables in one statement.
+    """Return the statement that changes both tables.
 
-    By ON CONFLICT as in every apply, since only that finds NULL keys by the unique index: a row that is not there comes
-    out of it below zero.
+    It uses ON CONFLICT like every apply: only that finds NULL keys by the unique index. A row that does not exist
+    becomes negative.
     """
     if shape.contributions is None:
         unreachable(f"{shape.target} has no contributions")
@@ -74,7 +74,7 @@ select (select count(*) from c), (select count(*) from t where weight < 0),
 
 
 def _removal(shape: Shape) -> str:
-    # This database transaction has just written these rows, so nobody else can have moved them: their place finds them
+    # This database transaction has just written these rows, so nothing else can have moved them: their ctid finds them
     # without a scan.
     weight = quoted(shape.numbers[0].name)
     return f"""delete from {shape.target} t using unnest(%(tables)s::bigint[], %(rows)s::text[]) as u (row_table,

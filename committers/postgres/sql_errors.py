@@ -1,4 +1,4 @@
-"""What an error of SQLAlchemy or psycopg2 means: surely aborted, unknown, fenced, or the batch's own fault (P1, P2,
+"""What an error of SQLAlchemy or psycopg2 means: certainly aborted, unknown, fenced, or caused by the batch (P1, P2,
 P10, P14).
 """
 
@@ -36,30 +36,30 @@ _UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
 _NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
 _LOCK_TIMED_OUT = "ProcessInterrupts"
-"""The server's function that ends a wait for a lock."""
+"""Function of the server that ends a wait for a lock."""
 _PATIENCE: dict[Fault, Patience] = {Fault.LOCK: "lock", Fault.TIME: "time", Fault.ONCE: "once"}
 EDGES = "edges"
-"""Component of what is wrong with the counts of edges."""
+"""Component of errors about the counts of edges."""
 Answers = Callable[[], bool]
-"""True if the connection is intact and a new one works, too (W1)."""
+"""Returns True if the connection is intact and a new one works too (W1)."""
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The server's five-letter verdict; None when the connection broke or the error came from Python."""
+    """Return the server's five-letter code; None if the connection broke or the error was raised in Python."""
     origin = error.orig if isinstance(error, DBAPIError) else error
     return getattr(origin, "pgcode", None)
 
 
 def is_unknown(error: BaseException) -> bool:
-    """Asked of an error during COMMIT: may the server have committed all the same (P2)?"""
+    """True if the server may have committed although COMMIT raised this error (P2, a COMMIT without an answer)."""
     state = sqlstate(error)
     return state is None or _UNKNOWN.match(state) is not None
 
 
 def one_line(error: BaseException) -> str:
-    """The error in one line, without statement, rows or passwords."""
+    """Return the error in one line, without statement, rows or passwords."""
     origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    primary = _told(error, "message_primary")
+    primary = _diagnosis(error, "message_primary")
     text = " ".join(str(primary or origin or type(origin).__name__).split())
     text = re.sub(r"(://[^:@/\s]*:)\S*(@)", r"\1***\2", text)
     state = sqlstate(error)
@@ -67,13 +67,13 @@ def one_line(error: BaseException) -> str:
 
 
 def table_of(error: BaseException) -> tuple[str | None, str | None]:
-    """Schema and table that the server names in its error."""
-    return _told(error, "schema_name"), _told(error, "table_name")
+    """Return schema and table that the server names in its error."""
+    return _diagnosis(error, "schema_name"), _diagnosis(error, "table_name")
 
 
 def verdict_of(error: BaseException, owner: Owner, answers: Answers | None = None) -> Fault:
-    """Whose fault it is. `answers` is asked only where that decides (W1); without it a code of connections is
-    believed.
+    """Return who is at fault. `answers` is called only if it decides (W1, trouble of a store); without it, a code about
+    connections is believed.
     """
     state = sqlstate(error)
     origin = error.orig if isinstance(error, DBAPIError) else error
@@ -85,18 +85,17 @@ def verdict_of(error: BaseException, owner: Owner, answers: Answers | None = Non
         verdict = of_owner(BROKEN_CONNECTION, owner)
     else:
         verdict = of_owner(CLIENT, owner)
-    if verdict is Fault.LOCK and _told(error, "source_function") not in (None, _LOCK_TIMED_OUT):
-        return (
-            Fault.STORE
-        )  # W1: raised by a trigger, or over a lock that was not waited for: neither proves that somebody holds one
+    if verdict is Fault.LOCK and _diagnosis(error, "source_function") not in (None, _LOCK_TIMED_OUT):
+        # W1: raised by a trigger, or for a lock without a wait: neither proves that somebody holds the lock.
+        return Fault.STORE
     if verdict is Fault.BROKEN:
         return Fault.DATA if answers is not None and answers() else Fault.STORE
     return verdict
 
 
 def translate(error: Exception, doing: str, *, committing: bool = False) -> TxtopoError:
-    """The typed error for what went wrong with a statement on schema txtopo while `doing`; `committing` when COMMIT had
-    been sent.
+    """Return the typed error for a statement on schema txtopo that failed while `doing`. `committing`: COMMIT had been
+    sent.
     """
     state = sqlstate(error)
     message = f"{doing}: {one_line(error)}"
@@ -109,7 +108,7 @@ def translate(error: Exception, doing: str, *, committing: bool = False) -> Txto
     if state in _NOT_MIGRATED:
         return ConfigurationError(f"{message}; schema txtopo is missing or old: run `txtopo migrate`")
     if state == "42501":
-        return ConfigurationError(f"{message}; grant the role what it needs")
+        return ConfigurationError(f"{message}; grant the role the missing privilege")
     verdict = verdict_of(error, Owner.LEDGER)
     if verdict is Fault.BUG:
         return InvariantBroken(message)
@@ -127,8 +126,8 @@ def translate_apply(
     answers: Answers | None = None,
     compare: Callable[[], str | None] | None = None,
 ) -> TxtopoError:
-    """The typed error for what went wrong while a committer's rows were applied. `compare` looks for what is wrong with
-    its tables.
+    """Return the typed error for a failed apply of a committer's rows. `compare` returns what is wrong with its
+    tables.
     """
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
@@ -143,17 +142,18 @@ def translate_apply(
     return _judged(error, verdict, f"committer {committer} of batch {txid}", txid, committer, wrong)
 
 
-def translate_own(
+def translate_user(
     error: Exception, committer: str, txid: int, *, ledger_held: bool, answers: Answers | None = None
 ) -> TxtopoError:
-    """The typed error for a statement of a custom committer. Its statements fail for its own reasons, except where the
-    store is at fault.
+    """Return the typed error for a statement of a custom committer. The user's code is at fault, unless the store
+    is.
     """
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
     verdict = verdict_of(error, Owner.CUSTOM, answers)
     if verdict is Fault.DATA:
-        # The server's time for a statement was up while user code held the database transaction: it would be again.
+        # The statement timeout ended it while user code held the database transaction; a retry would end in the same
+        # way.
         more = f"; a statement may take {STATEMENT_TIMEOUT_MS // 1000} s" if sqlstate(error) == QUERY_CANCELED else ""
         return _data(error, committer, f"committer {committer}: {one_line(error)}{more}")
     return _judged(error, verdict, f"committer {committer} of batch {txid}", txid, committer)
@@ -162,8 +162,8 @@ def translate_own(
 def translate_kept(
     error: Exception, kept: str, component: str, txid: int, *, answers: Answers | None = None
 ) -> TxtopoError:
-    """The typed error for what went wrong while records of a batch that no committer counts were kept: rejected
-    records, dead letters, counts of edges.
+    """Return the typed error for records that no committer counts and that could not be stored: rejected records, dead
+    letters, counts of edges.
     """
     verdict = verdict_of(error, Owner.TARGET, answers)
     if verdict is Fault.DATA:
@@ -173,8 +173,8 @@ def translate_kept(
 
 
 def translate_commit(error: Exception, committers: str, txid: int, *, answers: Answers | None = None) -> TxtopoError:
-    """The typed error of a COMMIT of batch `txid`: unknown, or refused by a deferred constraint or trigger, of txtopo
-    or of a user's table (R7).
+    """Return the typed error for a COMMIT of batch `txid`: its outcome is unknown (R7), or a deferred constraint or
+    trigger, of txtopo or of a user's table, refused it.
     """
     doing = f"COMMIT of batch {txid}"
     if is_unknown(error) or _is_of_ledger(error) or table_of(error)[0] == "txtopo":
@@ -197,23 +197,23 @@ def _judged(
             f"{message}{f'; {wrong}' if wrong else ''}",
             txid=txid,
             component=component,
-            next_command=f"make the table or grant what is missing; {RUN_AGAIN}",
+            next_command=f"create or grant what is missing; {RUN_AGAIN}",
         )
     return PostgresUnavailable(message, patience=_PATIENCE.get(verdict, "store"))
 
 
 def _data(error: Exception, component: str, message: str) -> TxtopoError:
-    place = _told(error, "constraint_name") or _told(error, "column_name") or _told(error, "table_name")
+    place = _diagnosis(error, "constraint_name") or _diagnosis(error, "column_name") or _diagnosis(error, "table_name")
     kind = sqlstate(error) or type(error).__name__
     return BatchDataError(
-        message, component=component, detail=_told(error, "message_detail"), cause=cause_of(component, kind, place)
+        message, component=component, detail=_diagnosis(error, "message_detail"), cause=cause_of(component, kind, place)
     )
 
 
 @contextmanager
 def translating(doing: str) -> Iterator[None]:
-    """Turn errors of statements on schema txtopo into errors of txtopo; nothing was committed when one is raised in
-    here.
+    """Raise errors of statements on schema txtopo as errors of txtopo. When one is raised here, nothing was
+    committed.
     """
     try:
         yield
@@ -221,14 +221,14 @@ def translating(doing: str) -> Iterator[None]:
         raise translate(error, doing) from error
 
 
-def _told(error: BaseException, name: str) -> str | None:
-    """A part of what the server said."""
+def _diagnosis(error: BaseException, name: str) -> str | None:
+    """A part of the server's diagnosis."""
     diagnosis: Any = getattr(getattr(error, "orig", error), "diag", None)
     return getattr(diagnosis, name, None)
 
 
 def _is_of_ledger(error: BaseException) -> bool:
-    """True if it was raised by a trigger of txtopo's own schema."""
+    """True if a trigger of schema txtopo raised it."""
     return sqlstate(error) == "P0001" and "txtopo:" in one_line(error)
 
 
@@ -242,7 +242,7 @@ def _refused_by_ledger(message: str) -> TxtopoError:
 
 
 def _numbers(error: Exception) -> str:
-    """The four numbers out of `Failing row contains (topology, txid, committer, arrived, …)`."""
+    """The four numbers in `Failing row contains (topology, txid, committer, arrived, …)`, as a sentence."""
     detail = getattr(getattr(getattr(error, "orig", error), "diag", None), "message_detail", None) or ""
     values = re.findall(r"[^,()]+", detail.partition("(")[2])
     if len(values) < 8:

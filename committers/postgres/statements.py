@@ -1,4 +1,4 @@
-"""Load the fixed SQL statements, one a file in `sql/`, named verb_object."""
+"""Loads the fixed SQL statements: one file for each in `sql/`, with names like verb_object."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from importlib.resources import files
 
 @cache
 def statement(name: str) -> str:
-    """The statement in `sql/<name>.sql`, without its comment lines; placeholders are psycopg2's `%(name)s`."""
+    """Return the statement in `sql/<name>.sql` without its comment lines. Placeholders are psycopg2's `%(name)s`."""
     text = (files("txtopo") / "committers" / "postgres" / "sql" / f"{name}.sql").read_text("utf-8")
     return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";")

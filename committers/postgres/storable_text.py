@@ -1,5 +1,5 @@
-"""Text and JSON as Postgres can hold them: what it cannot store is made readable, so that no record fails for its words
-(P14).
+"""Text and JSON as Postgres can store them. Characters that it cannot store are escaped, so that no record fails
+because of its text (P14, text and numbers that Postgres cannot hold).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def storable(text: str) -> str:
-    r"""The text with NUL and lone surrogates as backslash escapes: neither has a place in Postgres.
+    r"""Return the text with NUL and lone surrogates as backslash escapes: Postgres can store neither.
 
     >>> storable("a\0b\ud800")
     'a\\0b\\ud800'
@@ -19,12 +19,12 @@ def storable(text: str) -> str:
 
 
 def storable_or_none(text: str | None) -> str | None:
-    """As `storable`; None stays NULL."""
+    """Like `storable`; None stays None."""
     return None if text is None else storable(text)
 
 
 def storable_json(value: Mapping[str, Any]) -> str:
-    """A JSON object for a jsonb column, its texts made storable."""
+    """Return a JSON object for a jsonb column, with all its texts storable."""
     return json.dumps(_storable_value(value), sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Create or check the tables of counting committers, and register each target to one committer of one topology."""
+"""Creates or checks the tables of counting committers, and registers each target for one committer of one topology."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from txtopo.committers.sql_names import quoted
 from txtopo.core.values import Lead
 from txtopo.errors import ConfigurationError, Halted
 
-AS_IT_SAYS = "change the table as the line says, then start `txtopo run` again"
+FIX_TABLE = "change the table as the message says, then start `txtopo run` again"
 
 
 def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None:
-    """Make one committer's tables fit for use, inside a fenced database transaction. Raises Halted with the remedy.
-    Repeatable.
+    """Create or check the tables of one committer. Call it inside a fenced database transaction. May be repeated.
+    Raises Halted with the next command if a table is not suitable.
     """
     shape, name = applier.shape, applier.component.name
     target = f"{shape.schema}.{shape.table}"
@@ -63,7 +63,7 @@ class Table:
 
 
 def tables_of(shape: Shape) -> tuple[Table, ...]:
-    """The target, and the contribution table where there is one."""
+    """Return the target, and the contribution table if the committer keeps one."""
     target = Table(shape.table, shape.columns, shape.keys)
     if shape.contribution_table is None:
         return (target,)
@@ -72,7 +72,7 @@ def tables_of(shape: Shape) -> tuple[Table, ...]:
 
 
 def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
-    """The statements that make a table as txtopo wants it."""
+    """Return the statements that create a table as txtopo needs it, with its triggers."""
     create = create_table(schema, table.name, table.columns, table.keys)
     if not table.append_only:
         return (create,)
@@ -93,13 +93,13 @@ def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, reg
             # P5: an unlogged table is empty after a crash.
             raise Halted(
                 f"{shape.schema}.{table} is not a plain, logged table; txtopo would create it as: {ddl}",
-                next_command=AS_IT_SAYS,
+                next_command=FIX_TABLE,
             )
         _check_columns(f"{shape.schema}.{table}", {row[0]: (row[1], row[2]) for row in found}, columns, ddl)
         _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
         return
     if registered:
-        # Created afresh it would be empty, and every count in it too small.
+        # A new table would be empty, and every count in it too low.
         raise Halted(
             f"table {shape.schema}.{table} is gone although batches were counted in it; restore it",
             next_command="restore it from a backup (docs/operating.md, A target table), then start `txtopo run` again",
@@ -108,8 +108,10 @@ def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, reg
         connection.exec_driver_sql(statement.replace("%", "%%"), {})
 
 
-def wrong_with(connection: Connection, shape: Shape) -> str | None:
-    """In words what is wrong with the tables of a committer that counted in them; None: nothing that this finds."""
+def table_problem(connection: Connection, shape: Shape) -> str | None:
+    """Return what is wrong with the tables of a committer that has counted in them, as text; None if no problem is
+    found.
+    """
     try:
         for table in tables_of(shape):
             _create_or_check(connection, shape, table, registered=True)
@@ -119,14 +121,14 @@ def wrong_with(connection: Connection, shape: Shape) -> str | None:
 
 
 def create_table(schema: str, table: str, columns: Sequence[Column], keys: Sequence[Column]) -> str:
-    """The statement that makes a table as txtopo wants it."""
+    """Return the statement that creates a table as txtopo needs it."""
     lines = ", ".join(f"{_plain(column.name)} {column.type}{_not_null(column, keys)}" for column in columns)
     unique = ", ".join(_plain(key.name) for key in keys)
     return f"create table {_plain(schema)}.{_plain(table)} ({lines}, unique nulls not distinct ({unique}))"
 
 
 def _not_null(column: Column, keys: Sequence[Column]) -> str:
-    # Keys of the user stay nullable, so that a field may become so later.
+    # The user's keys stay nullable, so that a field may become nullable later.
     return "" if column.nullable or (column in keys and column.name != "txid") else " not null"
 
 
@@ -147,7 +149,7 @@ def _check_columns(table: str, found: dict[str, tuple[str, bool]], columns: Sequ
     if wrong:
         raise Halted(
             f"table {table} has other columns: {'; '.join(wrong)}. txtopo would create it as: {ddl}",
-            next_command=AS_IT_SAYS,
+            next_command=FIX_TABLE,
         )
 
 
@@ -156,9 +158,9 @@ def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequen
     numbers = [column for column in shape.numbers if column.name not in not_null]
     name = f"{_plain(shape.schema)}.{_plain(table)}"
     if numbers:
-        # NULL + 1 is NULL: such a row would swallow every count that comes.
+        # NULL + 1 is NULL: such a row would lose every later count.
         sets = ", ".join(f"alter column {_plain(column.name)} set not null" for column in numbers)
-        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=AS_IT_SAYS)
+        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=FIX_TABLE)
     for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=shape.schema, table=table):
         if set(columns) == names and (
             nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)
@@ -166,19 +168,20 @@ def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequen
             return
     unique = ", ".join(_plain(key.name) for key in keys)
     raise Halted(
-        f"table {name} needs one row a key, NULL included; alter table {name} add unique nulls not distinct ({unique})",
-        next_command=AS_IT_SAYS,
+        f"table {name} needs one row for each key, NULL included; alter table {name} add unique nulls not distinct "
+        f"({unique})",
+        next_command=FIX_TABLE,
     )
 
 
 def _register(connection: Connection, lead: Lead, applier: Applier, target: str) -> None:
     shape, name = applier.shape, applier.component.name
-    # Nobody adds a row between the look and the registration.
+    # Nothing can insert a row between the check and the registration.
     connection.exec_driver_sql(f"lock table {shape.target} in share row exclusive mode", {})
     contributions = shape.contributions
     if contributions is not None and _has_rows(connection, contributions):
         raise Halted(
-            f"table {shape.schema}.{shape.contribution_table} holds contributions of another life of {target}; move "
+            f"table {shape.schema}.{shape.contribution_table} holds contributions of an earlier table {target}; move "
             f"it away first",
             next_command="rename or drop that table, then start `txtopo run` again",
         )
@@ -187,7 +190,7 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
         bolt = applier.component.bolt
         if not (isinstance(bolt, CountCommitter) and bolt.baseline):
             raise Halted(
-                f"table {target} holds rows that no topology has counted; baseline=True adopts them as they are, or "
+                f"table {target} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
                 f"name another table",
                 next_command="set baseline=True of the committer, or name another table; then start `txtopo run` again",
             )
@@ -196,7 +199,7 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
 
 
 def _adopt(connection: Connection, shape: Shape) -> int:
-    """Rows that are there become contributions of txid 0; returns the digest of them."""
+    """Make the existing rows contributions of txid 0; returns their digest."""
     names = ", ".join(quoted(column.name) for column in shape.columns)
     if shape.contributions is not None:
         connection.exec_driver_sql(

@@ -1,6 +1,4 @@
-"""One database transaction on behalf of one topology: settings, lock of the fence row, comparison with the lead
-(R4).
-"""
+"""One database transaction for one topology: settings, lock of the fence row, comparison with the lead (R4)."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from txtopo.core.values import Fence, Lead
 from txtopo.errors import PostgresUnavailable, TxtopoError, invariant
 
 Held = tuple[str, Mapping[str, Any]]
-"""A statement with its values that waits for the next one, to go with it in one round trip."""
+"""A delayed statement with its values. It is sent together with the next one, in one round trip."""
 
 
 class Database:
@@ -33,17 +31,17 @@ class Database:
         self.pooled = make_engine(dsn, f"txtopo/{topology}")
         self.fresh = make_engine(dsn, f"txtopo/{topology}", pooled=False)
         self.unresolved_pids: set[int] = set()
-        """Server processes whose COMMIT was not answered: their locks may still stand."""
+        """Server processes whose COMMIT was not answered. They may still hold their locks."""
         self._closed = False
 
     def close(self) -> None:
-        """Close every connection and refuse new ones (R15)."""
+        """Close every connection and refuse new ones (R15, a step-down discards all state)."""
         self._closed = True
         self.pooled.dispose()
 
     @contextmanager
     def connected(self, engine: Engine | None = None) -> Iterator[Connection]:
-        """A connection inside a database transaction that is rolled back unless it was committed."""
+        """A connection inside a database transaction, which is rolled back unless it was committed."""
         if self._closed:
             raise PostgresUnavailable("this driver has closed its connections")
         with translating("connecting"):
@@ -53,17 +51,17 @@ class Database:
         except PostgresUnavailable as error:
             if error.patience == "once":
                 with _quietly():
-                    connection.invalidate()  # the next try has a fresh one
+                    connection.invalidate()  # the next attempt uses a new connection
             raise
         finally:
             if self._closed:
-                connection.invalidate()  # a connection handed back after close would outlive its driver
+                connection.invalidate()  # a connection that is returned to the pool after `close` would stay open
             with _quietly():
                 connection.close()
 
     def answers(self, connection: Connection) -> bool:
-        """W1: is this connection whole, and does a fresh one work too? Then an error was not about connections,
-        whatever its code says.
+        """True if this connection is intact and a new one works too. Then the error was not about connections, whatever
+        its code says (W1, trouble of a store).
         """
         try:
             if connection.invalidated or connection.closed or raw_of(connection).closed:
@@ -75,7 +73,9 @@ class Database:
 
     @contextmanager
     def transaction(self, doing: str, engine: Engine | None = None) -> Iterator[Connection]:
-        """Statements that become durable together on leaving; errors come out as errors of txtopo."""
+        """A database transaction: its statements become durable together when it is left. Errors are raised as errors
+        of txtopo. `doing` describes the work in error messages.
+        """
         with self.connected(engine) as connection:
             with translating(doing):
                 yield connection
@@ -83,7 +83,9 @@ class Database:
 
     @contextmanager
     def fenced(self, lead: Lead, doing: str) -> Iterator[Connection]:
-        """As `transaction`, holding the fence row FOR KEY SHARE; raises Fenced when it is not `lead`'s."""
+        """Like `transaction`, with the fence row locked FOR KEY SHARE. Raises Fenced if the fence is not that of
+        `lead`.
+        """
         with self.transaction(doing) as connection:
             fence, _ = begin(connection, lead.topology, tag(lead), "lock_fence_to_write")
             compare_lead(fence, lead)
@@ -91,8 +93,8 @@ class Database:
 
 
 def tag(lead: Lead) -> str:
-    """What `pg_stat_activity` shows of a leader's database transaction: tells a successor whose locks may be broken
-    (P6).
+    """Return the application name of a leader's database transaction in `pg_stat_activity`. A later leader recognises
+    by it which sessions it may terminate (P6).
     """
     return f"txtopo/{lead.topology}/{lead.epoch}"
 
@@ -103,8 +105,8 @@ def run(connection: Connection, name: str, **values: Any) -> CursorResult[*tuple
 
 
 def begin(connection: Connection, topology: str, tag: str, lock: str) -> tuple[Fence | None, str | None]:
-    """Settings, lock and read of the fence row in one round trip. Returns the fence, None where there is no row, and
-    the transaction's xid.
+    """Set the settings, lock the fence row and read it, in one round trip. Returns the fence, None if there is no row,
+    and the xid of the database transaction.
     """
     values = {"topology": topology, **settings(tag)}
     row = connection.exec_driver_sql(f"{statement('begin_transaction')};\n{statement(lock)}", values).one_or_none()
@@ -112,12 +114,14 @@ def begin(connection: Connection, topology: str, tag: str, lock: str) -> tuple[F
 
 
 def opening(tag: str) -> Held:
-    """The settings of every database transaction, for one that takes no lock of the fence row."""
+    """Return the settings of every database transaction, as a delayed statement for one that does not lock the fence
+    row.
+    """
     return statement("begin_transaction"), settings(tag)
 
 
 def settings(tag: str) -> dict[str, Any]:
-    """Values of the settings of every database transaction."""
+    """Return the values of the settings of every database transaction."""
     return {
         "tag": tag,
         "statement_timeout_ms": STATEMENT_TIMEOUT_MS,
@@ -127,15 +131,15 @@ def settings(tag: str) -> dict[str, Any]:
 
 
 def fence_of(row: Any) -> Fence:
-    """A fence row as read."""
+    """Return the fence from its row."""
     return Fence(incarnation=row[0], owner_nonce=row[1], epoch=row[2], code_hash=bytes(row[3]), last_txid=row[4])
 
 
 def commit(connection: Connection, doing: str, translated: Callable[[Exception], TxtopoError] | None = None) -> None:
-    """COMMIT that returns only if the server confirmed it; raises PostgresUnavailable with `definite` False when it
-    stayed silent (P2).
+    """COMMIT. Returns only if the server confirmed it. Raises PostgresUnavailable with `definite` False if there was no
+    answer (P2).
 
-    `translated` makes the error of a refusal, where more is in the database transaction than statements on schema
+    `translated` makes the error for a refusal if the database transaction has other statements than those on schema
     txtopo.
     """
     if status(connection) != TRANSACTION_STATUS_INTRANS:
@@ -148,23 +152,23 @@ def commit(connection: Connection, doing: str, translated: Callable[[Exception],
 
 
 def status(connection: Connection) -> int:
-    """libpq's view of the database transaction; no round trip."""
+    """Return libpq's status of the database transaction; needs no round trip."""
     return int(raw_of(connection).info.transaction_status)
 
 
 def backend_pid(connection: Connection) -> int:
-    """The server process behind the connection."""
+    """Return the pid of the server process of this connection."""
     return int(raw_of(connection).info.backend_pid)
 
 
 def raw_of(connection: Connection) -> Any:
-    """psycopg2's connection."""
+    """Return psycopg2's connection."""
     return connection.connection.dbapi_connection
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    # The connection is given up: the server rolls back what was open, and there is nobody to tell.
+    # The connection is abandoned: the server rolls back what was open, and no caller needs the error.
     try:
         yield
     except (SQLAlchemyError, psycopg2.Error):
@@ -172,7 +176,9 @@ def _quietly() -> Iterator[None]:
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of two statements that are sent as one: a name in both must mean the same."""
+    """Return the values of two statements that are sent as one. Raises InvariantBroken if a name has two different
+    values.
+    """
     invariant(
         all(values[name] == more[name] for name in values.keys() & more.keys()),
         "two statements mean different things by one name",
@@ -181,5 +187,5 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def joined(held: Held | None, sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is held, if anything, with the next statement behind it."""
+    """Return the delayed statement, if any, followed by the next one."""
     return (sql, dict(values)) if held is None else (f"{held[0]};\n{sql}", merged(held[1], values))

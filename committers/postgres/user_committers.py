@@ -1,5 +1,5 @@
-"""Counts the result rows of a committer of one's own on Postgres and records their numbers, in the database transaction
-that applied them (P4).
+"""Counts the result rows of a custom committer on Postgres and records their numbers, in the database transaction that
+applied them (P4).
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ _FLOATS = {"float": "real", "double": "double precision"}
 
 
 class RowSums:
-    """SQL over the rows of some fields that hashes them on the server, as the apply statements of counting committers
-    do.
-    """
+    """SQL that hashes rows of some fields on the server, in the way of the apply statements of counting committers."""
 
     def __init__(self, fields: Fields) -> None:
         self._columns = [Column(f"c{at}", _sent_type(field.type), True) for at, field in enumerate(fields.items)]
@@ -34,7 +32,7 @@ class RowSums:
 n (rows, digest) as (select count(*), coalesce(sum({hash_of(self._columns, "r")}), 0) from r)"""
 
     def chunks(self, table: pa.Table) -> Iterator[Mapping[str, str]]:
-        """Values for `sql`, of pieces that a statement can carry; at least one piece."""
+        """Yield the values for `sql` in chunks that one statement can carry; at least one chunk."""
         for start in range(0, max(1, table.num_rows), ROWS_PER_STATEMENT):
             piece = table.slice(start, ROWS_PER_STATEMENT)
             yield {
@@ -43,7 +41,7 @@ n (rows, digest) as (select count(*), coalesce(sum({hash_of(self._columns, "r")}
             }
 
 
-def record_own(
+def record_user_committer(
     connection: Connection,
     topology: str,
     txid: int,
@@ -54,11 +52,10 @@ def record_own(
     held: Held | None,
     tag: str,
 ) -> CommitterCount:
-    """Put txtopo's settings back, count and hash the rows handed over, and record the numbers, `written` by the code's
-    own word.
+    """Restore txtopo's settings, count and hash the result rows, and record the numbers. `written` is what the user's
+    code reported.
 
-    `arrived` is what the executor half took in, so `counted` is the same by construction: nobody else knows what a row
-    stands for.
+    `counted` is always equal to `arrived`: only the user's code knows how many tuples a row stands for.
     """
     sums = RowSums(fields)
     pieces = list(sums.chunks(result.rows))
@@ -91,7 +88,9 @@ def record_own(
 
 
 def restored_settings(tag: str) -> Held:
-    """Puts every setting of txtopo's database transactions back, whatever was done to them (P8, P9)."""
+    """Return the statement that restores every setting of txtopo's database transactions, in case user code changed one
+    (P8, P9).
+    """
     lines = statement("begin_transaction").splitlines()
     return "\n".join(line for line in lines if line.startswith("set local")).rstrip(";"), settings(tag)
 
@@ -105,8 +104,8 @@ returning ignored, digest"""
 
 
 def _sent_type(kind: FieldType) -> str:
-    # Text goes as its bytes: a row may hold what Postgres' text cannot, and what the code makes of it is its own
-    # affair.
+    # Text is sent as bytes: a row may contain characters that Postgres' text cannot hold, and only the user's code
+    # decides what to do with them.
     if kind.kind == "string":
         return "bytea"
     return _FLOATS.get(kind.kind) or postgres_type(kind)

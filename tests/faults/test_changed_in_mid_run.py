@@ -273,7 +273,10 @@ NOBODYS = {
         "price is text, not numeric",
     ),
     "the table is gone": ("alter table order_totals rename to other", "is gone although batches were counted in it"),
-    "no unique key": ("alter table order_totals drop constraint order_totals_shop_article_key", "needs one row a key"),
+    "no unique key": (
+        "alter table order_totals drop constraint order_totals_shop_article_key",
+        "needs one row for each key",
+    ),
     "a rule": ("create rule r as on insert to order_totals do instead nothing", "INSERT RETURNING"),
     "the schema is closed": (f"revoke all on schema public from public, {ROLE}", "permission denied for schema public"),
     "a serialization failure each time": (refusing("40001"), "its commit failed 20 times, and Postgres answers"),

@@ -243,7 +243,7 @@ ON_ROWS = "for each row execute function public.refuse()"
 CHANGES = {
     "column dropped": ("drop column distance", "halt", "other columns: distance numeric is missing"),
     "type changed": ("alter column distance type text using distance::text", "halt", "distance is text, not numeric"),
-    "key dropped": ("drop constraint flights_count_carrier_origin_key", "halt", "needs one row a key"),
+    "key dropped": ("drop constraint flights_count_carrier_origin_key", "halt", "needs one row for each key"),
     "new column that must be there": (
         "add column extra int not null default 0; alter table public.flights_count alter column extra drop default",
         "data",

@@ -14,7 +14,7 @@ from txtopo.committers.postgres.sql_errors import (
     translate_apply,
     translate_commit,
     translate_kept,
-    translate_own,
+    translate_user,
 )
 from txtopo.committers.postgres.sqlstates import Owner, verdict_on
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, NoBatchAtFault, PostgresUnavailable
@@ -68,7 +68,7 @@ def test_rows_that_the_table_refuses_are_the_fault_of_the_batch(state: str) -> N
 
 
 @pytest.mark.parametrize("state", ["3F000", "42P01", "42501"])
-@pytest.mark.parametrize("translated", [translate_apply, translate_own])
+@pytest.mark.parametrize("translated", [translate_apply, translate_user])
 def test_a_table_that_is_not_there_is_no_fault_of_any_batch(state: str, translated: Any) -> None:
     """It would be the same for every batch: were it a data failure, `quarantine_batch` would leave out one after the
     other.
@@ -91,7 +91,7 @@ def test_a_table_of_another_shape_is_no_fault_of_any_batch(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["08000", "08006", "57000", "57P01", "57P03", None])
-@pytest.mark.parametrize("translated", [translate_apply, translate_own])
+@pytest.mark.parametrize("translated", [translate_apply, translate_user])
 def test_a_code_of_connections_is_believed_only_of_a_connection_that_is_broken(
     state: str | None, translated: Any
 ) -> None:

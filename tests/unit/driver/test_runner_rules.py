@@ -398,7 +398,9 @@ def test_a_right_that_is_taken_away_in_mid_run_halts(folder: Path, monkeypatch: 
     """
 
     def refused(*_: object, **__: object) -> None:
-        raise ConfigurationError("permission denied for table topology (SQLSTATE 42501); grant the role what it needs")
+        raise ConfigurationError(
+            "permission denied for table topology (SQLSTATE 42501); grant the role the missing privilege"
+        )
 
     stores = SimulatedStores()
     monkeypatch.setattr(MemoryLedger, taken, refused)

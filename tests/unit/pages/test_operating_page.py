@@ -176,7 +176,7 @@ REFUSED, FAILED = refused_starts(), failures()
 def test_refused_starts_and_failures_are_found_in_the_code() -> None:
     """The tests below are not of nothing."""
     assert (len(REFUSED) > 15, len(FAILED) > 60) == (True, True)
-    assert any(halt.sentence.endswith("grant the role what it needs") for halt in REFUSED)
+    assert any(halt.sentence.endswith("grant the role the missing privilege") for halt in REFUSED)
     assert any("the source changed after it was planned" in halt.sentence for halt in FAILED)
 
 
@@ -205,7 +205,7 @@ SAYINGS = [
     "its rows do not fit the table",
     "arrived at committer",
     "has other columns",
-    "needs one row a key",
+    "needs one row for each key",
     "holds rows that no topology has counted",
     "belongs to committer",
     "the batch was planned with",
