@@ -34,6 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txtopo._lazy import lazy_exports
+from txtopo._version import __version__
 from txtopo.topology import launch as _launch
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
         TopologyError,
         TxtopoError,
     )
-    from txtopo.operating.dry_runs import NotProposedError
+    from txtopo.operating.dry_runs import NotOrderedError
     from txtopo.operating.orders import OrderStandsError, RefusedError
     from txtopo.run_settings import RunSettings
     from txtopo.running import run
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from txtopo.topology.class_style import ClassTopology
     from txtopo.topology.components import Topology
     from txtopo.topology.specs import Grouping, spec
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "ClassTopology": "txtopo.topology.class_style",
@@ -76,7 +75,7 @@ _HOMES = {
     "Halted": "txtopo.errors",
     "NewIds": "txtopo.committers.new_ids",
     "NotFoundError": "txtopo.errors",
-    "NotProposedError": "txtopo.operating.dry_runs",
+    "NotOrderedError": "txtopo.operating.dry_runs",
     "OrderStandsError": "txtopo.operating.orders",
     "RefusedError": "txtopo.operating.orders",
     "RunResult": "txtopo.driver.run_result",
@@ -104,7 +103,7 @@ __all__ = [
     "Halted",
     "NewIds",
     "NotFoundError",
-    "NotProposedError",
+    "NotOrderedError",
     "OrderStandsError",
     "RefusedError",
     "RunResult",

@@ -371,7 +371,7 @@ class Driver:
                 f"leading with epoch {leadership.lead.epoch}; {leadership.last_txid} batches are committed, "
                 f"{len(leadership.reconciled.plans)} planned ones are taken up"
             )
-            with self.signals.call(lambda: leader.runner.request_stop(at_once=True, reason="interrupted")):
+            with self.signals.call(lambda: leader.runner.stop(at_once=True, reason="interrupted")):
                 return leader.run()
         finally:
             leader.planner.close()

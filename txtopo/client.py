@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from importlib import metadata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from txtopo._version import __version__
+from txtopo.errors import NotFoundError
 from txtopo.operating import dry_runs
-from txtopo.operating.orders import LEADERLESS_S, Order, OrderStandsError, RefusedError, follow, place
-from txtopo.reports import read
+from txtopo.operating.orders import LEADERLESS_S, NewOrder, OrderStandsError, RefusedError, follow, place, withdraw
+from txtopo.reports import read, trace
 from txtopo.reports.interventions import read_orders
 from txtopo.reports.list_batches import Span
 from txtopo.reports.model import BatchDetail, BatchRow, BatchState, OrderRow, OrderState, TopologyStatus
@@ -20,11 +21,7 @@ from txtopo.reports.tables import Rows
 from txtopo.reports.timeline import Timeline, TimelineEvent
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from txtopo.audit.verdicts import AuditReport
-
-    Propose = Callable[[Connection, TopologyStatus], dry_runs.Proposal]
 
 
 def connect(dsn: str | None = None) -> Client:
@@ -98,6 +95,46 @@ class Client:
                 raise no_topology(topology, read.read_names(connection))
         return Rows(TimelineEvent, found)
 
+    def follow(self, topology: str, txid: int | None = None, *, limit: int = 100) -> Iterator[Rows[TimelineEvent]]:
+        """Yield the last `limit` events, then without end what is new. Each step looks once more and may find nothing;
+        the caller decides how long to wait between two steps.
+        """
+        timeline = Timeline(topology, txid)
+        with read.reading(self._dsn) as connection:
+            found = timeline.last(connection, limit, is_followed=True)
+            if found is None:
+                raise no_topology(topology, read.read_names(connection))
+        while True:
+            yield Rows(TimelineEvent, found)
+            with read.reading(self._dsn) as connection:
+                found = timeline.new(connection)
+
+    def trace(
+        self,
+        table: str,
+        key: Sequence[str],
+        *,
+        nulls: Sequence[str] = (),
+        topology: str | None = None,
+        limit: int = 100,
+    ) -> trace.Trace:
+        """Return which batches made the row of a target with this key: their last `limit` contributions, and in
+        `verdict` whether all of them add up to the row.
+
+        `key` contains `column=value` for each column of the key, or the value alone if there is one column; `nulls`
+        are columns that are NULL. Raises ConfigurationError for a table or a key that does not fit, NotFoundError if
+        no batch ever contributed to such a row, UntraceableError if the stored data cannot tell.
+        """
+        with read.reading(self._dsn) as connection:
+            names = read.read_names(connection)
+            if topology is not None and topology not in names:
+                raise no_topology(topology, names)
+            target = trace.find_target(connection, table, topology)
+            found = trace.read_trace(connection, target, trace.read_key(target, key, nulls), limit)
+        if not found.is_known:
+            raise NotFoundError(f"{target.tables.target} has no row with that key, and no batch ever brought one")
+        return found
+
     def audit(
         self,
         topology: str,
@@ -123,7 +160,7 @@ class Client:
         kept, wanted = read_expected(topology, expected), Range(first=first, last=last)
         with read.reading(self._dsn) as connection:
             try:
-                return audit(connection, topology, wanted, recount=recount, say=say, expected=kept, version=_version())
+                return audit(connection, topology, wanted, recount=recount, say=say, expected=kept, version=__version__)
             except NothingToAuditError as error:
                 known = read.read_names(connection)
                 hint = "" if topology in known else nearest(topology, known)
@@ -137,38 +174,39 @@ class Client:
             read.read_status(connection, topology)
             return Rows(OrderRow, read_orders(connection, topology, state=state, limit=limit))
 
+    def preview(self, topology: str, kind: dry_runs.PreviewKind, *spans: Span) -> dry_runs.OrderPreview:
+        """Return what an order would do: its batches, or in `nothing` why there is nothing to do. Changes nothing.
+
+        `spans` are the batches: any number to retry or redrive, one txid to skip, none to replan. Raises
+        NotOrderedError if the order makes no sense for them.
+        """
+        with read.reading(self._dsn) as connection:
+            return dry_runs.preview(connection, read.read_status(connection, topology), kind, spans)
+
     def retry(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
         """Order that failed batches are tried again, all of them or those within `spans`. Returns None if there is
         nothing to retry.
 
-        The current leader carries out the order, or the next one; `wait` waits for that. Raises NotProposedError if the
+        The current leader carries out the order, or the next one; `wait` waits for that. Raises NotOrderedError if the
         order makes no sense for these batches. An order that is already open is not given twice.
         """
-        return self._give(
-            topology,
-            lambda connection, status: dry_runs.propose_retry(connection, status, spans),
-            lambda found: Order(topology=topology, kind="retry", txids=found.txids, reason=reason),
-        )
+        return self._give(self.preview(topology, "retry", *spans), reason)
 
     def skip(self, topology: str, txid: int, *, reason: str) -> OrderRow | None:
         """Order that an uncommitted batch is quarantined. Returns None if it is quarantined already."""
-        if not reason.strip():
-            raise dry_runs.NotProposedError("a reason is needed: it is kept in the action log")
-        return self._give(
-            topology,
-            lambda connection, status: dry_runs.propose_skip(connection, status, txid),
-            lambda _: Order(topology=topology, kind="skip", txids=(txid,), reason=reason),
-        )
+        _check_reason(reason)
+        return self._give(self.preview(topology, "skip", (txid, txid)), reason)
 
     def redrive(self, topology: str, *spans: Span, reason: str | None = None) -> OrderRow | None:
         """Order that quarantined batches within `spans` are processed again under new txids. Returns None if no batch
         can be.
         """
-        return self._give(
-            topology,
-            lambda connection, status: dry_runs.propose_redrive(connection, status, spans),
-            lambda found: Order(topology=topology, kind="redrive", txids=found.txids, reason=reason),
-        )
+        return self._give(self.preview(topology, "redrive", *spans), reason)
+
+    def replan(self, topology: str, *, reason: str) -> OrderRow | None:
+        """Order that plans that were never mirrored are dropped. The next run plans their files again."""
+        _check_reason(reason)
+        return self._give(self.preview(topology, "replan"), reason)
 
     def stop(self, topology: str) -> OrderRow | None:
         """Order the leader to commit the batches in processing and to end. Returns None, and orders nothing, if no
@@ -176,46 +214,46 @@ class Client:
         """
         if not self.status(topology).is_led:
             return None
-        return self._order(topology, place(self._dsn, Order(topology=topology, kind="stop")).request_id)
+        return self._order(topology, place(self._dsn, NewOrder(topology=topology, kind="stop")).order_id)
 
     def wait(self, topology: str, order: OrderRow, *, timeout_s: float = 600.0) -> OrderRow:
         """Wait until a leader has carried out the order; returns it with its `answer`. For a retry, the answer says how
         many batches are tried again, not that they succeeded: `batch` returns their state.
 
+        An order to stop is withdrawn if its leader ended without an answer, so that it stops no later leader; it is
+        returned as refused.
+
         Raises RefusedError if the leader refused the order, OrderStandsError if the time is up or no leader is alive:
         the order then stays open.
         """
-        found = follow(
-            self._dsn, topology, order.request_id, timeout_s=timeout_s, leaderless_s=min(LEADERLESS_S, timeout_s)
-        )
+        is_stop = order.kind == "stop"
+        leaderless_s = 0.0 if is_stop else min(LEADERLESS_S, timeout_s)
+        found = follow(self._dsn, topology, order.order_id, timeout_s=timeout_s, leaderless_s=leaderless_s)
+        if is_stop and not found.is_answered and not found.is_led:
+            withdraw(self._dsn, order.order_id, "withdrawn: no leader is alive")
+            return self._order(topology, order.order_id)
         if not found.is_answered:
             why = f"not carried out within {timeout_s:g} s" if found.is_led else f"no leader of {topology} is alive"
-            stands = f"{why}; the order to {order.kind} (order {order.request_id}) stands"
+            stands = f"{why}; the order to {order.kind} (order {order.order_id}) stands"
             raise OrderStandsError(f"{stands}\n  next: txtopo status {topology}")
-        answered = self._order(topology, order.request_id)
+        answered = self._order(topology, order.order_id)
         if answered.state == "refused":
             raise RefusedError(f"{order.kind} of {topology}: {answered.answer or 'refused without a reason'}")
         return answered
 
-    def _give(
-        self, topology: str, propose: Propose, make_order: Callable[[dry_runs.Proposal], Order]
-    ) -> OrderRow | None:
-        with read.reading(self._dsn) as connection:
-            found = propose(connection, read.read_status(connection, topology))
-        if found.nothing is not None:
+    def _give(self, previewed: dry_runs.OrderPreview, reason: str | None) -> OrderRow | None:
+        if previewed.nothing is not None:
             return None
-        return self._order(topology, place(self._dsn, make_order(found)).request_id)
+        return self._order(previewed.topology, place(self._dsn, previewed.order(reason)).order_id)
 
-    def _order(self, topology: str, request_id: int) -> OrderRow:
+    def _order(self, topology: str, order_id: int) -> OrderRow:
         with read.reading(self._dsn) as connection:
-            found = read_orders(connection, topology, request_id=request_id)
+            found = read_orders(connection, topology, order_id=order_id)
         if not found:
-            raise RefusedError(f"order {request_id} of {topology} was removed from txtopo.request")
+            raise RefusedError(f"order {order_id} of {topology} was removed from its table, txtopo.request")
         return found[0]
 
 
-def _version() -> str:
-    try:
-        return metadata.version("txtopo")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+def _check_reason(reason: str) -> None:
+    if not reason.strip():
+        raise dry_runs.NotOrderedError("a reason is needed: it is kept in the action log")

@@ -18,7 +18,7 @@ from txtopo.committers.memory.memory_store import (
     StoredAction,
     StoredAttempt,
     StoredBatch,
-    StoredRequest,
+    StoredOrder,
     TopologyRows,
 )
 from txtopo.committers.protocol.count_tables import shape_of
@@ -50,7 +50,7 @@ from txtopo.core.values import (
     Lead,
     LedgerBatch,
     Left,
-    Request,
+    Order,
     TransactionAttempt,
 )
 from txtopo.errors import Halted, PostgresUnavailable, invariant
@@ -92,9 +92,9 @@ class MemoryLedger:
                 genesis = StoredBatch(digest=genesis_digest(claim.topology, fence.incarnation), epoch=fence.epoch)
                 rows = TopologyRows(fence=fence, ledger={0: genesis})
             claimed = _claimed(claim.topology, rows, fence, self._store.actions)
-            for topology, request in self._store.requests.values():
-                if (topology, request.kind, request.state) == (claim.topology, "stop", "open"):
-                    request.state, request.answer = "refused", "the leader that it was meant for is gone"
+            for topology, order in self._store.orders.values():
+                if (topology, order.kind, order.state) == (claim.topology, "stop", "open"):
+                    order.state, order.answer = "refused", "the leader that it was meant for is gone"
             if rows.holder is not None:
                 # P6: the database transaction of an older leader is ended; here immediately, on Postgres after the lock
                 # timeout.
@@ -110,7 +110,7 @@ class MemoryLedger:
                 "planned_txid": claimed.last_txid + len(claimed.plans),
             }
             self._store.topologies[claim.topology] = rows
-            return replace(claimed, requests=self._store.open_requests(claim.topology))
+            return replace(claimed, orders=self._store.open_orders(claim.topology))
 
     def read_fence(self) -> Fence | None:
         with self._transaction():
@@ -237,31 +237,31 @@ class MemoryLedger:
         problem: str | None,
         planned_txid: int,
         waiting: Mapping[str, Any] | None = None,
-    ) -> Sequence[Request]:
+    ) -> Sequence[Order]:
         invariant(state in LIFE_STATES, f"a leader cannot be {state}")
         with self._fenced(lead) as rows:
             rows.life.update(state=state, problem=problem, planned_txid=planned_txid, waiting=dict(waiting or {}))
             rows.life.update(reason=None, advice=None, halted_txid=None)
             rows.spoke_at = time.monotonic()
-            return self._store.open_requests(lead.topology)
+            return self._store.open_orders(lead.topology)
 
     def waits_for(self) -> str | None:
         return None  # nothing else takes locks in memory
 
-    def answer_request(
-        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    def answer_order(
+        self, lead: Lead, order_id: int, state: str, answer: str, action: ActionRecord | None = None
     ) -> None:
-        invariant(state in ANSWERS, f"a request cannot end as {state}")
+        invariant(state in ANSWERS, f"an order cannot end as {state}")
         with self._fenced(lead):
-            row = self._open_request(lead, request_id)
+            row = self._open_order(lead, order_id)
             if row is not None:
                 logged = [] if action is None else [self._store.action_row(lead.topology, action)]
                 row.state, row.answer = state, answer
                 self._store.actions.extend(logged)
 
-    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
+    def note_progress(self, lead: Lead, order_id: int, progress: Mapping[str, Any]) -> None:
         with self._fenced(lead):
-            row = self._open_request(lead, request_id)
+            row = self._open_order(lead, order_id)
             if row is not None:
                 row.progress = dict(progress)
 
@@ -309,8 +309,8 @@ class MemoryLedger:
             session.end()
         self._sessions.clear()
 
-    def _open_request(self, lead: Lead, request_id: int) -> StoredRequest | None:
-        topology, row = self._store.requests.get(request_id, (None, None))
+    def _open_order(self, lead: Lead, order_id: int) -> StoredOrder | None:
+        topology, row = self._store.orders.get(order_id, (None, None))
         return row if row is not None and topology == lead.topology and row.state == "open" else None
 
     @contextmanager

@@ -17,9 +17,9 @@ from txtopo.core.values import (
     EdgeCount,
     Failure,
     Fence,
+    Order,
+    OrderKind,
     RejectedRow,
-    Request,
-    RequestKind,
 )
 from txtopo.errors import PostgresUnavailable, unreachable
 
@@ -58,10 +58,10 @@ class StoredAttempt:
 
 
 @dataclass(slots=True)
-class StoredRequest:
+class StoredOrder:
     """An operator's order."""
 
-    kind: RequestKind
+    kind: OrderKind
     txids: tuple[int, ...] = ()
     reason: str | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class MemoryPostgres:
         """`schema.table` -> (topology, committer)."""
         self.topologies: dict[str, TopologyRows] = {}
         self.parts: dict[str, bytes] = {}
-        self.requests: dict[int, tuple[str, StoredRequest]] = {}
+        self.orders: dict[int, tuple[str, StoredOrder]] = {}
         """id -> (topology, order)."""
         self.rejected: list[StoredReject] = []
         self.dead_letters: list[StoredDeadLetter] = []
@@ -172,35 +172,35 @@ class MemoryPostgres:
         how, self._next_commit = self._next_commit, None
         return how
 
-    def ask(self, topology: str, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(self, topology: str, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """Record an order for the leader, as the command line does; returns its id."""
         with self.transaction():
-            request_id = len(self.requests) + 1
-            self.requests[request_id] = (topology, StoredRequest(kind, tuple(txids), reason))
-            return request_id
+            order_id = len(self.orders) + 1
+            self.orders[order_id] = (topology, StoredOrder(kind, tuple(txids), reason))
+            return order_id
 
-    def open_requests(self, topology: str) -> list[Request]:
+    def open_orders(self, topology: str) -> list[Order]:
         """Return the open orders, oldest first."""
         return [
-            Request(
-                request_id=request_id,
+            Order(
+                order_id=order_id,
                 kind=row.kind,
                 txids=row.txids,
                 reason=row.reason,
                 progress=row.progress,
-                acted=any(one.topology == topology and one.action.request_id == request_id for one in self.actions),
+                acted=any(one.topology == topology and one.action.order_id == order_id for one in self.actions),
             )
-            for request_id, (asked, row) in self.requests.items()
+            for order_id, (asked, row) in self.orders.items()
             if asked == topology and row.state == "open"
         ]
 
     def action_row(self, topology: str, action: ActionRecord) -> StoredAction:
         """Return the row of the action log. Actor and reason are those of the order, if the action belongs to one."""
-        if action.request_id is None:
+        if action.order_id is None:
             return StoredAction(topology=topology, actor="leader", reason=action.reason, action=action)
-        asked, order = self.requests.get(action.request_id, (None, None))
+        asked, order = self.orders.get(action.order_id, (None, None))
         if order is None or asked != topology:
-            unreachable(f"{action.command} names order {action.request_id}, which topology {topology} never received")
+            unreachable(f"{action.command} names order {action.order_id}, which topology {topology} never received")
         return StoredAction(topology=topology, actor="operator", reason=order.reason or action.reason, action=action)
 
     @contextmanager

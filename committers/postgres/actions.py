@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from txtopo.committers.postgres.storable_text import storable_json, storable_or_none
 from txtopo.committers.postgres.transactions import run
-from txtopo.core.values import ActionRecord, Request
+from txtopo.core.values import ActionRecord, Order
 from txtopo.errors import invariant
 
 
@@ -26,23 +26,21 @@ def append_action(connection: Connection, topology: str, action: ActionRecord) -
         host=platform.node() or "unknown",
         command=action.command,
         reason=storable_or_none(action.reason),
-        request_id=action.request_id,
+        order_id=action.order_id,
         txid=action.txid,
         before=storable_json(action.before),
         after=storable_json(action.after),
     ).rowcount
-    invariant(
-        written == 1, f"{action.command} names order {action.request_id}, which topology {topology} never received"
-    )
+    invariant(written == 1, f"{action.command} names order {action.order_id}, which topology {topology} never received")
 
 
-def request_of(row: Any) -> Request:
+def order_of(row: Any) -> Order:
     """Return an order from its row: id, kind, arguments, reason, progress, acted. The schema ensures that txids are
     numbers.
     """
-    request_id, kind, arguments, reason, progress, acted = row
-    return Request(
-        request_id=request_id,
+    order_id, kind, arguments, reason, progress, acted = row
+    return Order(
+        order_id=order_id,
         kind=kind,
         txids=tuple(int(txid) for txid in json.loads(arguments).get("txids", ())),
         reason=reason,

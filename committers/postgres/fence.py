@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from txtopo.committers.postgres.actions import request_of
+from txtopo.committers.postgres.actions import order_of
 from txtopo.committers.postgres.sql_errors import LOCK_NOT_AVAILABLE, sqlstate, translate
 from txtopo.committers.postgres.transactions import Database, begin, commit, run
 from txtopo.committers.protocol.rules import check_incarnation, check_mirrored, last_metadata
@@ -78,9 +78,7 @@ def _claim(connection: Connection, claim: Claim) -> Claimed:
         planned_txid=claimed.last_txid + len(claimed.plans),
     )
     # Only now: `stop` orders for the previous leader have been refused.
-    return replace(
-        claimed, requests=[request_of(row) for row in run(connection, "list_requests", topology=lead.topology)]
-    )
+    return replace(claimed, orders=[order_of(row) for row in run(connection, "list_orders", topology=lead.topology)])
 
 
 def _lead(fence: Fence | None, claim: Claim) -> Lead:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from txtopo.committers.postgres.actions import append_action, request_of
+from txtopo.committers.postgres.actions import append_action, order_of
 from txtopo.committers.postgres.apply_counts import Applier
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.fence import claim_fence
@@ -39,7 +39,7 @@ from txtopo.core.values import (
     Fence,
     Lead,
     LedgerBatch,
-    Request,
+    Order,
     TransactionAttempt,
 )
 from txtopo.errors import Halted, invariant
@@ -174,7 +174,7 @@ class PostgresLedger:
         problem: str | None,
         planned_txid: int,
         waiting: Mapping[str, Any] | None = None,
-    ) -> Sequence[Request]:
+    ) -> Sequence[Order]:
         invariant(state in LIFE_STATES, f"a leader cannot be {state}")
         with self._database.fenced(lead, "writing the heartbeat") as connection:
             rows = run(
@@ -186,35 +186,35 @@ class PostgresLedger:
                 planned_txid=planned_txid,
                 waiting=storable_json(waiting or {}),
             ).all()
-        return [request_of(row) for row in rows]
+        return [order_of(row) for row in rows]
 
     def waits_for(self) -> str | None:
         with self._database.transaction("reading who holds a lock") as connection:
             return waits_for(connection, self._topology)
 
-    def answer_request(
-        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    def answer_order(
+        self, lead: Lead, order_id: int, state: str, answer: str, action: ActionRecord | None = None
     ) -> None:
-        invariant(state in ANSWERS, f"a request cannot end as {state}")
-        with self._database.fenced(lead, "answering a request") as connection:
+        invariant(state in ANSWERS, f"an order cannot end as {state}")
+        with self._database.fenced(lead, "answering an order") as connection:
             closed = run(
                 connection,
-                "answer_request",
+                "answer_order",
                 topology=lead.topology,
-                request_id=request_id,
+                order_id=order_id,
                 state=state,
                 answer=storable(answer),
             ).rowcount
             if closed and action is not None:
                 append_action(connection, lead.topology, action)
 
-    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
-        with self._database.fenced(lead, "noting the progress of a request") as connection:
+    def note_progress(self, lead: Lead, order_id: int, progress: Mapping[str, Any]) -> None:
+        with self._database.fenced(lead, "noting the progress of an order") as connection:
             run(
                 connection,
                 "note_progress",
                 topology=lead.topology,
-                request_id=request_id,
+                order_id=order_id,
                 progress=storable_json(progress),
             )
 

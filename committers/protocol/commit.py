@@ -71,9 +71,9 @@ def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarant
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
         session.append_action(
             ActionRecord(
-                command="on_poison" if quarantine.request_id is None else "skip",
+                command="on_poison" if quarantine.order_id is None else "skip",
                 txid=plan.txid,
-                request_id=quarantine.request_id,
+                order_id=quarantine.order_id,
                 reason=quarantine.reason,
                 before={"batch": plan.txid, "state": "failed", "attempt": quarantine.attempt.attempt},
                 after={
@@ -235,13 +235,13 @@ def _read_redone(session: LedgerSession, plan: Plan) -> Redone | None:
 
 def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[str, object]) -> None:
     """Append the order to the action log, in the same database transaction as the change."""
-    if plan.request_id is None:
+    if plan.order_id is None:
         return
     session.append_action(
         ActionRecord(
             command="redrive" if redone.state == "quarantined" else "recompute",
             txid=plan.txid,
-            request_id=plan.request_id,
+            order_id=plan.order_id,
             before={"batch": plan.redo_of, "state": redone.state},
             after={"batch": plan.txid, **after},
         )

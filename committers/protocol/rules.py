@@ -20,7 +20,7 @@ LIFE_STATES = ("running", "stalled")
 END_STATES = ("stopped", "finished", "halted")
 """The states that a leader may report when it ends."""
 ANSWERS = ("done", "refused")
-"""How an operator's request may be closed."""
+"""How an operator's order may be closed."""
 
 
 def compare_lead(fence: Fence | None, lead: Lead) -> Fence:

@@ -122,7 +122,7 @@ class ClaimContract:
             lambda: ledger.begin_attempts(lead, [AttemptStart(attempt=TransactionAttempt(1, 1))]),
             lambda: ledger.end_attempt(lead, attempt, "cancelled", None),
             lambda: ledger.heartbeat(lead, "running", None, 1),
-            lambda: ledger.answer_request(lead, 1, "done", "yes"),
+            lambda: ledger.answer_order(lead, 1, "done", "yes"),
             lambda: ledger.note_progress(lead, 1, {}),
             lambda: ledger.note_end(lead, "stopped", None, None, 0),
             lambda: ledger.resolve(lead, 1, plan.digest),

@@ -21,10 +21,10 @@ from txtopo.core.values import (
     CommitterResult,
     DeadLetter,
     Lead,
+    OrderKind,
     Processed,
     Quarantine,
     RejectedRow,
-    RequestKind,
     TransactionAttempt,
 )
 from txtopo.ports import AttemptStart, Claim, Claimed, Ledger, MirrorEntry
@@ -60,14 +60,14 @@ class LedgerWorld(Protocol):
     def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
         """Make the committer's target table with rows that no topology has counted."""
 
-    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """Leave an operator's order; returns its id."""
 
-    def order(self, request_id: int) -> Row:
+    def order(self, order_id: int) -> Row:
         """State, answer and progress of an order."""
 
     def actions(self) -> list[Row]:
-        """Rows (actor, command, reason, request id, txid, before, after) of the action log, oldest first."""
+        """Rows (actor, command, reason, order id, txid, before, after) of the action log, oldest first."""
 
     def rejected(self, txid: int) -> list[Row]:
         """Rows (spout, path, line, reason, raw, raw_bytes) of a batch's rejected records, by line."""
@@ -190,9 +190,9 @@ class Driver:
         self.begin(txid)
         return plan
 
-    def redo(self, txid: int, redo_of: int, request_id: int | None = None) -> Plan:
+    def redo(self, txid: int, redo_of: int, order_id: int | None = None) -> Plan:
         """Plan, mirror and begin a batch that redoes another one with the same file."""
-        return self.ready(txid, path=f"/in/{redo_of}.csv", kind="redo", redo_of=redo_of, request_id=request_id)
+        return self.ready(txid, path=f"/in/{redo_of}.csv", kind="redo", redo_of=redo_of, order_id=order_id)
 
     def processed(self, txid: int, rows: Sequence[Row] = ROWS, **other: Any) -> Processed:
         """What came out of the processing phase: the same rows for every committer."""

@@ -134,7 +134,7 @@ class QuarantineContract:
         for txid in range(1, 24):
             driver.commit(driver.ready(txid))
         driver.quarantine(driver.ready(24), cause="ValueError in b at a.py:7")
-        driver.quarantine(driver.ready(25), request_id=world.ask("skip", (25,)))
+        driver.quarantine(driver.ready(25), order_id=world.ask("skip", (25,)))
         driver.commit(driver.ready(26), (), read=0)
         driver.quarantine(driver.ready(27), cause="23514 in c at positive")
 
@@ -222,13 +222,13 @@ class QuarantineContract:
         """Every change is a row: who, why, before and after; the operator's own words where there is an order."""
         driver = lead_on(world)
         driver.quarantine(driver.ready(1), "ends its process")
-        request_id = world.ask("skip", [2], "the file is rubbish")
+        order_id = world.ask("skip", [2], "the file is rubbish")
 
-        driver.quarantine(driver.ready(2), "skipped: the file is rubbish", request_id=request_id)
+        driver.quarantine(driver.ready(2), "skipped: the file is rubbish", order_id=order_id)
 
         own, ordered = world.actions()
         assert own[:5] == ("leader", "on_poison", "ends its process", None, 1)
-        assert ordered[:5] == ("operator", "skip", "the file is rubbish", request_id, 2)
+        assert ordered[:5] == ("operator", "skip", "the file is rubbish", order_id, 2)
         assert (ordered[5]["state"], ordered[6]["state"]) == ("failed", "quarantined")
 
     def test_an_order_that_was_never_given_quarantines_nothing(self, world: LedgerWorld) -> None:
@@ -236,12 +236,12 @@ class QuarantineContract:
         driver = lead_on(world)
 
         other = lead_on(world, committer("elsewhere", "elsewhere"), topology="other")
-        request_id = world.ask("skip", [1])
+        order_id = world.ask("skip", [1])
 
         with pytest.raises(InvariantBroken):
-            driver.quarantine(driver.ready(1), request_id=99)
+            driver.quarantine(driver.ready(1), order_id=99)
         with pytest.raises(InvariantBroken):
-            other.quarantine(other.ready(1), request_id=request_id)
+            other.quarantine(other.ready(1), order_id=order_id)
 
         assert (world.ledger_row(1), world.actions()) == (None, [])
 

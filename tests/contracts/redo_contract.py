@@ -117,9 +117,9 @@ class RedoContract:
         """Nothing is taken back, and the order's row is in the action log with the change."""
         driver = lead_on(world)
         driver.quarantine(driver.ready(1))
-        request_id = world.ask("redrive", [1], "bolt fixed")
+        order_id = world.ask("redrive", [1], "bolt fixed")
 
-        outcome = driver.commit(driver.redo(2, 1, request_id))
+        outcome = driver.commit(driver.redo(2, 1, order_id))
 
         assert isinstance(outcome, Committed)
         assert outcome.counts[0].reversed == 0
@@ -129,7 +129,7 @@ class RedoContract:
                 "operator",
                 "redrive",
                 "bolt fixed",
-                request_id,
+                order_id,
                 2,
                 {"batch": 1, "state": "quarantined"},
                 {"batch": 2, "state": "applied", "counted": {"by_route": 6}},
@@ -160,10 +160,10 @@ class RedoContract:
         """Twice commits once: a superfluous redo, planned before a takeover, is quarantined at once."""
         driver = lead_on(world)
         committed(driver, ROWS)
-        request_id = world.ask("recompute", [1], "corrected")
-        driver.commit(driver.redo(2, 1, request_id), OTHER)
+        order_id = world.ask("recompute", [1], "corrected")
+        driver.commit(driver.redo(2, 1, order_id), OTHER)
 
-        outcome = driver.commit(driver.redo(3, 1, request_id), ROWS)
+        outcome = driver.commit(driver.redo(3, 1, order_id), ROWS)
 
         assert outcome == Committed(txid=3)
         assert world.ledger_row(3) == ("quarantined", "already redone as batch 2", 1, None)
@@ -239,8 +239,8 @@ class RedoContract:
         driver = lead_on(world, committer("one", "one"), committer("two", "two"))
         committed(driver, ROWS)
         before = (world.contributions("one"), world.contributions("two"))
-        request_id = world.ask("recompute", [1])
-        plan = driver.redo(2, 1, request_id)
+        order_id = world.ask("recompute", [1])
+        plan = driver.redo(2, 1, order_id)
 
         outcome = driver.commit(plan, results=(result_of(OTHER, "one"), result_of(OTHER, "two", arrived=1)))
 

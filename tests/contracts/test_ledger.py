@@ -14,7 +14,7 @@ from tests.contracts.ledger_driver import TOPOLOGY, Row, lead_on, listen
 from tests.kit.drivers import wait_until
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.postgres.ledger import PostgresLedger
-from txtopo.core.values import Committed, RequestKind, Unknown
+from txtopo.core.values import Committed, OrderKind, Unknown
 from txtopo.errors import PostgresUnavailable
 from txtopo.ports import Ledger
 from txtopo.topology.components import CommitterComponent
@@ -44,19 +44,19 @@ class MemoryWorld:
         """Rows that no topology has counted."""
         self.store.tables["public.flights_count"] = dict(rows)
 
-    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """An operator's order."""
         return self.store.ask(TOPOLOGY, kind, txids, reason)
 
-    def order(self, request_id: int) -> Row:
+    def order(self, order_id: int) -> Row:
         """State, answer and progress."""
-        row = self.store.requests[request_id][1]
+        row = self.store.orders[order_id][1]
         return row.state, row.answer, dict(row.progress)
 
     def actions(self) -> list[Row]:
         """The action log."""
         return [
-            (row.actor, one.command, row.reason, one.request_id, one.txid, dict(one.before), dict(one.after))
+            (row.actor, one.command, row.reason, one.order_id, one.txid, dict(one.before), dict(one.after))
             for row in self.store.actions
             for one in [row.action]
         ]
@@ -162,10 +162,10 @@ class PostgresWorld:
         for key, numbers in rows.items():
             self.query("insert into flights_count values (%s, %s, %s, %s)", *key, *numbers)
 
-    def ask(self, kind: RequestKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
         """An operator's order."""
         arguments = {"now": True} if kind == "stop" else {"txids": list(txids)}
-        [(request_id,)] = self.query(
+        [(order_id,)] = self.query(
             "insert into txtopo.request (topology, kind, arguments, reason, actor, host) values (%s, %s, %s, %s, "
             "'operator', 'there') returning request_id",
             TOPOLOGY,
@@ -173,11 +173,11 @@ class PostgresWorld:
             json.dumps(arguments),
             reason,
         )
-        return int(request_id)
+        return int(order_id)
 
-    def order(self, request_id: int) -> Row:
+    def order(self, order_id: int) -> Row:
         """State, answer and progress."""
-        [row] = self.query("select state, answer, progress from txtopo.request where request_id = %s", request_id)
+        [row] = self.query("select state, answer, progress from txtopo.request where request_id = %s", order_id)
         return row
 
     def actions(self) -> list[Row]:

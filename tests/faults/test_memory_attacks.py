@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit.drivers import DriverProcess, World, jvm_of, wait_until
 from tests.kit.orders import recount, write_orders
-from txtopo.operating.orders import Order, place
+from txtopo.operating.orders import NewOrder, place
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1200)]
 DRIVER = ("tests.kit.memory_driver",)
@@ -138,7 +138,7 @@ def test_a_batch_that_needs_more_than_the_jvm_has_halts_after_its_drivers_died(w
     assert state == "halted" and "batch 2 of orders: no verdict from 3 attempts that ran alone" in reason
     assert "data" not in kinds(world)
     assert world.last_txid() == 1
-    place(world.dsn, Order(topology="orders", kind="retry", txids=(2,)))
+    place(world.dsn, NewOrder(topology="orders", kind="retry", txids=(2,)))
 
     larger = world.start(module=DRIVER, DRIVER_BOLTS="heap", TXTOPO_CONF="spark.driver.memory=3g")
     assert larger.wait(LONG_S) == 0, larger.output()

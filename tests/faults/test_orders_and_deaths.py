@@ -70,7 +70,7 @@ class Case:
 
 TAKING_UP = at("elected=exit@1", "fence_claimed=exit@1", "epoch_written=exit@1")
 REDOING = at("before_metadata=exit@1", "metadata_written=exit@1", "attempt_begun=exit@1", "mirrored=exit@1")
-ANSWERING = by("before answer_request", "after answer_request")
+ANSWERING = by("before answer_order", "after answer_order")
 CASES = {
     "retry": Case(
         halted,
@@ -139,7 +139,7 @@ def test_an_order_is_carried_out_once_though_leader_after_leader_is_killed_in_it
     name = site.orders()[0][0]
     for death in case.deaths:
         said = site.drive(code=-9, **death)
-        is_answered = death == {"DRIVER_DIES": "after answer_request"}
+        is_answered = death == {"DRIVER_DIES": "after answer_order"}
         assert site.orders() == [(name, "done" if is_answered else "open")], (death, said)
         if case.again and not is_answered:
             site.run(*case.order, "--no-run", code=0)
@@ -163,7 +163,7 @@ def test_a_command_that_is_killed_while_it_leads_leaves_an_order_that_the_next_o
     """
     case = CASES[kind]
     case.before(site)
-    for death in (*at("epoch_written=exit@1"), *by("before answer_request")):
+    for death in (*at("epoch_written=exit@1"), *by("before answer_order")):
         site.run(*case.order, code=-9, **death)
         assert [state for _, state in site.orders()] == ["open"]
         site.world.execute("update txtopo.topology set heartbeat_at = heartbeat_at - interval '1 hour'")

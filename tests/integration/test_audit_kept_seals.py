@@ -13,8 +13,8 @@ import pytest
 
 from tests.integration.conftest import BATCHES
 from tests.kit.audits import Audited, findings, kept_as_they_are
+from txtopo import __version__
 from txtopo.cli import main
-from txtopo.cli.version import own_version
 
 RESEALED = [
     "alter table txtopo.ledger disable trigger final",
@@ -157,11 +157,11 @@ def test_a_report_says_who_audited_and_what_to_keep(orders: Audited) -> None:
 
     head = report["head"]
     assert report["auditor"]["user"] == getpass.getuser()
-    assert report["auditor"]["version"] == own_version()
+    assert report["auditor"]["version"] == __version__
     assert (head["txid"], head["seal_version"], head["seal"]) == (BATCHES, 2, report["batches"][-1]["seal"])
     assert report["code_hash"] == head["code_hash"]
     assert f"seal       {BATCHES}:{head['seal']}" in text.splitlines()
-    assert f"txtopo {own_version()}" in text
+    assert f"txtopo {__version__}" in text
 
 
 def test_files_in_no_batch_are_told_and_are_not_wrong(orders: Audited) -> None:

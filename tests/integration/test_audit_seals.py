@@ -132,7 +132,7 @@ def test_a_database_of_the_first_release_is_whole_after_the_migration(
     ]
     assert main(("status", "orders", "--json")) == 1
     (status,) = json.loads(capsys.readouterr().out)["topologies"]
-    assert (status["state"], status["failed_txids"], status["open_requests"], status["rejected"]) == (
+    assert (status["state"], status["failed_txids"], status["open_order_count"], status["rejected"]) == (
         "HALTED",
         [7],
         1,

@@ -14,7 +14,7 @@ import txtopo
 from tests.kit.applications import orders_topology
 from tests.kit.filled_ledger import FilledLedger
 from tests.kit.orders import write_orders
-from txtopo import Client, Halted, NotFoundError, NotProposedError, OrderStandsError, RefusedError, RunResult
+from txtopo import Client, Halted, NotFoundError, NotOrderedError, OrderStandsError, RefusedError, RunResult
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.testing.inprocess import InProcessExecutor
@@ -76,7 +76,7 @@ def test_an_order_is_given_once_and_stands_without_a_leader(client: Client) -> N
     assert (order.kind, order.txids, order.state, order.reason) == ("retry", (4,), "open", "fixed")
     assert list(client.orders("flights", state="open")) == [order]
     assert list(client.orders("flights", state="done")) == []
-    with pytest.raises(OrderStandsError, match=rf"no leader of flights is alive; .*order {order.request_id}\) stands"):
+    with pytest.raises(OrderStandsError, match=rf"no leader of flights is alive; .*order {order.order_id}\) stands"):
         client.wait("flights", order, timeout_s=0)
     assert client.stop("flights") is None
     assert len(client.orders("flights")) == 1
@@ -84,9 +84,9 @@ def test_an_order_is_given_once_and_stands_without_a_leader(client: Client) -> N
 
 def test_an_order_that_makes_no_sense_is_not_given(client: Client) -> None:
     """Promise: nothing is changed, and None says that there is nothing to do."""
-    with pytest.raises(NotProposedError, match="batch 3"):
+    with pytest.raises(NotOrderedError, match="batch 3"):
         client.skip("flights", 3, reason="to see")
-    with pytest.raises(NotProposedError, match="a reason is needed"):
+    with pytest.raises(NotOrderedError, match="a reason is needed"):
         client.skip("flights", 4, reason=" ")
     assert client.skip("flights", 2, reason="to see") is None
     assert list(client.orders("flights")) == []
@@ -97,20 +97,20 @@ def test_an_answered_order_is_returned_or_raised(client: Client, database: str) 
     order, other = client.retry("flights"), client.redrive("flights", (2, 2))
     assert order is not None
     assert other is not None
-    _answer(database, order.request_id, "done", "1 batch was tried again")
-    _answer(database, other.request_id, "refused", "its file is gone")
+    _answer(database, order.order_id, "done", "1 batch was tried again")
+    _answer(database, other.order_id, "refused", "its file is gone")
 
     assert client.wait("flights", order).answer == "1 batch was tried again"
     with pytest.raises(RefusedError, match="redrive of flights: its file is gone"):
         client.wait("flights", other)
 
 
-def _answer(database: str, request_id: int, state: str, answer: str) -> None:
+def _answer(database: str, order_id: int, state: str, answer: str) -> None:
     """As the leader answers."""
     with contextlib.closing(psycopg2.connect(database)) as connection, connection, connection.cursor() as cursor:
         cursor.execute(
             "update txtopo.request set state = %s, answer = %s, done_at = clock_timestamp() where request_id = %s",
-            (state, answer, request_id),
+            (state, answer, order_id),
         )
 
 

@@ -68,7 +68,7 @@ def open_plan(world: World) -> bytes:
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
     assert "ctime_ns" not in file
-    plan.update(txid=OPEN, kind="cut", redo_of=None, request_id=None, previous=digest, incarnation=incarnation)
+    plan.update(txid=OPEN, kind="cut", redo_of=None, order_id=None, previous=digest, incarnation=incarnation)
     return node(plan)
 
 

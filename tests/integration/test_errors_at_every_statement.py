@@ -23,9 +23,9 @@ from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.postgres.sqlstates import Fault, Owner, verdict_on
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.protocol.fault_proof import prove_commit
-from txtopo.core.values import Aborted, ActionRecord, EdgeCount, Failure, RequestKind, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, ActionRecord, EdgeCount, Failure, OrderKind, TransactionAttempt, Unknown
 from txtopo.errors import ConfigurationError, Halted, InvariantBroken, PostgresUnavailable
-from txtopo.operating.orders import Order, place
+from txtopo.operating.orders import NewOrder, place
 from txtopo.ports import AttemptStart, Ledger, LedgerSession
 
 BROKEN, LOCKED = None, "55P03"
@@ -248,7 +248,7 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
     digest = ledger.store_part(b"{}")
     attempt, failure = TransactionAttempt(5, 0), Failure(kind="data", message="no")
     again = driver.plan(7, path="/in/1.csv")  # consumed by batch 1
-    action = ActionRecord(command="retry", txid=5, request_id=order, reason=None, before={}, after={})
+    action = ActionRecord(command="retry", txid=5, order_id=order, reason=None, before={}, after={})
     calls: dict[str, Call] = {
         "read_fence": ledger.read_fence,
         "prepare_targets": lambda: ledger.prepare_targets(lead, driver.committers),
@@ -266,7 +266,7 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "heartbeat": lambda: ledger.heartbeat(lead, "running", None, 6),
         "waits_for": ledger.waits_for,
         "note_progress": lambda: ledger.note_progress(lead, order, {}),
-        "answer_request": lambda: ledger.answer_request(lead, order, "done", "so it was", action),
+        "answer_order": lambda: ledger.answer_order(lead, order, "done", "so it was", action),
         "redo_chain": lambda: ledger.redo_chain(1),
         "note_end": lambda: ledger.note_end(lead, "halted", "why", 5, 6),
         "note_halt": lambda: ledger.note_halt(Halted("why", next_command="txtopo run")),
@@ -297,8 +297,8 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
     driver, custom = (made(database, name, ledgers[name]) for name in ("flights", "words"))
     with closing(psycopg2.connect(database)) as beside, beside, beside.cursor() as cursor:
         cursor.execute(LATE)
-    kinds: tuple[RequestKind, ...] = ("recompute", "retry")
-    orders = [place(database, Order(topology="flights", kind=kind, txids=(1,))).request_id for kind in kinds]
+    kinds: tuple[OrderKind, ...] = ("recompute", "retry")
+    orders = [place(database, NewOrder(topology="flights", kind=kind, txids=(1,))).order_id for kind in kinds]
     sent: set[str] = set()
     planted: set[str] = set()
     wrong: list[tuple[object, ...]] = []

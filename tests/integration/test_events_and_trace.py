@@ -162,7 +162,7 @@ def test_events_of_one_batch_are_its_own_with_its_redos_orders_and_actions(ledge
         ("committed", 3),
     }
     assert len(told(out)) == 13
-    assert [event["request_id"] for event in told(out) if event["kind"] == "order_done"][1:] == [behind]
+    assert [event["order_id"] for event in told(out) if event["kind"] == "order_done"][1:] == [behind]
     assert (missing, nothing) == (1, "")
     assert "flights has no batch 9" in err
 

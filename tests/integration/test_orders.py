@@ -24,7 +24,7 @@ from txtopo.core.inputs import in_short
 from txtopo.core.plan import canonical
 from txtopo.core.values import Failure, Lead, TransactionAttempt
 from txtopo.errors import Fenced, Halted, ZooKeeperUnavailable
-from txtopo.operating.orders import Order, place
+from txtopo.operating.orders import NewOrder, place
 from txtopo.ports import AttemptStart
 
 Run = Callable[..., Said]
@@ -137,7 +137,7 @@ def test_a_dry_run_as_json_has_the_same(ledger: FilledLedger, run: Run) -> None:
     """Promise: --json wherever there is something to read."""
     said = run("retry", "flights", "--dry-run", "--json").json
 
-    assert said["schema"] == "txtopo.proposal/1"
+    assert said["schema"] == "txtopo.order/1"
     assert (said["txids"], said["batches"][0]["next_attempt"], said["is_led"]) == ([5], 2, False)
     assert said["batches"][0]["failure"]["message"] == FAILURE["message"]
     assert said["tables"] == {"counts": "public.flights_totals"}
@@ -585,7 +585,7 @@ def test_eight_commands_at_once_leave_one_order(ledger: FilledLedger) -> None:
 
     def give() -> None:
         barrier.wait()
-        found.append(place(ledger.dsn, Order(topology="flights", kind="redrive", txids=(3,))))
+        found.append(place(ledger.dsn, NewOrder(topology="flights", kind="redrive", txids=(3,))))
 
     threads = [threading.Thread(target=give) for _ in range(8)]
     for thread in threads:
@@ -593,7 +593,7 @@ def test_eight_commands_at_once_leave_one_order(ledger: FilledLedger) -> None:
     for thread in threads:
         thread.join()
 
-    assert {placed.request_id for placed in found} == {1}
+    assert {placed.order_id for placed in found} == {1}
     assert sum(placed.is_new for placed in found) == 1
     assert len(orders(ledger)) == 1
 

@@ -20,6 +20,7 @@ from tests.kit.fix_postgres import execute_as_superuser, folder_for_services
 from txtopo.cli import main
 from txtopo.errors import PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
+from txtopo.operating.orders import NewOrder, Placed, place
 from txtopo.reports import report_statements, timeline
 from txtopo.reports import trace as tracing
 from txtopo.reports.read import reading
@@ -139,7 +140,7 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     assert one["failures"] == {"data": 2, "infrastructure": 1, "suspect": 1, "halt": 0}
     assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
     assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
-    assert (one["open_requests"], one["open_orders"]) == (1, [{"request_id": order, "kind": "retry", "txids": [6]}])
+    assert (one["open_order_count"], one["open_orders"]) == (1, [{"order_id": order, "kind": "retry", "txids": [6]}])
     assert one["next_commands"] == ["txtopo run APP", "txtopo redrive flights 3"]  # the run carries the order out
     assert f"1 open: retry of batch 6 (order {order})" in run("status").out
 
@@ -471,8 +472,8 @@ def test_show_tells_orders_and_actions_about_a_batch_and_no_others(ledger: Fille
 
     said, as_json = run("show", "flights", "5"), run("show", "flights", "5", "--json")
 
-    assert [order["request_id"] for order in as_json.json["orders"]] == [named, behind]
-    assert [(action["command"], action["request_id"], action["before"]) for action in as_json.json["actions"]] == [
+    assert [order["order_id"] for order in as_json.json["orders"]] == [named, behind]
+    assert [(action["command"], action["order_id"], action["before"]) for action in as_json.json["actions"]] == [
         ("retry", behind, {"state": "failed"})
     ]
     assert f"order {named}: retry of batches 5, 6 at 20" in said.out
@@ -654,13 +655,13 @@ def test_stop_does_nothing_when_no_leader_is_alive(ledger: FilledLedger, run: Ru
     assert (stalled.code, finished.code) == (0, 0)
     assert "No leader of flights is alive" in stalled.out
     assert "flights does not run (FINISHED)" in finished.out
-    assert list(ledger.requests()) == []
+    assert list(ledger.orders()) == []
 
 
 def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
     ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: inserts a request of kind stop and prints what happened."""
+    """Promise: inserts an order of kind stop and prints what happened."""
     ledger.lead()
     monkeypatch.setattr("txtopo.operating.orders.POLL_S", 0.02)
     answer = answering(ledger.dsn, "done", "3 batches were finished")
@@ -670,7 +671,7 @@ def test_stop_follows_the_order_until_the_leader_has_carried_it_out(
 
     assert said.code == 0
     assert "flights is stopped: 3 batches were finished" in said.out
-    assert [(kind, state, bool(actor)) for kind, state, _, actor in ledger.requests()] == [("stop", "done", True)]
+    assert [(kind, state, bool(actor)) for kind, state, _, actor in ledger.orders()] == [("stop", "done", True)]
 
 
 def test_stop_that_is_refused_ends_with_1(ledger: FilledLedger, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -693,8 +694,8 @@ def test_stop_that_takes_too_long_ends_with_3_and_is_not_asked_twice(ledger: Fil
     first, second = run("stop", "flights", "--timeout", "0"), run("stop", "flights", "--timeout", "0")
 
     assert (first.code, second.code) == (3, 3)
-    assert "has not stopped within 0 s" in first.err
-    assert len(ledger.requests()) == 1
+    assert "not carried out within 0 s; the order to stop (order 1) stands" in first.err
+    assert len(ledger.orders()) == 1
 
 
 def test_stop_withdraws_the_order_when_the_leader_dies_meanwhile(
@@ -702,26 +703,25 @@ def test_stop_withdraws_the_order_when_the_leader_dies_meanwhile(
 ) -> None:
     """Promise: an order that nobody can carry out does not stop the next leader."""
     ledger.lead()
-    monkeypatch.setattr(stop_module(), "_nothing_to_stop", lambda dsn, topology: ledger.lead("halted", reason="x"))
+
+    def placed_and_dead(dsn: str, order: NewOrder) -> Placed:
+        found = place(dsn, order)
+        ledger.lead("halted", reason="x")
+        return found
+
+    monkeypatch.setattr("txtopo.client.place", placed_and_dead)
 
     said = run("stop", "flights")
 
     assert said.code == 0
     assert "does not run any more" in said.out
-    assert [(state, answer) for _, state, answer, _ in ledger.requests()] == [
+    assert [(state, answer) for _, state, answer, _ in ledger.orders()] == [
         ("refused", "withdrawn: no leader is alive")
     ]
 
 
-def stop_module() -> Any:
-    """The module, not the command of the same name."""
-    import importlib
-
-    return importlib.import_module("txtopo.cli.stop")
-
-
 def answering(dsn: str, state: str, answer: str) -> threading.Thread:
-    """A leader of few words: waits for a request and answers it."""
+    """A leader of few words: waits for an order and answers it."""
 
     def wait_and_answer() -> None:
         with contextlib.closing(psycopg2.connect(dsn)) as connection:

@@ -487,7 +487,7 @@ class TestActions:
             "insert into txtopo.request (topology, kind, actor, host) values ('flights', 'skip', 'ann', 'desk') "
             "returning request_id"
         )[0][0]
-        world.driver.quarantine(world.driver.ready(1), request_id=order)
+        world.driver.quarantine(world.driver.ready(1), order_id=order)
         world.driver.quarantine(world.driver.ready(2))
 
         assert world.query("select actor, host, reason from txtopo.action order by 1") == [

@@ -122,7 +122,7 @@ class Leader:
             metadata={self._spout.name: stored},
             kind="cut" if redo_of is None else "redo",
             redo_of=redo_of,
-            request_id=order,
+            order_id=order,
         )
         inputs = {self._spout.name: self._spout.spout.inputs(metadata)}
         self._ledger.mirror(self._lead, [MirrorEntry(plan=plan, inputs=inputs)])
@@ -143,7 +143,7 @@ class Leader:
         assert isinstance(committed, Committed), committed
 
     def _quarantine(self, plan: Plan, reason: str, order: int | None) -> None:
-        decision = Quarantine(attempt=TransactionAttempt(plan.txid, 0), reason=reason, request_id=order)
+        decision = Quarantine(attempt=TransactionAttempt(plan.txid, 0), reason=reason, order_id=order)
         committed = quarantine_batch(self._ledger, self._lead, plan, decision)
         assert isinstance(committed, Committed), committed
 

@@ -242,7 +242,7 @@ class FilledLedger:
                 )[0][0]
             )
 
-    def action(self, command: str, txid: int | None = None, request_id: int | None = None, **states: Any) -> None:
+    def action(self, command: str, txid: int | None = None, order_id: int | None = None, **states: Any) -> None:
         """A row of the action log with its states `before` and `after`."""
         with self.connection:
             self.execute(
@@ -250,7 +250,7 @@ class FilledLedger:
                 "values (%s, 'ann', 'desk', %s, 'why', %s, %s, %s, %s)",
                 self.topology,
                 command,
-                request_id,
+                order_id,
                 txid,
                 json.dumps(states.get("before", {})),
                 json.dumps(states.get("after", {})),
@@ -319,8 +319,8 @@ class FilledLedger:
         self.attempt(txid, state="applied", spans=json.dumps({"processing": 0.75, "commit": 0.003}))
         self.commit(txid)
 
-    def requests(self) -> Sequence[Any]:
-        """(kind, state, answer, actor) of all requests."""
+    def orders(self) -> Sequence[Any]:
+        """(kind, state, answer, actor) of all orders."""
         with self.connection:
             return self.execute("select kind, state, answer, actor from txtopo.request order by request_id")
 

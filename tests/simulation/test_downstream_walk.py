@@ -204,9 +204,9 @@ def test_a_batch_that_was_left_out_over_its_turn_comes_back_once_and_is_never_re
     failing(lambda n: False)
 
     for kind in ("recompute", "redrive", "redrive", "recompute"):
-        request = stores.postgres.ask(TOPOLOGY, kind, (1 if kind == "recompute" else left,), "because")
+        order = stores.postgres.ask(TOPOLOGY, kind, (1 if kind == "recompute" else left,), "because")
         assert SimulatedDriver(topology=made, stores=stores, rules=rules, cut=False).run().kind == "stopped"
-        row = stores.postgres.requests[request][1]
+        row = stores.postgres.orders[order][1]
         assert row.state == ("refused" if kind == "recompute" else "done"), row
         if kind == "recompute":
             assert row.answer is not None and "keep" in row.answer

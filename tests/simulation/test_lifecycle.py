@@ -21,15 +21,15 @@ from txtopo.core.events import (
     Cut,
     Event,
     Mirror,
+    OrdersSeen,
     PlansCut,
     Process,
     Proven,
-    RequestsSeen,
     Tick,
 )
 from txtopo.core.plan import Plan
 from txtopo.core.state import State
-from txtopo.core.values import Aborted, Committed, Failure, Request, RequestKind, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, Committed, Failure, Order, OrderKind, TransactionAttempt, Unknown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "batch_lifecycle.md"
 
@@ -73,8 +73,8 @@ def an_event(hand: Hand, chance: int) -> Event:
         skipped = min(state.batches) + chance % len(state.batches)
         if chance % 5 == 0:
             skipped = min(state.proving, default=skipped)
-        kind: RequestKind = "retry" if chance % 2 == 0 else "skip"
-        choices.append(RequestsSeen(requests=(Request(request_id=chance, kind=kind, txids=(skipped,)),)))
+        kind: OrderKind = "retry" if chance % 2 == 0 else "skip"
+        choices.append(OrdersSeen(orders=(Order(order_id=chance, kind=kind, txids=(skipped,)),)))
     if state.committing and lowest is not None:
         txid = lowest.plan.txid
         choices += [CommitEnded(outcome=Committed(txid=txid)), CommitEnded(outcome=Unknown(txid=txid, message="x"))]

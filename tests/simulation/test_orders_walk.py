@@ -15,7 +15,7 @@ from tests.kit.applications import orders_topology
 from tests.kit.orders import Totals, recount, write_orders
 from txtopo.core.events import End
 from txtopo.core.state import Rules
-from txtopo.core.values import RequestKind, TransactionAttempt
+from txtopo.core.values import OrderKind, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.ports import Executor
 from txtopo.testing.inprocess import InProcessExecutor
@@ -55,7 +55,7 @@ class Story:
         )
         return driver.run()
 
-    def ask(self, kind: RequestKind, *txids: int) -> int:
+    def ask(self, kind: OrderKind, *txids: int) -> int:
         """An operator's order."""
         return self.stores.postgres.ask("orders", kind, txids, "because")
 
@@ -85,8 +85,8 @@ class Story:
         """Rows of the action log."""
         return sum(row.action.command == command for row in self.stores.postgres.actions)
 
-    def answer(self, request_id: int) -> tuple[str, str | None]:
-        row = self.stores.postgres.requests[request_id][1]
+    def answer(self, order_id: int) -> tuple[str, str | None]:
+        row = self.stores.postgres.orders[order_id][1]
         return row.state, row.answer
 
 
@@ -129,46 +129,46 @@ def replanned(folder: Path) -> Story:
     return halted(folder)
 
 
-def check_retry(story: Story, request_id: int) -> None:
+def check_retry(story: Story, order_id: int) -> None:
     assert story.ledger == {1: "applied", 2: "applied", 3: "applied"}
     assert story.totals == recount(story.folder)
-    assert story.answer(request_id)[0] == "done"
+    assert story.answer(order_id)[0] == "done"
     assert story.logged("retry") == 1
 
 
-def check_skip(story: Story, request_id: int) -> None:
+def check_skip(story: Story, order_id: int) -> None:
     assert story.ledger == {1: "applied", 2: "quarantined", 3: "applied"}
-    assert story.answer(request_id) == ("done", "batch 2 is quarantined")
+    assert story.answer(order_id) == ("done", "batch 2 is quarantined")
     assert story.logged("skip") == 1
     (story.folder / "order_0002.csv").unlink()
     assert story.totals == recount(story.folder)
 
 
-def check_redrive(story: Story, request_id: int) -> None:
+def check_redrive(story: Story, order_id: int) -> None:
     assert list(story.redone) == [POISON]
     assert story.totals == recount(story.folder)
-    assert story.answer(request_id)[0] == "done"
+    assert story.answer(order_id)[0] == "done"
     assert story.logged("redrive") == 1
 
 
-def check_recompute(story: Story, request_id: int) -> None:
+def check_recompute(story: Story, order_id: int) -> None:
     assert sorted(story.redone) == [1, 3]
     assert story.totals == recount(story.folder)
-    assert story.answer(request_id)[0] == "done"
+    assert story.answer(order_id)[0] == "done"
     assert story.logged("recompute") == 2
 
 
-def check_replan(story: Story, request_id: int) -> None:
+def check_replan(story: Story, order_id: int) -> None:
     assert story.ledger == {1: "applied", 2: "applied", 3: "applied"}
     assert story.totals == recount(story.folder)
-    assert story.answer(request_id) == ("done", "plans of batches 2, 3 dropped: their inputs are planned anew")
+    assert story.answer(order_id) == ("done", "plans of batches 2, 3 dropped: their inputs are planned anew")
     assert story.logged("replan") == 1
     attempts = story.stores.postgres.topologies["orders"].attempts
     assert min(attempt for txid, attempt in attempts if txid == POISON) == 0
     assert max(attempt for txid, attempt in attempts if txid == POISON) > 0
 
 
-CASES: list[tuple[str, Callable[[Path], Story], RequestKind, tuple[int, ...], Callable[[Story, int], None], bool]] = [
+CASES: list[tuple[str, Callable[[Path], Story], OrderKind, tuple[int, ...], Callable[[Story, int], None], bool]] = [
     ("retry", halted, "retry", (2,), check_retry, False),
     ("skip", halted, "skip", (2,), check_skip, False),
     ("redrive", quarantined, "redrive", (2,), check_redrive, False),
@@ -183,7 +183,7 @@ CASES: list[tuple[str, Callable[[Path], Story], RequestKind, tuple[int, ...], Ca
 def test_an_order_is_carried_out_once_wherever_its_leader_dies(
     tmp_path: Path,
     before: Callable[[Path], Story],
-    kind: RequestKind,
+    kind: OrderKind,
     txids: tuple[int, ...],
     check: Callable[[Story, int], None],
     cut: bool,
@@ -193,7 +193,7 @@ def test_an_order_is_carried_out_once_wherever_its_leader_dies(
     """
     for nth in range(1, 200):
         story = before(tmp_path / f"{nth}")
-        request_id = story.ask(kind, *txids)
+        order_id = story.ask(kind, *txids)
         end: End | None = None
         with KillAt(nth) as kill:
             try:
@@ -207,7 +207,7 @@ def test_an_order_is_carried_out_once_wherever_its_leader_dies(
                 except Killed:
                     pass
         assert story.drive(cut=cut).kind == ("finished" if cut else "stopped")
-        check(story, request_id)
+        check(story, order_id)
         if end is not None:
             assert kill.killed_at is None
             return

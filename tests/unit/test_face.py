@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import textwrap
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from txtopo.driver.signals import StopSignals
 from txtopo.errors import Fenced, InvariantBroken, TopologyTypeError
 from txtopo.testing.harness_rules import HarnessRules
 
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 AWAY = {"dsn": "postgresql://ann:Geheim1@127.0.0.1:1/nowhere", "zookeeper": "127.0.0.1:1/txtopo"}
 WHERE_TO_LOOK = {"config", "target"}
 """No settings themselves: they say which file has them."""
@@ -241,3 +243,8 @@ def test_help_teaches_with_code_that_works(monkeypatch: pytest.MonkeyPatch) -> N
     for module in ("txtopo", "txtopo.bolts", "txtopo.spouts", "txtopo.errors", "txtopo.testing"):
         assert f"    {module} " in said
         assert importlib.import_module(module).__all__
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    """Promise: audits, `txtopo version` and the wheel name one version."""
+    assert txtopo.__version__ == tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["version"]

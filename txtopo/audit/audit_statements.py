@@ -120,9 +120,8 @@ select txid, spout, position, component, reason, encode(sha256(raw), 'hex') as r
 """
 
 ACTIONS = """
-select topology, number, action_id, at, actor, host, command, txid, reason, request_id, before, after, before::text as
-  before_text,
-       after::text as after_text, seal
+select topology, number, action_id, at, actor, host, command, txid, reason, request_id as order_id, before, after,
+       before::text as before_text, after::text as after_text, seal
   from txtopo.action where topology = :topology order by number nulls last, action_id
 """
 
@@ -133,8 +132,8 @@ select topology, number, epoch, code_hash, encode(sha256(convert_to(description:
 """
 
 ORDERS = """
-select request_id, kind, arguments, reason, actor, host, created_at, state, answer from txtopo.request where topology =
-  :topology order by request_id
+select request_id as order_id, kind, arguments, reason, actor, host, created_at, state, answer
+  from txtopo.request where topology = :topology order by request_id
 """
 
 PART = """select bytes from txtopo.plan_part where digest = decode(:digest, 'hex')"""

@@ -28,7 +28,7 @@ class Actions:
     def __init__(self, actions: Iterable[Any], orders: Iterable[Any], first: int, last: int, whole: bool) -> None:
         """`whole`: everything, also what is about no batch."""
         self._of: dict[int, list[ActionTaken]] = defaultdict(list)
-        self._orders: dict[int, OrderGiven] = {row.request_id: _order(row) for row in orders}
+        self._orders: dict[int, OrderGiven] = {row.order_id: _order(row) for row in orders}
         self._whole = whole
         self._named: set[int] = set()
         self.taken: list[ActionTaken] = []
@@ -186,7 +186,7 @@ def _action(row: Any) -> ActionTaken:
         command=row.command,
         txid=row.txid,
         reason=row.reason,
-        order_id=row.request_id,
+        order_id=row.order_id,
         before=row.before if isinstance(row.before, Mapping) else {"": row.before},
         after=row.after if isinstance(row.after, Mapping) else {"": row.after},
     )
@@ -196,7 +196,7 @@ def _order(row: Any) -> OrderGiven:
     arguments = row.arguments if isinstance(row.arguments, Mapping) else {}
     txids = arguments.get("txids", ())
     return OrderGiven(
-        order_id=row.request_id,
+        order_id=row.order_id,
         kind=row.kind,
         txids=tuple(one for one in txids if isinstance(one, int)) if isinstance(txids, list) else (),
         at=row.created_at,

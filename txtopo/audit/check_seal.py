@@ -228,7 +228,7 @@ def action_values(row: Any) -> Sequence[Any]:
         row.host,
         row.command,
         row.reason,
-        row.request_id,
+        row.order_id,
         row.txid,
         row.before_text,
         row.after_text,

@@ -65,9 +65,9 @@ class LazyGroup(click.Group):
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from txtopo.cli.version import own_version
+        from txtopo._version import __version__
 
-        click.echo(f"txtopo {own_version()}")
+        click.echo(f"txtopo {__version__}")
         context.exit()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +11,9 @@ import click
 from txtopo.cli.common import dsn_of, verb, width_of_terminal
 from txtopo.cli.ranges import TXID
 from txtopo.errors import NotFoundError
-from txtopo.reports.not_found import no_topology
 
 if TYPE_CHECKING:
-    from txtopo.reports.timeline import Timeline, TimelineEvent
+    from txtopo.reports.timeline import TimelineEvent
 
 LIMIT = 100
 LIMIT_MAX = 100_000
@@ -35,24 +34,23 @@ def events(context: click.Context, topology: str, txid: int | None, follow: bool
 
     The attempt that was applied ends with its batch's commit.
     """
-    from txtopo.reports import read
-    from txtopo.reports.timeline import Timeline
+    from txtopo.client import Client
     from txtopo.reports.timeline_text import event_json, event_line
 
     def tell(found: Sequence[TimelineEvent]) -> None:
         for event in found:
             click.echo(event_json(event) if as_json else event_line(event, width_of_terminal()))
 
-    dsn, timeline = dsn_of(context), Timeline(topology, txid)
-    with read.reading(dsn) as connection:
-        found = timeline.last(connection, limit, is_followed=follow)
-        if found is None:
-            raise no_topology(topology, read.read_names(connection))
-    if not found and not follow:
-        _nothing(topology, txid, as_json)
-    tell(found)
+    client = Client(dsn_of(context))
     if follow:
-        _follow(dsn, timeline, tell)
+        for found in client.follow(topology, txid, limit=limit):
+            tell(found)
+            pause(POLL_S)
+    else:
+        found = client.events(topology, txid, limit=limit)
+        if not found:
+            _nothing(topology, txid, as_json)
+        tell(found)
 
 
 def _nothing(topology: str, txid: int | None, as_json: bool) -> None:
@@ -60,16 +58,6 @@ def _nothing(topology: str, txid: int | None, as_json: bool) -> None:
         raise NotFoundError(f"{topology} has no batch {txid}\n  next: txtopo batches {topology}")
     if not as_json:
         click.echo(f"Nothing has happened to {topology} yet.")
-
-
-def _follow(dsn: str, timeline: Timeline, tell: Callable[[Sequence[TimelineEvent]], None]) -> None:
-    from txtopo.reports import read
-
-    while True:
-        pause(POLL_S)
-        with read.reading(dsn) as connection:
-            found = timeline.new(connection)
-        tell(found)
 
 
 def pause(seconds: float) -> None:

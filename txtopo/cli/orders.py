@@ -16,7 +16,7 @@ from txtopo.cli.ranges import TXID, TXIDS, Span, joined
 if TYPE_CHECKING:
     from txtopo.config import Settings
     from txtopo.operating.carry_out import Manner, Operator
-    from txtopo.operating.dry_runs import ProposalKind
+    from txtopo.operating.dry_runs import PreviewKind
 
 TIMEOUT_S = 600.0
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -107,7 +107,7 @@ def _run(application: str, settings: Settings, /, *, cut: bool, is_wanted: Calla
 def give(
     operator: Operator,
     topology: str,
-    kind: ProposalKind,
+    kind: PreviewKind,
     spans: Sequence[Span],
     reason: str | None,
     manner: Manner,
@@ -116,32 +116,31 @@ def give(
     as_json: bool,
 ) -> int:
     """Find out what would be done; show it, or have it done. Returns the exit code."""
+    from txtopo.client import Client
     from txtopo.operating.carry_out import carry_out
-    from txtopo.operating.dry_runs import proposal_text, propose
+    from txtopo.operating.dry_runs import preview_text
     from txtopo.operating.last_run import poison_in_force
     from txtopo.reports.as_json import document, plain
-    from txtopo.reports.read import read_status, reading
 
-    with reading(str(operator.settings.dsn)) as connection:
-        status = read_status(connection, topology)
-        proposal = propose(connection, status, kind, spans)
-        poison = poison_in_force(operator.settings, connection, status)
+    client = Client(str(operator.settings.dsn))
+    status, found = client.status(topology), client.preview(topology, kind, *spans)
     if dry_run:
-        more = {"txids": list(proposal.txids), "is_led": status.is_led, "on_poison": poison}
-        shown = document("txtopo.proposal/1", {**plain(proposal), **more})
-        click.echo(shown if as_json else f"{proposal_text(proposal)}\n  on_poison {poison}")
+        poison = poison_in_force(operator.settings, status)
+        more = {"txids": list(found.txids), "is_led": status.is_led, "on_poison": poison}
+        shown = document("txtopo.order/1", {**plain(found), **more})
+        click.echo(shown if as_json else f"{preview_text(found)}\n  on_poison {poison}")
         operator.say("nothing was changed (--dry-run)")
         return 0
-    if proposal.nothing is not None:
-        click.echo(proposal_text(proposal))
+    if found.nothing is not None:
+        click.echo(preview_text(found))
         return 0
-    for note in proposal.notes:
+    for note in found.notes:
         operator.say(note)
-    return carry_out(operator, status, proposal.order(reason), proposal.txids, manner)
+    return carry_out(operator, status, found.order(reason), found.txids, manner)
 
 
 def order_command(
-    kind: ProposalKind,
+    kind: PreviewKind,
     *batches: Callable[[Any], Any],
     help: str,
     must_say_why: bool = False,

@@ -64,7 +64,7 @@ def replay(
         raise click.UsageError("--json goes with the plan and with --verify")
     from txtopo.operating.carry_out import Manner, carry_out
     from txtopo.operating.last_run import poison_in_force
-    from txtopo.operating.orders import Order, RefusedError
+    from txtopo.operating.orders import NewOrder, RefusedError
     from txtopo.operating.replay_plans import plan_replay
     from txtopo.reports.read import read_status, reading
 
@@ -72,16 +72,15 @@ def replay(
     with reading(str(operator.settings.dsn)) as connection:
         status = read_status(connection, topology)
         plan = plan_replay(connection, status, wanted, operator.say)
-        poison = poison_in_force(operator.settings, connection, status)
     if verify and not dry_run:
         return _verify(operator.settings, status, plan, app, as_json)
     if recompute and plan.obstacle is not None:
         raise RefusedError(f"{topology} {txids} cannot be recomputed: {plan.obstacle}")
     if not execute or dry_run:
-        _show(plan, as_json, poison)
+        _show(plan, as_json, poison_in_force(operator.settings, status))
         operator.say("nothing was changed")
         return 0
-    order = Order(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
+    order = NewOrder(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
     return carry_out(operator, status, order, plan.txids, Manner(app=app, no_run=no_run, timeout_s=timeout))
 
 

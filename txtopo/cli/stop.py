@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from txtopo.cli.common import load, reachable, sayer, verb
+
+if TYPE_CHECKING:
+    from txtopo.reports.model import TopologyStatus
 
 TIMEOUT_S = 60.0
 
@@ -21,56 +26,34 @@ TIMEOUT_S = 60.0
 )
 @click.pass_context
 def stop(context: click.Context, topology: str, timeout: float) -> None:
-    """Ask the leader of TOPOLOGY to commit what is in processing and end, and wait until it has.
+    """Order the leader of TOPOLOGY to commit what is in processing and end, and wait until it has.
 
     Without a living leader nothing is done. Exit code 3 when the timeout passes; the order stands then.
     """
+    from txtopo.client import Client
+
     settings = reachable(load(context))
-    dsn = str(settings.dsn)
-    sentence = _nothing_to_stop(dsn, topology)
-    if sentence is not None:
-        click.echo(sentence)
+    client = Client(str(settings.dsn))
+    order = client.stop(topology)
+    if order is None:
+        click.echo(_nothing_to_stop(client.status(topology)))
         return
-    from txtopo.operating.orders import Order, place
+    sayer(settings)(f"ordered the leader of {topology} to stop (order {order.order_id}); waiting …")
+    answered = client.wait(topology, order, timeout_s=timeout)
+    if answered.state == "refused":
+        click.echo(f"{topology} does not run any more; its leader ended before it answered.")
+    else:
+        click.echo(f"{topology} is stopped{f': {answered.answer}' if answered.answer else ''}")
 
-    request_id = place(dsn, Order(topology=topology, kind="stop")).request_id
-    sayer(settings)(f"asked the leader of {topology} to stop (request {request_id}); waiting …")
-    click.echo(_follow(dsn, topology, request_id, timeout))
 
-
-def _nothing_to_stop(dsn: str, topology: str) -> str | None:
-    """Why there is nobody to ask, in a sentence; None when a leader is alive."""
-    from txtopo.reports.read import read_status, reading
+def _nothing_to_stop(one: TopologyStatus) -> str:
+    """Why there is nobody to stop, in a sentence."""
     from txtopo.reports.text import duration
 
-    with reading(dsn) as connection:
-        one = read_status(connection, topology)
-    if one.is_led:
-        return None
     if one.state == "STALLED" and one.leader is not None:
         silent = duration(one.leader.heartbeat_age_s)
         return (
-            f"No leader of {topology} is alive: the last, {one.leader.host} pid {one.leader.pid}, has been silent "
+            f"No leader of {one.topology} is alive: the last, {one.leader.host} pid {one.leader.pid}, has been silent "
             f"for {silent}. Nothing was done."
         )
-    return f"{topology} does not run ({one.state}). Nothing was done."
-
-
-def _follow(dsn: str, topology: str, request_id: int, timeout: float) -> str:
-    from txtopo.operating.orders import OrderStandsError, RefusedError, follow, withdraw
-
-    found = follow(dsn, topology, request_id, timeout_s=timeout)
-    request = found.request
-    if request is None or request.state == "done":
-        answer = f": {request.answer}" if request is not None and request.answer else ""
-        return f"{topology} is stopped{answer}"
-    if request.state == "refused":
-        raise RefusedError(f"the leader of {topology} refused to stop: {request.answer or 'it gave no reason'}")
-    if not found.is_led:
-        # An order left open would stop the next leader as soon as it starts.
-        withdraw(dsn, request_id, "withdrawn: no leader is alive")
-        return f"{topology} does not run any more; its leader ended before it answered."
-    raise OrderStandsError(
-        f"{topology} has not stopped within {timeout:g} s; the order (request {request_id}) stands\n  next: txtopo "
-        f"status {topology}"
-    )
+    return f"{one.topology} does not run ({one.state}). Nothing was done."

@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 
 from txtopo.cli.common import dsn_of, json_option, verb
-from txtopo.errors import NotFoundError
-from txtopo.reports.not_found import no_topology
 
 LIMIT = 100
 LIMIT_MAX = 100_000
@@ -47,15 +45,9 @@ def trace(
     Exit code 1 when the contributions do not add up to the row or nothing has that key; 3 when nothing tells, as
     without contributions.
     """
-    from txtopo.reports import read, trace, trace_text
+    from txtopo.client import Client
+    from txtopo.reports import trace_text
 
-    with read.reading(dsn_of(context)) as connection:
-        names = read.read_names(connection)
-        if topology is not None and topology not in names:
-            raise no_topology(topology, names)
-        target = trace.find_target(connection, table, topology)
-        found = trace.read_trace(connection, target, trace.read_key(target, keys, nulls), limit)
-    if not found.is_known:
-        raise NotFoundError(f"{target.tables.target} has no row with that key, and no batch ever brought one")
+    found = Client(dsn_of(context)).trace(table, keys, nulls=nulls, topology=topology, limit=limit)
     click.echo(trace_text.trace_json(found) if as_json else trace_text.trace_text(found))
     return 0 if found.verdict == "MATCH" else 1

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 
+from txtopo._version import __version__
 from txtopo.cli.common import json_option, verb
-
-UNKNOWN = "unknown"
 
 
 @verb("version")
@@ -21,7 +20,7 @@ UNKNOWN = "unknown"
 def version(as_json: bool) -> None:
     """Show the versions of txtopo and of what it runs on. Starts nothing."""
     found = {
-        "txtopo": own_version(),
+        "txtopo": __version__,
         "python": platform.python_version(),
         "pyspark": installed("pyspark"),
         "pyarrow": installed("pyarrow"),
@@ -34,21 +33,6 @@ def version(as_json: bool) -> None:
     else:
         for name, value in found.items():
             click.echo(f"{name:<8} {value or 'not found'}")
-
-
-def own_version() -> str:
-    """txtopo's version: of the installed distribution, else of the checkout that this file lies in."""
-    found = installed("txtopo")
-    if found is not None:
-        return found
-    try:
-        import tomllib
-
-        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
-        declared = tomllib.loads(project.read_text("utf-8"))["project"]
-        return str(declared["version"]) if declared["name"] == "txtopo" else UNKNOWN
-    except (OSError, KeyError, ValueError):
-        return UNKNOWN
 
 
 def installed(distribution: str) -> str | None:

@@ -15,10 +15,10 @@ from txtopo.core.values import (
     ActionRecord,
     CommitOutcome,
     Failure,
+    Order,
     Outcome,
     Processed,
     Quarantine,
-    Request,
     TransactionAttempt,
 )
 from txtopo.errors import Patience
@@ -43,7 +43,7 @@ class Moment:
 class Redo:
     """One batch that an order wants redone as a new txid at the end of the order."""
 
-    request_id: int
+    order_id: int
     kind: Literal["redrive", "recompute"]
     txid: int
 
@@ -174,7 +174,7 @@ class ZooKeeperSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopRequested:
+class StopWanted:
     """An operator wants the run to end: after the batches in processing, or at once after an open commit."""
 
     at_once: bool
@@ -193,10 +193,10 @@ class HaltRequired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestsSeen:
+class OrdersSeen:
     """Operators' orders that are open and that this leader has not been told of yet, oldest first."""
 
-    requests: tuple[Request, ...]
+    orders: tuple[Order, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,14 +248,14 @@ Event = (
     | CommitEnded
     | Proven
     | ResolveFailed
-    | RequestsSeen
+    | OrdersSeen
     | RedoCut
     | Checkpointed
     | CheckpointFailed
     | PostgresAnswered
     | PostgresSilent
     | ZooKeeperSeen
-    | StopRequested
+    | StopWanted
     | HaltRequired
     | LeadGone
     | ExecutorGone
@@ -289,7 +289,7 @@ class CutRedo:
     first_txid: int
     redo: Redo
     open_redos: tuple[tuple[int, int, int | None], ...]
-    """(redo_of, txid, request id) of the uncommitted batches that redo one."""
+    """(redo_of, txid, order id) of the uncommitted batches that redo one."""
     last_txid: int = 0
     attempts: Mapping[int, int] = field(default_factory=dict)
     """As of Cut."""
@@ -372,7 +372,7 @@ class CommitQuarantine:
 class Answer:
     """Close an operator's order."""
 
-    request_id: int
+    order_id: int
     state: Literal["done", "refused"]
     answer: str
     action: ActionRecord | None = None

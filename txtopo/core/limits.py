@@ -151,7 +151,7 @@ FILE_SETTLED_S = 2.0
 """A file is input once its size, mtime and ctime are equal in two polls at least this far apart."""
 
 HEARTBEAT_EVERY_S = 2.0
-"""How often the leader writes its heartbeat and looks for requests."""
+"""How often the leader writes its heartbeat and looks for orders."""
 
 LEADER_SILENT_S = 2 * HEARTBEAT_EVERY_S
 """A driver that does not lead says of a topology that it halted only where no leader has spoken for so long."""

@@ -30,23 +30,23 @@ from txtopo.core.events import (
     Mirrored,
     MirrorFailed,
     Moment,
+    OrdersSeen,
     PlansCut,
     PostgresAnswered,
     PostgresSilent,
     Proven,
     RecordEnd,
     RedoCut,
-    RequestsSeen,
     ResolveFailed,
     Say,
-    StopRequested,
+    StopWanted,
     Store,
     Tick,
     WavesRefused,
     ZooKeeperSeen,
 )
 from txtopo.core.opaque_replanning import is_stale, planned, stale_ended, tried_again
-from txtopo.core.operator_requests import committed, redo_cut, take_in_requests
+from txtopo.core.operator_orders import committed, redo_cut, take_in_orders
 from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.plan import Plan
 from txtopo.core.poison import nobodys_fault, proven, remembered, used_up, with_cause
@@ -97,8 +97,8 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
         case RedoCut(plan=plan):
             with_plan = _source_back(_with_plans(state, () if plan is None else (plan,)))
             return redo_cut(replace(with_plan, cutting=False, cut_failures=0), event)
-        case RequestsSeen(requests=requests):
-            return take_in_requests(state, requests)
+        case OrdersSeen(orders=orders):
+            return take_in_orders(state, orders)
         case Mirrored(txid=txid):
             return replace(
                 _postgres_back(state),
@@ -131,7 +131,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
             return replace(state, locked=words if state.committing else state.locked), []
         case ZooKeeperSeen(suspended=suspended):
             return _zookeeper_seen(state, suspended, moment), []
-        case StopRequested() | HaltRequired() | LeadGone() | ExecutorGone():
+        case StopWanted() | HaltRequired() | LeadGone() | ExecutorGone():
             return _end_ordered(state, event)
         case _:
             assert_never(event)
@@ -473,9 +473,9 @@ def _without(state: State, *beginnings: str) -> State:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _end_ordered(state: State, event: StopRequested | HaltRequired | LeadGone | ExecutorGone) -> Step:
+def _end_ordered(state: State, event: StopWanted | HaltRequired | LeadGone | ExecutorGone) -> Step:
     match event:
-        case StopRequested(at_once=at_once, reason=reason):
+        case StopWanted(at_once=at_once, reason=reason):
             return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
         case HaltRequired(reason=reason, txid=int() as txid, next_command=next_command, planning=True):
             halting = Halting(txid=txid, reason=reason, next_command=next_command)

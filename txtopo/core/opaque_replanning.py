@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
 from txtopo.core.events import Action, Cancel, CutFailed, HaltRequired, PlansCut, RecordEnd, RedoCut
-from txtopo.core.operator_requests import redos_again
+from txtopo.core.operator_orders import redos_again
 from txtopo.core.plan import Plan
 from txtopo.core.state import Batch, Carried, Phase, State
 from txtopo.core.values import Failure

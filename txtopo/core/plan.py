@@ -40,7 +40,7 @@ class Plan:
     """`cut`, or `redo` (later)."""
     cut: int = 0
     redo_of: int | None = None
-    request_id: int | None = None
+    order_id: int | None = None
 
     @cached_property
     def bytes(self) -> _Bytes:
@@ -55,7 +55,7 @@ class Plan:
                 "kind": self.kind,
                 "cut": self.cut,
                 "redo_of": self.redo_of,
-                "request_id": self.request_id,
+                "request_id": self.order_id,
                 "metadata": self.metadata,
             }
         )
@@ -94,7 +94,7 @@ def read_plan(data: bytes, where: str, remedy: str = RESTORE) -> Plan:
             kind=_text(raw["kind"]),
             cut=_number(raw["cut"]),
             redo_of=raw["redo_of"],
-            request_id=raw["request_id"],
+            order_id=raw["request_id"],
             metadata=dict(raw["metadata"]),
         )
     except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from txtopo.core import limits
 from txtopo.core.events import Action, Proven, Say
 from txtopo.core.opaque_replanning import tried_again
-from txtopo.core.operator_requests import failed_again
+from txtopo.core.operator_orders import failed_again
 from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.retry import backoff_s
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
@@ -114,7 +114,7 @@ def leaves_out_too_many(state: State) -> Step:
     if batch is None or batch.phase is not Phase.QUARANTINED or state.unresolved or state.committing:
         return state, []
     quarantine = batch.quarantine
-    if quarantine is None or quarantine.request_id is not None:
+    if quarantine is None or quarantine.order_id is not None:
         return state, []  # an operator's decision
     if state.halting is not None and state.halting.txid <= batch.plan.txid:
         return state, []
@@ -159,7 +159,7 @@ def remembered(state: State, batch: Batch) -> tuple[Left, ...]:
     """
     if batch.quarantine is not None:
         one = Left(batch.plan.txid, batch.quarantine.cause or "unknown")
-        counts = batch.quarantine.request_id is None
+        counts = batch.quarantine.order_id is None
     else:
         one = Left(batch.plan.txid, None)
         counts = batch.processed is not None and batch.processed.read > 0

@@ -29,7 +29,7 @@ def choose_redo(
     redo of the chain.
 
     `chain` is the batch with everything in the ledger that redoes it, directly or not; `open_redos` are (redo_of, txid,
-    request id) of
+    order id) of
     the uncommitted plans.
     """
     if not chain:
@@ -38,13 +38,13 @@ def choose_redo(
         # What it was to redo may be in effect; redoing this one would leave both in effect.
         return RedoChoice(refused=f"batch {redo.txid} is a redo of batch {chain[0].redo_of}: redo that one again")
     known = {batch.txid for batch in chain}
-    for redo_of, txid, request_id in open_redos:
+    for redo_of, txid, order_id in open_redos:
         if redo_of in known:
-            if request_id == redo.request_id:
+            if order_id == redo.order_id:
                 return RedoChoice(by=txid)
             return RedoChoice(refused=f"batch {redo.txid} is being redone as batch {txid} already")
     applied = [batch for batch in chain if batch.state == "applied"]
-    mine = [batch for batch in applied if batch.redo_of is not None and plan_of(batch).request_id == redo.request_id]
+    mine = [batch for batch in applied if batch.redo_of is not None and plan_of(batch).order_id == redo.order_id]
     if mine:
         return RedoChoice(by=mine[-1].txid)
     if redo.kind == "redrive":

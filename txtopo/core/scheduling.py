@@ -21,7 +21,7 @@ from txtopo.core.events import (
     RecordEnd,
     Resolve,
 )
-from txtopo.core.operator_requests import apply_skips, next_redo, wants_replan
+from txtopo.core.operator_orders import apply_skips, next_redo, wants_replan
 from txtopo.core.poison import leaves_out_too_many, used_up
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
@@ -116,7 +116,7 @@ def _cut_redo(state: State, now: float) -> Step:
     if redo is None or _may_not_cut(state, now) or _input_comes_first(state):
         return state, []
     uncommitted = [batch.plan for batch in state.batches.values() if batch.plan.redo_of is not None]
-    open_redos = tuple((plan.redo_of or 0, plan.txid, plan.request_id) for plan in uncommitted)
+    open_redos = tuple((plan.redo_of or 0, plan.txid, plan.order_id) for plan in uncommitted)
     cut = CutRedo(
         first_txid=state.next_txid,
         redo=redo,
@@ -181,7 +181,7 @@ def _mirror(state: State, now: float) -> Step:
         batch = state.batches[txid]
         if not batch.is_ready and batch.phase is not Phase.COMMITTING:
             break
-        poison = batch.quarantine is not None and batch.quarantine.request_id is None
+        poison = batch.quarantine is not None and batch.quarantine.order_id is None
         if poison and txid > state.last_txid + 1:
             break  # whether it is one too many is decided in its turn, and until then its plan stays replaceable
         if txid > state.mirrored_txid:
@@ -396,7 +396,7 @@ def _cut(state: State, now: float) -> Step:
 
 def _given_up(state: State) -> frozenset[int]:
     """Batches that are to be cut again and that an order skips: they are planned whatever the source says."""
-    named = (order.waiting for order in state.orders.values() if order.request.kind == "skip")
+    named = (work.waiting for work in state.orders.values() if work.order.kind == "skip")
     return frozenset(txid for waiting in named for txid in waiting if state.was_cut(txid))
 
 

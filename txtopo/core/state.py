@@ -11,7 +11,7 @@ from txtopo.core import limits
 from txtopo.core.events import End
 from txtopo.core.patience import Tries
 from txtopo.core.plan import Plan
-from txtopo.core.values import Failure, Left, Processed, Quarantine, Request, TransactionAttempt
+from txtopo.core.values import Failure, Left, Order, Processed, Quarantine, TransactionAttempt
 
 PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
 """What becomes of a batch whose attempts are used up: the topology halts; or the batch is quarantined in its place and
@@ -150,7 +150,7 @@ class Batch:
 class OrderInWork:
     """An operator's order that is being carried out."""
 
-    request: Request
+    order: Order
     todo: tuple[int, ...] = ()
     """Batches that are still to be planned as redos."""
     waiting: Mapping[int, int] = field(default_factory=dict)
@@ -273,7 +273,7 @@ class State:
     problem: str | None = None
     """What the topology waits for, in words; shown by `status`."""
     orders: Mapping[int, OrderInWork] = field(default_factory=dict)
-    """Operators' orders being carried out, by request id."""
+    """Operators' orders being carried out, by order id."""
     stopping: Stopping | None = None
     halting: Halting | None = None
     ended: End | None = None

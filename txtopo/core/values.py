@@ -283,7 +283,7 @@ class Quarantine:
     """The last attempt that was made, or attempt 0 of a batch that was never tried."""
     reason: str
     """For the ledger row: why, in words."""
-    request_id: int | None = None
+    order_id: int | None = None
     """The operator's order to skip it; None: `on_poison` decided."""
     cause: str | None = None
     """Of a decision of `on_poison`: see `Failure.cause`."""
@@ -320,15 +320,15 @@ class LedgerBatch:
 IN_FOLDER = "  # in "
 """Between the command line of a script that runs a topology and the folder that it was started in."""
 
-RequestKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
+OrderKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Order:
     """An operator's order to the leader, a row of `txtopo.request`."""
 
-    request_id: int
-    kind: RequestKind
+    order_id: int
+    kind: OrderKind
     txids: tuple[int, ...] = ()
     """What it is about; of a retry none means every failed batch."""
     reason: str | None = None
@@ -347,7 +347,7 @@ class ActionRecord:
     command: str
     """`retry`, `skip`, …, or `on_poison` where the leader acted by its own rules."""
     txid: int | None = None
-    request_id: int | None = None
+    order_id: int | None = None
     """The order; actor, host and reason are its own. None: the leader itself acted."""
     reason: str | None = None
     """Of the leader's own action."""

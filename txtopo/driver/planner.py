@@ -266,7 +266,7 @@ class Planner:
         """The inputs of the batch as they are now, under a new txid. The sources are not moved."""
         self._check_open()
         metadata = self._sources.redo(self.metadata(plan_of(base)))
-        return self._compose(action.first_txid, metadata, redo_of=base.txid, request_id=action.redo.request_id)
+        return self._compose(action.first_txid, metadata, redo_of=base.txid, order_id=action.redo.order_id)
 
     def _without_contributions(self) -> str | None:
         """A committer that cannot take back what it counted, by name."""
@@ -375,7 +375,7 @@ class Planner:
         self._chain = [plan for plan in kept if plan.txid > last_txid or plan in needed]
 
     def _compose(
-        self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, request_id: int | None = None
+        self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, order_id: int | None = None
     ) -> Plan:
         """The plan that chains to the last one."""
         before = next(reversed([*self._chain, *self._unrecorded]), None)
@@ -387,7 +387,7 @@ class Planner:
             metadata=metadata,
             kind="cut" if redo_of is None else "redo",
             redo_of=redo_of,
-            request_id=request_id,
+            order_id=order_id,
             cut=max(self._attempts.get(txid, 0), self._recuts.first_attempt(txid)),
         )
         return self._pieces.fitted(plan)

@@ -39,6 +39,7 @@ from txtopo.core.events import (
     Mirrored,
     MirrorFailed,
     Moment,
+    OrdersSeen,
     PlansCut,
     PostgresAnswered,
     PostgresSilent,
@@ -46,11 +47,10 @@ from txtopo.core.events import (
     Prove,
     Proven,
     RecordEnd,
-    RequestsSeen,
     Resolve,
     ResolveFailed,
     Say,
-    StopRequested,
+    StopWanted,
     Store,
     Tick,
     WavesRefused,
@@ -69,8 +69,8 @@ from txtopo.core.values import (
     Failed,
     Failure,
     Lead,
+    Order,
     Outcome,
-    Request,
     TransactionAttempt,
     Unknown,
 )
@@ -122,14 +122,14 @@ class LeaderServices:
 
 
 class Runner:
-    """Runs one leadership to its end. `run` is called once; `request_stop` from any thread or signal handler."""
+    """Runs one leadership to its end. `run` is called once; `stop` from any thread or signal handler."""
 
     def __init__(self, world: LeaderServices) -> None:
         self._world = world
         self._inbox: Inbox[Any] = world.lanes.inbox
         self._next_look = 0.0
         self._looking = Monitors(world.executor, world.candidacy, world.ledger, self._submit, self._heartbeat)
-        self._stop_request: int | None = None
+        self._stop_order: int | None = None
         self._told_one_by_one = False
         self._opaque = False
         self._beginning = threading.Lock()
@@ -138,20 +138,20 @@ class Runner:
         self._told: set[int] = set()
         """Orders that the machine already knows."""
 
-    def request_stop(self, *, at_once: bool, reason: str) -> None:
+    def stop(self, *, at_once: bool, reason: str) -> None:
         """End the run: after the batches in processing, or at once after an open commit."""
-        self._inbox.put(StopRequested(at_once=at_once, reason=reason))
+        self._inbox.put(StopWanted(at_once=at_once, reason=reason))
 
-    def run(self, state: State, requests: Sequence[Request] = ()) -> End:
+    def run(self, state: State, orders: Sequence[Order] = ()) -> End:
         """Step until the end; the caller then closes everything (R15). Raises what is neither expected trouble nor an
         end.
 
-        `requests` are the orders found open at takeover: taken in before anything is processed, so that a batch to be
+        `orders` are those found open at takeover: taken in before anything is processed, so that a batch to be
         skipped never runs.
         """
         self._opaque = state.rules.opaque
-        if requests:
-            self._take_orders(requests)
+        if orders:
+            self._take_orders(orders)
             self._next_look = self._world.clock.monotonic() + TICK_S
         while state.ended is None:
             event = self._next_event(state)
@@ -401,11 +401,11 @@ class Runner:
 
     def _answer(self, action: Answer) -> Event | None:
         try:
-            self._world.ledger.answer_request(
-                self._world.lead, action.request_id, action.state, action.answer, action.action
+            self._world.ledger.answer_order(
+                self._world.lead, action.order_id, action.state, action.answer, action.action
             )
         except PostgresUnavailable as error:
-            self._told.discard(action.request_id)  # it stays open, is heard of again, and found carried out
+            self._told.discard(action.order_id)  # it stays open, is heard of again, and found carried out
             return PostgresSilent(message=str(error))
         return None
 
@@ -438,7 +438,7 @@ class Runner:
 
     def _heartbeat(self, health: Health, planned_txid: int) -> Event:
         try:
-            requests = self._world.ledger.heartbeat(
+            orders = self._world.ledger.heartbeat(
                 self._world.lead, health.state, health.problem, planned_txid, health.waiting
             )
         except PostgresUnavailable as error:
@@ -446,19 +446,19 @@ class Runner:
                 # The fence row is locked by a stranger: Postgres is there, and another leader would wait as well.
                 return PostgresAnswered()
             return PostgresSilent(message=str(error))
-        self._take_orders(requests)
+        self._take_orders(orders)
         return PostgresAnswered()
 
-    def _take_orders(self, requests: Sequence[Request]) -> None:
+    def _take_orders(self, orders: Sequence[Order]) -> None:
         """Each order is handed on once; a stop ends the run as a signal does."""
-        new = tuple(request for request in requests if request.request_id not in self._told)
-        self._told.update(request.request_id for request in new)
-        for request in new:
-            if request.kind == "stop":
-                self._stop_request = request.request_id
-                self.request_stop(at_once=False, reason=f"stop was requested (request {request.request_id})")
+        new = tuple(order for order in orders if order.order_id not in self._told)
+        self._told.update(order.order_id for order in new)
+        for order in new:
+            if order.kind == "stop":
+                self._stop_order = order.order_id
+                self.stop(at_once=False, reason=f"stop was ordered (order {order.order_id})")
         if new:
-            self._inbox.put(RequestsSeen(requests=new))
+            self._inbox.put(OrdersSeen(orders=new))
 
     def _last_word(self, end: End, planned_txid: int) -> End:
         """Record in Postgres how the run ended, if this driver still may. Finished is only what may be told so:
@@ -468,9 +468,9 @@ class Runner:
         world.lanes.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
             return end  # nothing to say, or not the end: the lead is taken again at once
-        if self._stop_request is not None:
+        if self._stop_order is not None:
             try:
-                world.ledger.answer_request(world.lead, self._stop_request, "done", end.reason)
+                world.ledger.answer_order(world.lead, self._stop_order, "done", end.reason)
             except TxtopoError as error:
                 world.say(f"the order to stop could not be answered: {error}")
         try:

@@ -12,7 +12,7 @@ from txtopo.core.crash_points import CrashPoint
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
 from txtopo.core.remedies import RUN_AGAIN, rebuild_zookeeper
-from txtopo.core.values import ActionRecord, Lead, Left, Request
+from txtopo.core.values import ActionRecord, Lead, Left, Order
 from txtopo.driver.planner import Planner
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, TopologyError, TxtopoError
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
@@ -53,7 +53,7 @@ class Leadership:
     system_identifier: str
     recent: Sequence[Left] = ()
     """See `Claimed.recent`."""
-    requests: Sequence[Request] = ()
+    orders: Sequence[Order] = ()
     """Operators' orders that are still to be carried out, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """What the topology was under the last leader that got under way; empty for a new one."""
@@ -171,7 +171,7 @@ def _take_up(
         reconciled=reconciled,
         system_identifier=claimed.system_identifier,
         recent=claimed.recent,
-        requests=left,
+        orders=left,
         description=claimed.description,
     )
 
@@ -244,7 +244,7 @@ def check_contributions(leadership: Leadership, topology: Topology) -> None:
 
 def _carry_out_replans(
     claimed: Claimed, view: CoordinatorView, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
-) -> tuple[CoordinatorView, tuple[Request, ...]]:
+) -> tuple[CoordinatorView, tuple[Order, ...]]:
     """The one exception to R3 (metadata is create-only): under the new epoch, drop the suffix of plans that were never
     mirrored, if an operator ordered it.
 
@@ -252,10 +252,10 @@ def _carry_out_replans(
     later is dropped. Returns the remaining plans and orders; an order for a batch whose plan was dropped is refused
     with this reason.
     """
-    left = {request.request_id: request for request in claimed.requests if request.kind != "replan"}
+    left = {order.order_id: order for order in claimed.orders if order.kind != "replan"}
     mirrored_txid = claimed.last_txid + len(claimed.plans)
-    for request in claimed.requests:
-        if request.kind != "replan":
+    for order in claimed.orders:
+        if order.kind != "replan":
             continue
         plans = {txid: data for txid, data in view.plans.items() if txid > mirrored_txid}
         # Nodes of cuts stay (R3): what is not mirrored of an opaque topology is cut again by every new leader, so there
@@ -267,22 +267,20 @@ def _carry_out_replans(
             ).digest.hex()
             for txid, data in sorted({**cuts, **plans}.items())
         }
-        if request.progress and request.progress != {"dropped": digests}:
-            plans, digests = {}, dict(request.progress.get("dropped", {}))
-        elif not request.progress:
-            ledger.note_progress(claimed.lead, request.request_id, {"dropped": digests})
+        if order.progress and order.progress != {"dropped": digests}:
+            plans, digests = {}, dict(order.progress.get("dropped", {}))
+        elif not order.progress:
+            ledger.note_progress(claimed.lead, order.order_id, {"dropped": digests})
         coordinator.drop_plans(plans)
         view = replace(view, plans={txid: data for txid, data in view.plans.items() if txid not in plans})
         answer = _replanned(digests)
-        action = ActionRecord(
-            command="replan", request_id=request.request_id, before={"plans": digests}, after={"plans": {}}
-        )
-        ledger.answer_request(claimed.lead, request.request_id, "done", answer, action if digests else None)
+        action = ActionRecord(command="replan", order_id=order.order_id, before={"plans": digests}, after={"plans": {}})
+        ledger.answer_order(claimed.lead, order.order_id, "done", answer, action if digests else None)
         say(answer)
         for other in [one for one in left.values() if one.txids and all(str(txid) in digests for txid in one.txids)]:
-            words = f"the plan was dropped by the replan of order {request.request_id}: what it held is planned anew"
-            ledger.answer_request(claimed.lead, other.request_id, "refused", words)
-            del left[other.request_id]
+            words = f"the plan was dropped by the replan of order {order.order_id}: what it held is planned anew"
+            ledger.answer_order(claimed.lead, other.order_id, "refused", words)
+            del left[other.order_id]
     return view, tuple(left.values())
 
 

@@ -73,7 +73,7 @@ class ReadyLeader:
 
     def run(self) -> End:
         """Lead to the end; returns how it ended."""
-        return self.runner.run(self.state, self.leadership.requests)
+        return self.runner.run(self.state, self.leadership.orders)
 
 
 def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, cut: bool = True) -> ReadyLeader:

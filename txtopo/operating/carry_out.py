@@ -12,7 +12,7 @@ from txtopo.core.values import IN_FOLDER
 from txtopo.errors import ConfigurationError, Fenced, Halted, PostgresUnavailable, TxtopoError
 from txtopo.operating import orders
 from txtopo.operating.last_run import with_last_run
-from txtopo.operating.orders import Followed, Order, OrderFollower, OrderStandsError, RefusedError
+from txtopo.operating.orders import Followed, NewOrder, OrderFollower, OrderStandsError, RefusedError
 from txtopo.reports.model import TopologyStatus, how_to_run
 from txtopo.reports.read import read_batch, reading
 
@@ -52,7 +52,9 @@ class Manner:
     """How long to follow a living leader."""
 
 
-def carry_out(operator: Operator, status: TopologyStatus, order: Order, txids: tuple[int, ...], manner: Manner) -> int:
+def carry_out(
+    operator: Operator, status: TopologyStatus, order: NewOrder, txids: tuple[int, ...], manner: Manner
+) -> int:
     """Give the order and follow the leader, or be the leader for as long as it takes. Returns the exit code.
 
     `txids`: the batches it is about. Raises OrderStandsError where nobody has carried it out yet, RefusedError where it
@@ -66,13 +68,13 @@ def carry_out(operator: Operator, status: TopologyStatus, order: Order, txids: t
     placed = orders.place(dsn, order)
     if not placed.is_new and order.reason and placed.reason != order.reason:
         operator.warn(
-            f"the same order is open already (order {placed.request_id}, by {placed.actor}), with the reason "
+            f"the same order is open already (order {placed.order_id}, by {placed.actor}), with the reason "
             f"{placed.reason!r}: "
             f"that one is kept, {order.reason!r} is not"
         )
     if status.is_led and settings.source("on_poison").startswith("flag "):
         operator.warn(f"--on-poison is not for {status.who_leads}: it goes on as it was started")
-    what = f"{order.kind} of {order.topology} (order {placed.request_id})"
+    what = f"{order.kind} of {order.topology} (order {placed.order_id})"
     if manner.no_run:
         operator.answer(
             f"{what} {'is left' if placed.is_new else 'was left already'}: {status.who_leads} carries it out."
@@ -82,11 +84,11 @@ def carry_out(operator: Operator, status: TopologyStatus, order: Order, txids: t
         say(
             f"{what} {'was given to' if placed.is_new else 'was open already; following'} {status.who_leads}; waiting …"
         )
-        with _standing(placed.request_id, order, say):
+        with _standing(placed.order_id, order, say):
             found = orders.follow(
                 dsn,
                 order.topology,
-                placed.request_id,
+                placed.order_id,
                 timeout_s=manner.timeout_s,
                 leaderless_s=orders.LEADERLESS_S,
                 tell=teller,
@@ -96,16 +98,16 @@ def carry_out(operator: Operator, status: TopologyStatus, order: Order, txids: t
         raise OrderStandsError(f"{what} stands, and nobody carries it out: {here.problem}\n  next: {here.next_command}")
     poison = f"on_poison={here.settings.on_poison}, {here.settings.source('on_poison')}"
     say(f"{what}: no leader is alive; running {here.application} until it is carried out ({poison}) …")
-    return _run_here(operator, here, order, placed.request_id, txids)
+    return _run_here(operator, here, order, placed.order_id, txids)
 
 
 @contextmanager
-def _standing(request_id: int, order: Order, say: Callable[[str], None]) -> Iterator[None]:
+def _standing(order_id: int, order: NewOrder, say: Callable[[str], None]) -> Iterator[None]:
     """Whoever stops following, by Ctrl-C or because Postgres is away, is told that the order is given all the same."""
     try:
         yield
     except (KeyboardInterrupt, PostgresUnavailable):
-        say(f"the order to {order.kind} (order {request_id}) stands\n  next: txtopo status {order.topology}")
+        say(f"the order to {order.kind} (order {order_id}) stands\n  next: txtopo status {order.topology}")
         raise
 
 
@@ -144,7 +146,7 @@ class _OwnLead:
         return cls(application=application or "", settings=settings, problem=problem, next_command=following)
 
 
-def _run_here(operator: Operator, here: _OwnLead, order: Order, request_id: int, txids: tuple[int, ...]) -> int:
+def _run_here(operator: Operator, here: _OwnLead, order: NewOrder, order_id: int, txids: tuple[int, ...]) -> int:
     dsn = str(operator.settings.dsn)
     ended, code = None, 0
     try:
@@ -152,14 +154,14 @@ def _run_here(operator: Operator, here: _OwnLead, order: Order, request_id: int,
             here.application,
             here.settings,
             cut=False,
-            is_wanted=lambda: not orders.look(dsn, order.topology, request_id).is_answered,
+            is_wanted=lambda: not orders.look(dsn, order.topology, order_id).is_answered,
         )
     except TxtopoError as error:
         ended = error
-    found = orders.look(dsn, order.topology, request_id)
+    found = orders.look(dsn, order.topology, order_id)
     if found.is_answered or (ended is None and code == 0):
         return _conclude(operator, order, found, txids, None, ended)
-    stands = f"the order to {order.kind} (order {request_id}) stands"
+    stands = f"the order to {order.kind} (order {order_id}) stands"
     if isinstance(ended, Fenced):  # somebody else leads now, and takes up the order
         raise OrderStandsError(f"{ended}; {stands}\n  next: txtopo status {order.topology}") from ended
     operator.warn(stands)
@@ -170,20 +172,20 @@ def _run_here(operator: Operator, here: _OwnLead, order: Order, request_id: int,
 
 def _conclude(
     operator: Operator,
-    order: Order,
+    order: NewOrder,
     found: Followed,
     txids: tuple[int, ...],
     timeout_s: float | None,
     ended: TxtopoError | None = None,
 ) -> int:
     """Tell how the order ended; the exit code, or the error that says why it did not end well."""
-    request, status, topology = found.request, found.status, order.topology
+    answered, status, topology = found.order, found.status, order.topology
     named = f" {txids[0]}" if len(txids) == 1 else ""
     following = f"\n  next: txtopo show {topology}{named}" if named else f"\n  next: txtopo batches {topology}"
-    if request is not None and request.state == "refused":
-        raise RefusedError(f"{order.kind} of {topology}: {request.answer or 'refused without a reason'}{following}")
+    if answered is not None and answered.state == "refused":
+        raise RefusedError(f"{order.kind} of {topology}: {answered.answer or 'refused without a reason'}{following}")
     if found.is_answered:
-        answer = (request.answer if request is not None else None) or "done"
+        answer = (answered.answer if answered is not None else None) or "done"
         if order.kind == "retry" and (left := _still_uncommitted(str(operator.settings.dsn), topology, txids)):
             raise RefusedError(f"retry of {topology}: {answer}; not committed: {', '.join(map(str, left))}{following}")
         operator.answer(f"{order.kind} of {topology}: {answer}")
@@ -194,7 +196,7 @@ def _conclude(
         # What was asked for is done; of a retry, which is about going on, a halt at the next batch is a bad answer all
         # the same.
         return ended.exit_code if order.kind == "retry" and isinstance(ended, Halted) else 0
-    stands = f"the order to {order.kind} (order {request.request_id if request else '?'}) stands"
+    stands = f"the order to {order.kind} (order {answered.order_id if answered else '?'}) stands"
     if status is not None and found.is_halted:
         raise RefusedError(f"{status.reason}; {stands}{following}")
     if not found.is_led:

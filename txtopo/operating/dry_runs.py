@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from txtopo.errors import TxtopoError
-from txtopo.operating.orders import Order
+from txtopo.operating.orders import NewOrder
 from txtopo.reports import report_statements
 from txtopo.reports.inputs import other_inputs
 from txtopo.reports.interventions import read_redos, txids_of
@@ -31,22 +31,22 @@ select txid from txtopo.ledger where topology = :topology and state = 'quarantin
   limit 100000
 """
 _OPEN = """
-select request_id, arguments from txtopo.request where topology = :topology and state = 'open' and kind = :kind order
-  by request_id limit 1000
+select request_id as order_id, arguments from txtopo.request
+ where topology = :topology and state = 'open' and kind = :kind order by request_id limit 1000
 """
 
 
-ProposalKind = Literal["retry", "skip", "redrive", "replan"]
+PreviewKind = Literal["retry", "skip", "redrive", "replan"]
 
 
-class NotProposedError(TxtopoError):
+class NotOrderedError(TxtopoError):
     """The order makes no sense for these batches; nothing was changed."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedBatch:
+class PreviewedBatch:
     """A batch that an order is about, as it stands now."""
 
     txid: int
@@ -66,16 +66,16 @@ class ProposedBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class OrderPreview:
     """What an order would do."""
 
     topology: str
-    kind: ProposalKind
+    kind: PreviewKind
     effect: str
     """What would be done, in a sentence."""
     nothing: str | None = None
     """Why there is nothing to do; None: there is."""
-    batches: tuple[ProposedBatch, ...] = ()
+    batches: tuple[PreviewedBatch, ...] = ()
     notes: tuple[str, ...] = ()
     tables: Mapping[str, str]
     """Committer -> target table that would be written to."""
@@ -86,35 +86,35 @@ class Proposal:
         """Of the batches."""
         return tuple(batch.txid for batch in self.batches)
 
-    def order(self, reason: str | None) -> Order:
+    def order(self, reason: str | None) -> NewOrder:
         """To have it done. An order to replan is about whatever is not mirrored by then, so it names no batch."""
         txids = () if self.kind == "replan" else self.txids
-        return Order(topology=self.topology, kind=self.kind, txids=txids, reason=reason)
+        return NewOrder(topology=self.topology, kind=self.kind, txids=txids, reason=reason)
 
 
-def propose(connection: Connection, status: TopologyStatus, kind: ProposalKind, spans: Sequence[Span]) -> Proposal:
+def preview(connection: Connection, status: TopologyStatus, kind: PreviewKind, spans: Sequence[Span]) -> OrderPreview:
     """What an order of this kind would do. Batches are `spans`: any number to retry or redrive, one to skip, none to
-    replan. Raises NotProposedError where it makes no sense for them.
+    replan. Raises NotOrderedError where it makes no sense for them.
     """
     match kind:
         case "retry":
-            return propose_retry(connection, status, spans)
+            return preview_retry(connection, status, spans)
         case "redrive":
-            return propose_redrive(connection, status, spans)
+            return preview_redrive(connection, status, spans)
         case "skip":
             ((txid, _),) = spans
-            return propose_skip(connection, status, txid or 0)
+            return preview_skip(connection, status, txid or 0)
         case "replan":
-            return propose_replan(connection, status)
+            return preview_replan(connection, status)
 
 
-def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
+def preview_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> OrderPreview:
     """Failed, uncommitted batches again: those named (a span of one), those within ranges, or all."""
     topology = status.topology
     states = _open_states(connection, status)
     skips, retries = (_open_orders(connection, topology, kind) for kind in ("skip", "retry"))
     failed = {txid for txid, state in states.items() if state == "failed"} | _halted_on(status, states)
-    found: list[ProposedBatch] = []
+    found: list[PreviewedBatch] = []
     wanted, notes = _picked(spans or [(None, None)], failed, "failed")
     named = {first for first, last in spans if first == last}
     for txid in wanted:
@@ -129,7 +129,7 @@ def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequenc
         elif txid not in retries:
             notes.append(f"batch {txid} has not failed: it is processed in order")
     asked = {txid: order for txid, order in retries.items() if not spans or _is_within(txid, spans)}
-    return Proposal(
+    return OrderPreview(
         topology=topology,
         kind="retry",
         effect=f"{_batches(len(found))} of {topology} would be tried again, with the stored plan",
@@ -141,7 +141,7 @@ def propose_retry(connection: Connection, status: TopologyStatus, spans: Sequenc
     )
 
 
-def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> Proposal:
+def preview_skip(connection: Connection, status: TopologyStatus, txid: int) -> OrderPreview:
     """An uncommitted batch quarantined in its place in the order."""
     topology = status.topology
     states = _open_states(connection, status)
@@ -151,7 +151,7 @@ def propose_skip(connection: Connection, status: TopologyStatus, txid: int) -> P
         _batch(connection, topology, txid, states) if done else _uncommitted(connection, status, states, txid, "skip")
     )
     before = [other for other, state in sorted(states.items()) if state == "failed" and other < txid]
-    return Proposal(
+    return OrderPreview(
         topology=topology,
         kind="skip",
         effect=f"batch {txid} of {topology} would be quarantined: a row in the ledger in its place in the order, "
@@ -175,11 +175,11 @@ def _no_reason_to_skip(status: TopologyStatus, txid: int) -> Sequence[str]:
     return (f"the topology halted over it with the words: {advice}; to skip it may leave out a good batch",)
 
 
-def propose_redrive(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> Proposal:
+def preview_redrive(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> OrderPreview:
     """Quarantined batches, those named or those within ranges, brought back as new txids at the end of the order."""
     topology = status.topology
     states, redos = _open_states(connection, status), read_redos(connection, topology)
-    found: list[ProposedBatch] = []
+    found: list[PreviewedBatch] = []
     quarantined = {row["txid"] for row in rows(connection, _QUARANTINED, topology=topology)}
     wanted, notes = _picked(spans, quarantined, "quarantined")
     for txid in wanted:
@@ -195,7 +195,7 @@ def propose_redrive(connection: Connection, status: TopologyStatus, spans: Seque
             found.append(batch)
         else:
             notes.append(f"batch {txid} was redone as batch {redone}: it counts once, and is not redone again")
-    return Proposal(
+    return OrderPreview(
         topology=topology,
         kind="redrive",
         effect=f"{_batches(len(found))} of {topology} would come back under a new txid at the end of the order; the "
@@ -208,7 +208,7 @@ def propose_redrive(connection: Connection, status: TopologyStatus, spans: Seque
     )
 
 
-def propose_replan(connection: Connection, status: TopologyStatus) -> Proposal:
+def preview_replan(connection: Connection, status: TopologyStatus) -> OrderPreview:
     """Plans that were never mirrored dropped, so that their files are planned anew. Postgres knows of them what the
     last leader said.
     """
@@ -222,7 +222,7 @@ def propose_replan(connection: Connection, status: TopologyStatus) -> Proposal:
         if last >= first
         else f"Postgres knows of no plan of {topology} that could be dropped; ZooKeeper may"
     )
-    return Proposal(
+    return OrderPreview(
         topology=topology,
         kind="replan",
         effect=f"{known}; their files would be planned anew by the next run, with the schema declared then",
@@ -234,20 +234,20 @@ def propose_replan(connection: Connection, status: TopologyStatus) -> Proposal:
     )
 
 
-def proposal_text(proposal: Proposal) -> str:
+def preview_text(preview: OrderPreview) -> str:
     """For people: the effect first, then batch by batch."""
-    lines = [clean(proposal.nothing or f"{proposal.effect}.")]
-    if proposal.nothing is None:
-        for batch in proposal.batches:
+    lines = [clean(preview.nothing or f"{preview.effect}.")]
+    if preview.nothing is None:
+        for batch in preview.batches:
             lines += ["", *(clean(line) for line in _batch_lines(batch))]
-        lines += ["", *(f"  note      {clean(note)}" for note in proposal.notes)] if proposal.notes else []
+        lines += ["", *(f"  note      {clean(note)}" for note in preview.notes)] if preview.notes else []
         lines += (
-            ["", *(f"  table     {clean(table)} ({clean(name)})" for name, table in proposal.tables.items())]
-            if proposal.tables
+            ["", *(f"  table     {clean(table)} ({clean(name)})" for name, table in preview.tables.items())]
+            if preview.tables
             else []
         )
-    if proposal.next_command:
-        lines.append(f"  next: {clean(proposal.next_command)}")
+    if preview.next_command:
+        lines.append(f"  next: {clean(preview.next_command)}")
     return "\n".join(lines)
 
 
@@ -256,7 +256,7 @@ def failure_words(failure: AttemptRow) -> str:
     return f"{failure.kind} failure{place_of(failure.component, failure.position, failure.message)}: {failure.message}"
 
 
-def _batch_lines(batch: ProposedBatch) -> list[str]:
+def _batch_lines(batch: PreviewedBatch) -> list[str]:
     lines = [f"batch {batch.txid}  {batch.state}"]
     if batch.failure is not None:
         lines.append(f"  failed    attempt {batch.failure.attempt}, {failure_words(batch.failure)}")
@@ -308,7 +308,7 @@ def _is_within(txid: int, spans: Sequence[Span]) -> bool:
 def _open_orders(connection: Connection, topology: str, kind: str) -> dict[int, int]:
     """Batch -> the open order of that kind about it."""
     found = rows(connection, _OPEN, topology=topology, kind=kind)
-    return {txid: row["request_id"] for row in found for txid in txids_of(row["arguments"])}
+    return {txid: row["order_id"] for row in found for txid in txids_of(row["arguments"])}
 
 
 def _carries_out(status: TopologyStatus) -> str:
@@ -326,7 +326,7 @@ def _halted_on(status: TopologyStatus, states: Mapping[int, BatchState]) -> set[
 
 def _uncommitted(
     connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int, kind: str
-) -> ProposedBatch:
+) -> PreviewedBatch:
     """The batch, or the reason why it can be neither retried nor skipped."""
     topology = status.topology
     if txid <= status.last_txid:
@@ -361,7 +361,7 @@ def _uncommitted(
 
 def _quarantined(
     connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int
-) -> ProposedBatch:
+) -> PreviewedBatch:
     topology = status.topology
     if txid > status.last_txid:
         batch = _uncommitted(connection, status, states, txid, "redrive")
@@ -377,13 +377,13 @@ def _quarantined(
     return batch
 
 
-def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int, BatchState]) -> ProposedBatch:
+def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int, BatchState]) -> PreviewedBatch:
     detail = read_batch(connection, topology, txid)
     state: BatchState = detail.state if detail is not None else states.get(txid, "planned")
     attempts = detail.attempts if detail is not None else ()
     last = attempts[-1] if attempts else None
     told = [attempt for attempt in attempts if attempt.state != "cancelled"]
-    return ProposedBatch(
+    return PreviewedBatch(
         txid=txid,
         state=state,
         attempts=len(attempts),
@@ -424,5 +424,5 @@ def _batches(number: int) -> str:
     return "1 batch" if number == 1 else f"{number} batches"
 
 
-def _refused(why: str, next_command: str) -> NotProposedError:
-    return NotProposedError(f"{why}\n  next: {next_command}")
+def _refused(why: str, next_command: str) -> NotOrderedError:
+    return NotOrderedError(f"{why}\n  next: {next_command}")

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection
-
 from txtopo.config import TOPOLOGY_CONFIG, Settings, is_setting
 from txtopo.errors import ConfigurationError
 from txtopo.reports.model import TopologyStatus
+from txtopo.reports.read import reading
 from txtopo.reports.stored_description import read_config
 
 LAST_RUN = "the last run"
@@ -48,9 +47,11 @@ def with_last_run(settings: Settings, given: Mapping[str, Any]) -> Settings:
     return replace(made, sources={**made.sources, **said})
 
 
-def poison_in_force(settings: Settings, connection: Connection, status: TopologyStatus) -> str:
+def poison_in_force(settings: Settings, status: TopologyStatus) -> str:
     """With which `on_poison` an order would be carried out, and where that comes from."""
     if status.is_led:
         return f"as {status.who_leads} has it"
-    found = with_last_run(settings, status.settings).with_topology(read_config(connection, status.topology) or {})
+    with reading(str(settings.dsn)) as connection:
+        of_topology = read_config(connection, status.topology) or {}
+    found = with_last_run(settings, status.settings).with_topology(of_topology)
     return f"{found.on_poison} ({found.source('on_poison')})"

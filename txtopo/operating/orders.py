@@ -15,11 +15,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.connect import make_engine
 from txtopo.committers.postgres.storable_text import storable_or_none
-from txtopo.core.values import RequestKind
+from txtopo.core.values import OrderKind
 from txtopo.errors import TxtopoError
+from txtopo.reports.interventions import read_orders
 from txtopo.reports.list_batches import rows
-from txtopo.reports.model import RequestRow, TopologyStatus
-from txtopo.reports.read import read_request, read_topologies, reading, reading_error
+from txtopo.reports.model import OrderRow, TopologyStatus
+from txtopo.reports.read import read_topologies, reading, reading_error
 
 POLL_S = 0.5
 """Seconds between two looks at an order."""
@@ -43,7 +44,7 @@ values (:topology, :kind, cast(:arguments as jsonb), :reason, :actor, :host) ret
 """
 _WITHDRAW = """
 update txtopo.request set state = 'refused', answer = :answer, done_at = clock_timestamp()
- where request_id = :request_id and state = 'open'
+ where request_id = :order_id and state = 'open'
 """
 _ATTEMPTS = """
 select txid, attempt, state, message from txtopo.attempt
@@ -69,11 +70,11 @@ class RefusedError(TxtopoError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What an operator wants of a topology's leader."""
+class NewOrder:
+    """What an operator wants of a topology's leader, before it is placed."""
 
     topology: str
-    kind: RequestKind
+    kind: OrderKind
     txids: tuple[int, ...] = ()
     """What it is about; none where the kind speaks of the whole topology."""
     reason: str | None = None
@@ -88,7 +89,7 @@ class Order:
 class Placed:
     """An order in its table."""
 
-    request_id: int
+    order_id: int
     is_new: bool
     """False: the same was open already, and is followed instead of doubled."""
     reason: str | None = None
@@ -101,7 +102,7 @@ class Placed:
 class Followed:
     """How following an order ended."""
 
-    request: RequestRow | None
+    order: OrderRow | None
     """As it stood last; None: the row is gone."""
     status: TopologyStatus | None
     """Of its topology, as it stood last."""
@@ -109,7 +110,7 @@ class Followed:
     @property
     def is_answered(self) -> bool:
         """True if a leader has closed it."""
-        return self.request is None or self.request.state != "open"
+        return self.order is None or self.order.state != "open"
 
     @property
     def is_led(self) -> bool:
@@ -122,34 +123,34 @@ class Followed:
         return self.status is not None and self.status.state == "HALTED"
 
 
-def place(dsn: str, order: Order) -> Placed:
+def place(dsn: str, order: NewOrder) -> Placed:
     """Give the order in the name of this account and host, or find the same one that is open."""
     values = {"topology": order.topology, "kind": order.kind, "arguments": order.arguments}
     with _writing(dsn) as connection:
         connection.execute(text(_LOCK), {"topology": order.topology})
         there = connection.execute(text(_OPEN), values).one_or_none()
         if there is not None:
-            return Placed(request_id=int(there[0]), is_new=False, reason=there[1], actor=there[2])
+            return Placed(order_id=int(there[0]), is_new=False, reason=there[1], actor=there[2])
         given = {**values, "reason": storable_or_none(order.reason), "actor": _user(), "host": socket.gethostname()}
-        return Placed(request_id=int(connection.execute(text(_PLACE), given).scalar_one()), is_new=True)
+        return Placed(order_id=int(connection.execute(text(_PLACE), given).scalar_one()), is_new=True)
 
 
-def withdraw(dsn: str, request_id: int, why: str) -> None:
+def withdraw(dsn: str, order_id: int, why: str) -> None:
     """Close an order that is still open, so that no later leader carries it out."""
     with _writing(dsn) as connection:
-        connection.execute(text(_WITHDRAW), {"request_id": request_id, "answer": why})
+        connection.execute(text(_WITHDRAW), {"order_id": order_id, "answer": why})
 
 
-def look(dsn: str, topology: str, request_id: int) -> Followed:
+def look(dsn: str, topology: str, order_id: int) -> Followed:
     """The order and its topology as they stand now."""
     with reading(dsn) as connection:
-        return _look(connection, topology, request_id)
+        return _look(connection, topology, order_id)
 
 
 def follow(
     dsn: str,
     topology: str,
-    request_id: int,
+    order_id: int,
     *,
     timeout_s: float,
     leaderless_s: float = 0.0,
@@ -164,7 +165,7 @@ def follow(
     deadline, led_at = now + timeout_s, now
     while True:
         with reading(dsn) as connection:
-            found = _look(connection, topology, request_id)
+            found = _look(connection, topology, order_id)
             if tell is not None:
                 tell(connection)
         now = time.monotonic()
@@ -205,9 +206,10 @@ class OrderFollower:
             yield f"batch {row['txid']}: {'committed' if row['state'] == 'applied' else row['state']}{instead}{why}"
 
 
-def _look(connection: Connection, topology: str, request_id: int) -> Followed:
+def _look(connection: Connection, topology: str, order_id: int) -> Followed:
     status = read_topologies(connection, topology)
-    return Followed(request=read_request(connection, request_id), status=status[0] if status else None)
+    order = read_orders(connection, topology, order_id=order_id)
+    return Followed(order=order[0] if order else None, status=status[0] if status else None)
 
 
 @contextmanager

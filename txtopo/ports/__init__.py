@@ -8,7 +8,7 @@ driver has taken it. A store in Postgres compares epoch, nonce, incarnation and 
 database transaction. A store in ZooKeeper checks the version of the epoch znode in the same multi.
 """
 
-from txtopo.core.values import Processed, Request
+from txtopo.core.values import Order, Processed
 from txtopo.ports.clock import Clock
 from txtopo.ports.coordinator import Candidacy, Coordinator, CoordinatorView
 from txtopo.ports.coordinator_session import (
@@ -57,8 +57,8 @@ __all__ = [
     "NodeExists",
     "NodeMissing",
     "Operation",
+    "Order",
     "Processed",
-    "Request",
     "SessionState",
     "SetNode",
     "Tell",

@@ -21,9 +21,9 @@ from txtopo.core.values import (
     Lead,
     LedgerBatch,
     Left,
+    Order,
     Redone,
     RejectedRow,
-    Request,
     TransactionAttempt,
 )
 from txtopo.errors import Halted
@@ -75,7 +75,7 @@ class Claimed:
     """The last batches that read a record, and those that `on_poison` quarantined, oldest first, at most
     `RECENT_TXIDS`. They are counted by W7 (several quarantined in a row) and W8 (more than half of the last 20).
     """
-    requests: Sequence[Request] = ()
+    orders: Sequence[Order] = ()
     """Orders that are still open, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """The description of the topology under the last leader that started its work; empty for a new topology."""
@@ -289,9 +289,9 @@ class Ledger(Protocol):
 
     def heartbeat(
         self, lead: Lead, state: str, problem: str | None, planned_txid: int, waiting: Mapping[str, Any] | None = None
-    ) -> Sequence[Request]:
+    ) -> Sequence[Order]:
         """Record that the leader is `running` or `stalled`, the problem, the highest planned txid and the batch that it
-        waits for (fenced). Returns the open requests.
+        waits for (fenced). Returns the open orders.
         """
 
     def waits_for(self) -> str | None:
@@ -299,15 +299,15 @@ class Ledger(Protocol):
         none. Locks nothing. Raises PostgresUnavailable.
         """
 
-    def answer_request(
-        self, lead: Lead, request_id: int, state: str, answer: str, action: ActionRecord | None = None
+    def answer_order(
+        self, lead: Lead, order_id: int, state: str, answer: str, action: ActionRecord | None = None
     ) -> None:
-        """Close a request as `done` or `refused`, with a row of the action log if something was changed (fenced). Does
+        """Close an order as `done` or `refused`, with a row of the action log if something was changed (fenced). Does
         nothing if it is closed already.
         """
 
-    def note_progress(self, lead: Lead, request_id: int, progress: Mapping[str, Any]) -> None:
-        """Record with an open request what is about to be done for it (fenced)."""
+    def note_progress(self, lead: Lead, order_id: int, progress: Mapping[str, Any]) -> None:
+        """Record with an open order what is about to be done for it (fenced)."""
 
     def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
         """Return the batch and every batch in the ledger that redoes it, directly or through another redo, in txid

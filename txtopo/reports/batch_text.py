@@ -141,7 +141,7 @@ def _dead_letters(batch: BatchDetail, width: int | None) -> list[str]:
 def order_lines(order: OrderRow) -> list[str]:
     """Who wanted what, and the answer."""
     about = f" of {batches_named(order.txids)}" if order.txids else ""
-    lines = [f"order {order.request_id}: {clean(order.kind)}{about} at {instant(order.created_at)} {_by(order)}"]
+    lines = [f"order {order.order_id}: {clean(order.kind)}{about} at {instant(order.created_at)} {_by(order)}"]
     answer = f": {order.answer}" if order.answer else ""
     at = f" at {instant(order.done_at)}" if order.done_at else ""
     return [*lines, f"  {clean(f'{order.state}{at}{answer}')}"]
@@ -149,7 +149,7 @@ def order_lines(order: OrderRow) -> list[str]:
 
 def action_lines(action: ActionRow) -> list[str]:
     """What was changed, by whom."""
-    order = f", order {action.request_id}" if action.request_id is not None else ""
+    order = f", order {action.order_id}" if action.order_id is not None else ""
     lines = [f"action {action.action_id}: {clean(action.command)} at {instant(action.at)} {_by(action)}{order}"]
     return [*lines, f"  {changed(action.before, action.after)}"] if action.before or action.after else lines
 

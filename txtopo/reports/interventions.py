@@ -99,19 +99,19 @@ def orders_about(
     connection: Connection, topology: str, txid: int, actions: Sequence[ActionRow]
 ) -> tuple[OrderRow, ...]:
     """Orders that name this batch, or from which one of the actions came, oldest first."""
-    ids = sorted({action.request_id for action in actions if action.request_id is not None})
-    found = rows(connection, report_statements.ORDERS_ABOUT, topology=topology, txid=txid, request_ids=ids)
+    ids = sorted({action.order_id for action in actions if action.order_id is not None})
+    found = rows(connection, report_statements.ORDERS_ABOUT, topology=topology, txid=txid, order_ids=ids)
     return tuple(order_row(dict(row)) for row in found)
 
 
 def read_orders(
-    connection: Connection, topology: str, *, state: str | None = None, request_id: int | None = None, limit: int = 100
+    connection: Connection, topology: str, *, state: str | None = None, order_id: int | None = None, limit: int = 100
 ) -> list[OrderRow]:
     """The newest orders of a topology first, at most `limit`; those in that state, or the one."""
-    bound = {"topology": topology, "state": state, "request_id": request_id, "limit": limit}
+    bound = {"topology": topology, "state": state, "order_id": order_id, "limit": limit}
     return [order_row(dict(row)) for row in rows(connection, report_statements.ORDERS_OF, **bound)]
 
 
 def order_row(row: Mapping[str, Any]) -> OrderRow:
-    """A row of `request`."""
+    """A row of `txtopo.request`."""
     return OrderRow(txids=txids_of(row["arguments"]), **{name: row[name] for name in row if name != "arguments"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from txtopo.core import limits
-from txtopo.core.values import IN_FOLDER, FailureKind, RequestKind
+from txtopo.core.values import IN_FOLDER, FailureKind, OrderKind
 
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
 """RUNNING: its leader's heartbeat is fresh. STALLED: it says running and its heartbeat is old, or it has committed
@@ -91,8 +91,8 @@ class LastLeader:
 class OpenOrder:
     """An order that no leader has answered yet."""
 
-    request_id: int
-    kind: RequestKind
+    order_id: int
+    kind: OrderKind
     txids: tuple[int, ...]
     """What it is about; none where it speaks of the whole topology."""
 
@@ -142,7 +142,7 @@ class TopologyStatus:
     """Source records in the ledger that were not parsable under the declared schema."""
     dead_lettered: int
     """Source records in the ledger that were left out because a bolt fails on them."""
-    open_requests: int
+    open_order_count: int
     open_orders: tuple[OpenOrder, ...]
     """The oldest open orders, at most `ORDERS_NAMED_MAX`."""
     leader: LastLeader | None
@@ -343,10 +343,10 @@ class RedoLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRow:
-    """A row of `request` whole: who wanted what, and what became of it."""
+    """A row of `txtopo.request` whole: who wanted what, and what became of it."""
 
-    request_id: int
-    kind: RequestKind
+    order_id: int
+    kind: OrderKind
     txids: tuple[int, ...]
     reason: str | None
     actor: str | None
@@ -367,7 +367,7 @@ class ActionRow:
     host: str
     command: str
     reason: str | None
-    request_id: int | None
+    order_id: int | None
     """The order behind it; None: the leader acted by its own rules."""
     txid: int | None
     before: Mapping[str, Any]
@@ -457,13 +457,3 @@ class BatchDetail:
         if self.state == "quarantined" and not self.is_redone:
             return (f"txtopo redrive {self.topology} {self.txid}", status)
         return (status, f"txtopo batches {self.topology}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRow:
-    """An operator's order and what became of it."""
-
-    request_id: int
-    state: str
-    """open, done or refused."""
-    answer: str | None

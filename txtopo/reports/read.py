@@ -31,7 +31,6 @@ from txtopo.reports.model import (
     LastLeader,
     LedgerSummary,
     OpenOrder,
-    RequestRow,
     TopologyState,
     TopologyStatus,
     told_advice,
@@ -161,12 +160,6 @@ def read_batch(
     )
 
 
-def read_request(connection: Connection, request_id: int) -> RequestRow | None:
-    """An operator's order as it stands."""
-    row = one(connection, report_statements.REQUEST, request_id=request_id)
-    return RequestRow(**row) if row else None
-
-
 def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     topology, led = row["topology"], row["state"] is not None
     leader = (
@@ -192,7 +185,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         "reason",
         "advice",
         "halted_txid",
-        "open_requests",
+        "open_order_count",
     )
     failures = dict(rows(connection, report_statements.FAILURES, topology=topology)[0])
     (sums,) = rows(connection, report_statements.LEDGER_SUMS, topology=topology)
@@ -220,7 +213,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         rejected=sums["rejected"],
         dead_lettered=sums["dead_lettered"],
         open_orders=tuple(
-            OpenOrder(request_id=order["request_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
+            OpenOrder(order_id=order["order_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
             for order in orders
         ),
         **own_words,

@@ -19,7 +19,7 @@ select f.topology, f.epoch, f.incarnation::text as incarnation, f.last_txid,
                 (select max(p.txid) from txtopo.plan p where p.topology = f.topology)) as planned_txid,
        (select l.committed_at from txtopo.ledger l
          where (l.topology, l.txid) = (f.topology, f.last_txid) and l.txid > 0) as last_committed_at,
-       (select count(*) from txtopo.request r where r.topology = f.topology and r.state = 'open') as open_requests
+       (select count(*) from txtopo.request r where r.topology = f.topology and r.state = 'open') as open_order_count
   from txtopo.fence f left join txtopo.topology t using (topology)
  where cast(:topology as text) is null or f.topology = :topology
  order by f.topology collate "C"
@@ -53,8 +53,8 @@ select count(*) as holes, (array_agg(l.txid order by l.txid))[1:cast(:named as i
 """A redo that was quarantined is no hole itself: the batch that it redoes is, or has its effect all the same."""
 
 OPEN_ORDERS = """
-select request_id, kind, arguments from txtopo.request where topology = :topology and state = 'open' order by
-  request_id limit :limit
+select request_id as order_id, kind, arguments from txtopo.request where topology = :topology and state = 'open'
+ order by request_id limit :limit
 """
 
 NAMES = """select topology from txtopo.fence order by topology collate "C" limit 1000"""
@@ -164,21 +164,23 @@ select spout, position, component, reason, substring(raw for cast(:raw_bytes_max
 """
 
 ORDERS_ABOUT = """
-select request_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at from txtopo.request
+select request_id as order_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at
+  from txtopo.request
  where topology = :topology
-   and (arguments -> 'txids' @> to_jsonb(cast(:txid as bigint)) or request_id = any(cast(:request_ids as bigint[])))
+   and (arguments -> 'txids' @> to_jsonb(cast(:txid as bigint)) or request_id = any(cast(:order_ids as bigint[])))
  order by request_id limit 1000
 """
 
 ORDERS_OF = """
-select request_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at from txtopo.request
+select request_id as order_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at
+  from txtopo.request
  where topology = :topology and (cast(:state as text) is null or state = :state)
-   and (cast(:request_id as bigint) is null or request_id = :request_id)
+   and (cast(:order_id as bigint) is null or request_id = :order_id)
  order by request_id desc limit :limit
 """
 
 ACTIONS_ABOUT = """
-select action_id, at, actor, host, command, reason, request_id, txid, before, after
+select action_id, at, actor, host, command, reason, request_id as order_id, txid, before, after
   from txtopo.action where topology = :topology and txid = :txid order by action_id limit 1000
 """
 
@@ -186,5 +188,3 @@ EDGES = """select edge, sent, received from txtopo.edge_count where (topology, t
   collate "C" """
 
 TARGETS = """select committer, target from txtopo.target where topology = :topology order by committer collate "C" """
-
-REQUEST = """select request_id, state, answer from txtopo.request where request_id = :request_id"""

@@ -73,10 +73,10 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         )
         yield _fact("leader", f"{one.leader.host} pid {one.leader.pid} since {instant(one.leader.since)}, {spoke}")
     yield _fact("epoch", str(one.epoch))
-    if one.open_requests:
+    if one.open_order_count:
         listed = ", ".join(_open_order(order) for order in one.open_orders)
-        more = ", …" if one.open_requests > len(one.open_orders) else ""
-        yield _fact("orders", f"{count(one.open_requests)} open: {listed}{more}")
+        more = ", …" if one.open_order_count > len(one.open_orders) else ""
+        yield _fact("orders", f"{count(one.open_order_count)} open: {listed}{more}")
     for index, command in enumerate(one.next_commands):
         yield _fact("next" if index == 0 else "", command)
 
@@ -99,7 +99,7 @@ def _holes(one: TopologyStatus) -> str:
 
 def _open_order(order: OpenOrder) -> str:
     about = f" of {batches_named(order.txids)}" if order.txids else ""
-    return f"{order.kind}{about} (order {order.request_id})"
+    return f"{order.kind}{about} (order {order.order_id})"
 
 
 def _fact(name: str, value: str) -> str:

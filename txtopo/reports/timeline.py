@@ -71,7 +71,8 @@ select txid, state, attempt, epoch, read, rejected, reason, redo_of, committed_a
 """
 
 ORDERS = """
-select request_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at from txtopo.request
+select request_id as order_id, kind, arguments, reason, actor, host, created_at, state, answer, done_at
+  from txtopo.request
  where topology = :topology
    and (cast(:txid as bigint) is null or arguments -> 'txids' @> to_jsonb(cast(:txid as bigint))
         or request_id in (select a.request_id from txtopo.action a where a.topology = :topology and a.txid = :txid))
@@ -80,7 +81,7 @@ select request_id, kind, arguments, reason, actor, host, created_at, state, answ
 """
 
 ACTIONS = """
-select action_id, at, actor, host, command, reason, request_id, txid, before, after from txtopo.action
+select action_id, at, actor, host, command, reason, request_id as order_id, txid, before, after from txtopo.action
  where topology = :topology and (cast(:txid as bigint) is null or txid = :txid) and (cast(:since as timestamptz) is
  null or at >= :since)
  order by action_id desc limit :rows
@@ -95,7 +96,7 @@ class TimelineEvent:
     kind: EventKind
     txid: int | None = None
     attempt: int | None = None
-    request_id: int | None = None
+    order_id: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """JSON values of this kind; absent is what is not known."""
     identity: tuple[object, ...] = field(default=(), metadata={"in_tables": False})
@@ -194,7 +195,7 @@ def _events(connection: Connection, now: Mapping[Any, Any], window: _Window) -> 
             at=row["at"],
             kind="action",
             txid=row["txid"],
-            request_id=row["request_id"],
+            order_id=row["order_id"],
             facts=facts,
             identity=("action", row["action_id"]),
         )
@@ -253,21 +254,21 @@ def _of_batch(row: Mapping[Any, Any]) -> TimelineEvent:
 
 def _of_order(row: Mapping[Any, Any]) -> Iterator[TimelineEvent]:
     order = {"order": row["kind"], "txids": list(txids_of(row["arguments"]))}
-    request_id = row["request_id"]
+    order_id = row["order_id"]
     yield TimelineEvent(
         at=row["created_at"],
         kind="order_given",
-        request_id=request_id,
+        order_id=order_id,
         facts={**order, **_known(row, "actor", "host", "reason")},
-        identity=("order_given", request_id),
+        identity=("order_given", order_id),
     )
     if row["done_at"] is not None:
         yield TimelineEvent(
             at=row["done_at"],
             kind="order_done" if row["state"] == "done" else "order_refused",
-            request_id=request_id,
+            order_id=order_id,
             facts={**order, **_known(row, "answer")},
-            identity=("order_answered", request_id),
+            identity=("order_answered", order_id),
         )
 
 

@@ -43,7 +43,7 @@ def event_json(event: TimelineEvent) -> str:
         "kind": event.kind,
         "txid": event.txid,
         "attempt": event.attempt,
-        "request_id": event.request_id,
+        "order_id": event.order_id,
         "facts": plain(event.facts),
     }
     return json.dumps(values, ensure_ascii=True, allow_nan=False)
@@ -58,12 +58,12 @@ def _told(event: TimelineEvent) -> list[str]:
         case "order_given" | "order_done" | "order_refused":
             about = f" of {batches_named(facts['txids'])}" if facts["txids"] else ""
             return [
-                f"order {event.request_id}: {facts['order']}{about}",
+                f"order {event.order_id}: {facts['order']}{about}",
                 *_by(facts),
                 *_given(facts, "reason", "answer"),
             ]
         case "action":
-            order = [] if event.request_id is None else [f"order {event.request_id}"]
+            order = [] if event.order_id is None else [f"order {event.order_id}"]
             states = [changed(facts["before"], facts["after"])] if facts["before"] or facts["after"] else []
             return [str(facts["command"]), *_by(facts), *order, *_given(facts, "reason"), *states]
         case "attempt_failed" | "attempt_cancelled":

@@ -19,7 +19,7 @@ def repair(topology: str) -> list[str]:
         detail = client.batch(topology, txid, rejects=None)
         try:
             skipped = client.skip(topology, txid, reason=f"failed {len(detail.attempts)} times")
-        except txtopo.NotProposedError as error:
+        except txtopo.NotOrderedError as error:
             told.append(str(error))
         else:
             told.append("skipped already" if skipped is None else skipped.state)

@@ -21,7 +21,7 @@ from txtopo.core.events import (
     RecordEnd,
     Resolve,
     ResolveFailed,
-    StopRequested,
+    StopWanted,
     ZooKeeperSeen,
 )
 from txtopo.core.scheduling import keep_from
@@ -268,7 +268,7 @@ class TestEnding:
     def test_a_stop_finishes_what_is_in_processing_and_begins_nothing(self) -> None:
         hand = ready(5, workers=2)
 
-        hand.tell(StopRequested(at_once=False, reason="asked"))
+        hand.tell(StopWanted(at_once=False, reason="asked"))
         hand.plans()
         hand.succeed(1)
         hand.succeed(2)
@@ -287,7 +287,7 @@ class TestEnding:
         hand = ready(3, workers=3)
         hand.succeed(1)
         hand.mirrored(1)
-        hand.tell(StopRequested(at_once=True, reason="interrupted"))
+        hand.tell(StopWanted(at_once=True, reason="interrupted"))
         waiting = hand.of(End)
 
         hand.committed(1)

@@ -20,7 +20,7 @@ from txtopo.core.events import (
     Process,
     Resolve,
     ResolveFailed,
-    StopRequested,
+    StopWanted,
     ZooKeeperSeen,
 )
 from txtopo.core.machine import step
@@ -132,7 +132,7 @@ class TestNothingNew:
         hand.succeed(2)
         hand.mirrored(1)
         hand.mirrored(2)
-        hand.tell(StopRequested(at_once=True, reason="interrupted"))
+        hand.tell(StopWanted(at_once=True, reason="interrupted"))
         hand.succeed(3)
         hand.committed(1)
 
@@ -148,7 +148,7 @@ class TestEnding:
         hand.succeed(1)
         hand.mirrored(1)
         hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
-        hand.tell(StopRequested(at_once=True, reason="interrupted"))
+        hand.tell(StopWanted(at_once=True, reason="interrupted"))
         hand.tell(ResolveFailed(message="away"))
         hand.tick(0.001)
         waiting = all_of(hand, End)
@@ -176,7 +176,7 @@ class TestEnding:
     def test_an_ended_leadership_stays_ended(self) -> None:
         """R15: whatever still comes in."""
         hand = ready(1)
-        hand.tell(StopRequested(at_once=True, reason="interrupted"))
+        hand.tell(StopWanted(at_once=True, reason="interrupted"))
         ended = hand.state
 
         state, actions = step(ended, Mirrored(txid=1), Moment(hand.now, 0.5))

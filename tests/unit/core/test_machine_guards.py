@@ -17,13 +17,13 @@ from txtopo.core.events import (
     CommitEnded,
     CommitQuarantine,
     HaltRequired,
+    OrdersSeen,
     PostgresAnswered,
-    RequestsSeen,
 )
 from txtopo.core.limits import COMMIT_TRIES_MAX, TIMEOUT_TRIES_MAX
 from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.state import Phase
-from txtopo.core.values import Aborted, Failed, Failure, Left, Request, TransactionAttempt
+from txtopo.core.values import Aborted, Failed, Failure, Left, Order, TransactionAttempt
 from txtopo.errors import Patience
 
 CAUSE = "ValueError at a.py:7"
@@ -52,7 +52,7 @@ def fails_for_good(hand: Hand, txid: int) -> None:
 
 
 def ask(hand: Hand, kind: Any, *txids: int) -> None:
-    hand.tell(RequestsSeen(requests=(Request(request_id=1, kind=kind, txids=txids),)))
+    hand.tell(OrdersSeen(orders=(Order(order_id=1, kind=kind, txids=txids),)))
 
 
 def test_a_batch_that_may_be_one_too_many_waits_for_those_before_it() -> None:

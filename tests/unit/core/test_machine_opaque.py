@@ -25,16 +25,16 @@ from txtopo.core.events import (
     HaltRequired,
     Mirror,
     MirrorFailed,
+    OrdersSeen,
     PlansCut,
     Process,
     RecordEnd,
     RedoCut,
-    RequestsSeen,
 )
 from txtopo.core.health import health_of
 from txtopo.core.plan import Plan
 from txtopo.core.state import Phase
-from txtopo.core.values import Aborted, Failure, Request, RequestKind, TransactionAttempt
+from txtopo.core.values import Aborted, Failure, Order, OrderKind, TransactionAttempt
 from txtopo.errors import InvariantBroken
 
 
@@ -71,9 +71,9 @@ class OpaqueHand(Hand):
         cut = [action for action in self.everything if isinstance(action, Cut)][-1]
         return cut.first_txid, cut.attempts
 
-    def order(self, kind: RequestKind, *txids: int, request_id: int = 5) -> list[Any]:
+    def order(self, kind: OrderKind, *txids: int, order_id: int = 5) -> list[Any]:
         """An operator's order."""
-        return self.tell(RequestsSeen(requests=(Request(request_id=request_id, kind=kind, txids=txids, reason="no"),)))
+        return self.tell(OrdersSeen(orders=(Order(order_id=order_id, kind=kind, txids=txids, reason="no"),)))
 
     def recut(self, count: int) -> list[Any]:
         """The backoff is over, and the cut is made."""
@@ -522,7 +522,7 @@ class TestOrders:
         hand.order("redrive", 1)
         hand.tick(100)
         redo = hand.of(CutRedo)[0].redo
-        hand.tell(RedoCut(redo=redo, plan=hand.made(1, redo_of=1, kind="redo", request_id=5)[0]))
+        hand.tell(RedoCut(redo=redo, plan=hand.made(1, redo_of=1, kind="redo", order_id=5)[0]))
         assert sorted(hand.state.batches) == [1, 2]
         return hand
 
@@ -562,10 +562,10 @@ class TestOrders:
     def test_a_redo_never_takes_the_place_of_a_batch_that_is_to_be_skipped(self) -> None:
         hand = self.redriven()
         hand.plans()
-        hand.order("skip", 1, request_id=6)
+        hand.order("skip", 1, order_id=6)
         hand.state = replace(hand.state, batches={}, next_attempts={1: 1, 2: 1}, owed=frozenset({1}))
 
-        hand.order("redrive", 9, request_id=7)
+        hand.order("redrive", 9, order_id=7)
         hand.tick(100)
 
         assert [action for action in hand.everything if isinstance(action, CutRedo)][1:] == []

@@ -22,19 +22,19 @@ from txtopo.core.events import (
     CutRedo,
     End,
     Mirror,
+    OrdersSeen,
     Process,
     RecordEnd,
     RedoCut,
-    RequestsSeen,
     Store,
 )
 from txtopo.core.state import Phase
-from txtopo.core.values import Aborted, Failure, Request, RequestKind, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, Failure, Order, OrderKind, TransactionAttempt, Unknown
 
 
-def order(hand: Hand, kind: RequestKind, *txids: int, request_id: int = 5, **more: Any) -> None:
+def order(hand: Hand, kind: OrderKind, *txids: int, order_id: int = 5, **more: Any) -> None:
     """The leader hears of an order."""
-    hand.tell(RequestsSeen(requests=(Request(request_id=request_id, kind=kind, txids=txids, **more),)))
+    hand.tell(OrdersSeen(orders=(Order(order_id=order_id, kind=kind, txids=txids, **more),)))
 
 
 def poisoned(**rules: Any) -> Hand:
@@ -72,7 +72,7 @@ class TestRetry:
         hand.committed(2)
 
         (answer,) = hand.of(Answer)
-        assert (answer.request_id, answer.state, answer.answer) == (5, "done", "batch 2 is committed")
+        assert (answer.order_id, answer.state, answer.answer) == (5, "done", "batch 2 is committed")
         assert answer.action is not None
         assert answer.action.command == "retry"
 
@@ -92,9 +92,9 @@ class TestRetry:
         hand = Hand(last_txid=4)
         hand.tick()
 
-        order(hand, "retry", 3, request_id=1)
+        order(hand, "retry", 3, order_id=1)
         committed = hand.of(Answer)
-        order(hand, "retry", 9, request_id=2)
+        order(hand, "retry", 9, order_id=2)
         unknown = hand.of(Answer)
 
         assert [(a.state, a.answer) for a in committed] == [("done", "batch 3 is in the ledger already")]
@@ -120,7 +120,7 @@ class TestSkip:
         hand.mirrored(2)
 
         (action,) = hand.of(CommitQuarantine)
-        assert (action.plan.txid, action.quarantine.reason, action.quarantine.request_id) == (2, "empty on purpose", 5)
+        assert (action.plan.txid, action.quarantine.reason, action.quarantine.order_id) == (2, "empty on purpose", 5)
         assert action.quarantine.attempt == TransactionAttempt(2, 0)
         assert hand.of(Commit) == []
 
@@ -194,9 +194,9 @@ class TestSkip:
         hand = Hand(last_txid=4)
         hand.tick()
 
-        order(hand, "skip", 4, acted=True, request_id=1)
+        order(hand, "skip", 4, acted=True, order_id=1)
         before = hand.of(Answer)
-        order(hand, "skip", 3, request_id=2)
+        order(hand, "skip", 3, order_id=2)
         other = hand.of(Answer)
 
         assert [(a.state, a.answer) for a in before] == [("done", "batch 4 is quarantined")]
@@ -337,7 +337,7 @@ class TestRedo:
         first = hand.of(CutRedo)[0].redo
         redo = plan(8)
 
-        hand.tell(RedoCut(redo=first, plan=type(redo)(**{**vars(redo), "kind": "redo", "redo_of": 3, "request_id": 5})))
+        hand.tell(RedoCut(redo=first, plan=type(redo)(**{**vars(redo), "kind": "redo", "redo_of": 3, "order_id": 5})))
 
         assert hand.of(CutRedo)[0].open_redos == ((3, 8, 5),)
 

@@ -18,17 +18,17 @@ from txtopo.core.events import (
     HaltRequired,
     Mirror,
     MirrorFailed,
+    OrdersSeen,
     PostgresAnswered,
     Process,
     Prove,
     RecordEnd,
-    RequestsSeen,
     ResolveFailed,
-    StopRequested,
+    StopWanted,
 )
 from txtopo.core.limits import COMMIT_TRIES_MAX
 from txtopo.core.state import Phase
-from txtopo.core.values import Aborted, Failed, Failure, Left, Request, TransactionAttempt, Unknown
+from txtopo.core.values import Aborted, Failed, Failure, Left, Order, TransactionAttempt, Unknown
 from txtopo.errors import Patience
 
 
@@ -67,7 +67,7 @@ class TestNobodysFault:
     def test_a_retry_calls_the_halt_off(self) -> None:
         hand = self.halted()
 
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(2,)),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="retry", txids=(2,)),)))
 
         assert started(hand) == ["2:1"]
 
@@ -160,14 +160,14 @@ class TestProof:
     def test_an_order_overtakes_a_proof(self) -> None:
         """Skipped meanwhile, or tried again: what the proof says then changes nothing."""
         skipped, again = broken(), broken()
-        skipped.tell(RequestsSeen(requests=(Request(request_id=1, kind="skip", txids=(2,)),)))
-        again.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(2,)),)))
+        skipped.tell(OrdersSeen(orders=(Order(order_id=1, kind="skip", txids=(2,)),)))
+        again.tell(OrdersSeen(orders=(Order(order_id=1, kind="retry", txids=(2,)),)))
 
         for hand in (skipped, again):
             hand.proven(2, Failure(kind="data", message="x"))
 
         quarantine = skipped.state.batches[2].quarantine
-        assert quarantine is not None and quarantine.request_id == 1
+        assert quarantine is not None and quarantine.order_id == 1
         assert (again.state.batches[2].phase, again.state.halting) == (Phase.PROCESSING, None)
 
     def test_a_stop_does_not_wait_for_a_proof(self) -> None:
@@ -175,7 +175,7 @@ class TestProof:
         hand.tick()
         hand.fail(1, 0, "data")
 
-        hand.tell(StopRequested(at_once=False, reason="enough"))
+        hand.tell(StopWanted(at_once=False, reason="enough"))
 
         assert [end.kind for end in hand.of(End)] == ["stopped"]
 
@@ -247,7 +247,7 @@ class TestNothingWaitsForEver:
     def test_a_quarantine_that_cannot_be_written_halts(self) -> None:
         """Nothing of it can be tried again, whoever ordered it."""
         hand = ready(1, postgres_away_max_s=1e9)
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="skip", txids=(1,)),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="skip", txids=(1,)),)))
         hand.mirrored(1)
 
         for _ in range(COMMIT_TRIES_MAX):
@@ -369,7 +369,7 @@ class TestTooManyLeftOut:
         hand = self.hand()
         hand.tick()
         left_out(hand, 1, SAME)
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="skip", txids=(2,)),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="skip", txids=(2,)),)))
         in_order(hand, 2)
         applied(hand, 3, read=0)
         left_out(hand, 4, SAME)
@@ -392,7 +392,7 @@ class TestTooManyLeftOut:
         halted = hand.state.halting
         skipping = self.hand(quarantined_in_row_max=1)
         skipping.tick()
-        skipping.tell(RequestsSeen(requests=(Request(request_id=1, kind="skip", txids=(1,)),)))
+        skipping.tell(OrdersSeen(orders=(Order(order_id=1, kind="skip", txids=(1,)),)))
         in_order(skipping, 1)
 
         assert halted is not None and halted.txid == 1

@@ -14,14 +14,14 @@ from txtopo.core.events import (
     End,
     HaltRequired,
     Mirror,
+    OrdersSeen,
     Process,
     Prove,
     RecordEnd,
-    RequestsSeen,
     ZooKeeperSeen,
 )
 from txtopo.core.state import Phase
-from txtopo.core.values import Request, TransactionAttempt
+from txtopo.core.values import Order, TransactionAttempt
 from txtopo.errors import InvariantBroken
 
 
@@ -245,7 +245,7 @@ class TestProcessing:
         assert [action.plan.txid for action in hand.of(Prove)] == [1]
 
         hand = Hand(plans=chain(1, 3), suspects={1: 3}, next_attempts={1: 4})
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(1,)),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="retry", txids=(1,)),)))
         assert started(hand) == ["1:4"]
         hand.succeed(1, 4)
         assert hand.state.batches[1].phase is Phase.PROCESSED

@@ -11,9 +11,9 @@ import pytest
 
 from tests.kit.machines import Hand, chain, started
 from txtopo.core import limits
-from txtopo.core.events import Answer, AttemptNotBegun, Cancel, End, PlansCut, Process, RequestsSeen, Say, WavesRefused
+from txtopo.core.events import Answer, AttemptNotBegun, Cancel, End, OrdersSeen, PlansCut, Process, Say, WavesRefused
 from txtopo.core.state import Phase
-from txtopo.core.values import Request, TransactionAttempt
+from txtopo.core.values import Order, TransactionAttempt
 
 LARGE = 1 << 40
 
@@ -262,7 +262,7 @@ class TestSharing:
         hand = planned(3, workers=1)
         hand.fail(1, 0, "data")
         hand.fail(3, 0, "data")
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(1,)),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="retry", txids=(1,)),)))
         hand.now += 60
 
         hand.succeed(2)
@@ -274,7 +274,7 @@ class TestSharing:
         hand.fail(1, 0, "infrastructure")
         hand.fail(2, 0, "data")
 
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(1,)),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="retry", txids=(1,)),)))
 
         assert waves(hand) == [[1]]
 
@@ -378,7 +378,7 @@ class TestWorkers:
         hand = planned(8, workers=1, wave_txids_max=2)
         hand.succeed(2)
 
-        hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="skip", txids=(1,), reason="no"),)))
+        hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="skip", txids=(1,), reason="no"),)))
 
         assert [str(cancel.attempt) for cancel in hand.of(Cancel)] == ["1:0"]
         assert waves(hand) == [[3, 4]]
@@ -495,7 +495,7 @@ class TestDeadLetters:
 
 def test_an_order_to_retry_is_not_answered_as_failed_while_dead_letters_are_tried() -> None:
     hand = planned(1, workers=1, attempts_max=1, on_poison="dead_letter_rows")
-    hand.tell(RequestsSeen(requests=(Request(request_id=1, kind="retry", txids=(1,)),)))
+    hand.tell(OrdersSeen(orders=(Order(order_id=1, kind="retry", txids=(1,)),)))
 
     hand.fail(1, 0, "data")
 

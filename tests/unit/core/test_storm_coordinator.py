@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.storm import Storm
-from txtopo.core.events import End, StopRequested
+from txtopo.core.events import End, StopWanted
 
 both = pytest.mark.parametrize("opaque", [False, True], ids=["immutable", "opaque"])
 
@@ -238,7 +238,7 @@ def test_a_topology_that_is_stopped_commits_what_runs_and_starts_nothing(opaque:
     """
     storm = Storm("m", active=2, opaque=opaque)
     storm.next_tuple()
-    storm.hand.tell(StopRequested(at_once=False, reason="deactivated"))
+    storm.hand.tell(StopWanted(at_once=False, reason="deactivated"))
 
     emitted = [storm.ack(1), storm.ack_commit(1), storm.ack(2), storm.ack_commit(2)]
 

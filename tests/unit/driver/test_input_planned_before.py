@@ -315,7 +315,7 @@ def test_input_that_is_gone_for_good_is_skipped_by_an_order() -> None:
 
     end = night.run(cut=False)
 
-    assert (end.kind, night.stores.postgres.requests[order][1].state) == ("stopped", "done")
+    assert (end.kind, night.stores.postgres.orders[order][1].state) == ("stopped", "done")
     assert night.ledger[2:] == [(3, "quarantined", None)]
     night.broker.away = set()
     assert night.run().kind == "finished"

@@ -273,7 +273,7 @@ class TestCuttingAgain:
         it.mirror(plans[0])
         it.commit(plans[0])
 
-        redo = Redo(request_id=1, kind="recompute", txid=1)
+        redo = Redo(order_id=1, kind="recompute", txid=1)
         found = it.planner.redo(CutRedo(first_txid=2, redo=redo, open_redos=(), last_txid=1, attempts={2: 1}))
 
         assert isinstance(found, RedoCut) and found.plan is not None
@@ -346,48 +346,48 @@ class TestRunning:
 
     def test_redrive_brings_back_exactly_its_numbers(self) -> None:
         _, stores = self.run(Rules(workers=2, attempts_max=2, on_poison="quarantine_batch"), self.refuse_third)
-        request = stores.postgres.ask(TOPOLOGY, "redrive", (3,), "mended")
+        order = stores.postgres.ask(TOPOLOGY, "redrive", (3,), "mended")
 
         end, _ = self.run(Rules(workers=2), None, stores=stores)
 
         assert end.kind == "finished"
-        assert stores.postgres.requests[request][1].state == "done"
+        assert stores.postgres.orders[order][1].state == "done"
         check_numbers(stores, 12)
 
     @pytest.mark.parametrize("cut", [True, False], ids=["run", "retry"])
     def test_a_halted_batch_is_cut_again_by_an_order(self, cut: bool) -> None:
         end, stores = self.run(Rules(workers=2, attempts_max=1), self.refuse_third)
         assert (end.kind, end.txid) == ("halted", 3)
-        request = stores.postgres.ask(TOPOLOGY, "retry", (3,), "mended")
+        order = stores.postgres.ask(TOPOLOGY, "retry", (3,), "mended")
 
         driver = SimulatedDriver(topology=numbers_topology(12, random.Random(6)), stores=stores, seed=2, cut=cut)
         assert driver.run().kind == ("finished" if cut else "stopped")
 
-        assert stores.postgres.requests[request][1].state == "done"
+        assert stores.postgres.orders[order][1].state == "done"
         if cut:
             check_numbers(stores, 12)
 
     def test_a_skipped_batch_is_quarantined_when_it_is_cut_again(self) -> None:
         _, stores = self.run(Rules(workers=2, attempts_max=1), self.refuse_third)
-        request = stores.postgres.ask(TOPOLOGY, "skip", (3,), "bad")
+        order = stores.postgres.ask(TOPOLOGY, "skip", (3,), "bad")
 
         end, _ = self.run(Rules(workers=2, attempts_max=1), self.refuse_third, stores=stores)
 
         assert end.kind == "finished"
-        assert stores.postgres.requests[request][1].answer == "batch 3 is quarantined"
+        assert stores.postgres.orders[order][1].answer == "batch 3 is quarantined"
         third = plans_of(stores)[2].metadata["numbers"]
         check_numbers(stores, 12, missing=range(third["start"], third["end"]))
 
     def test_replan_drops_what_is_not_mirrored_and_removes_no_node(self) -> None:
         """R3: there is nothing to remove, since what is not mirrored is cut again by every new leader."""
         _, stores = self.run(Rules(workers=2, attempts_max=1), self.refuse_third)
-        request = stores.postgres.ask(TOPOLOGY, "replan", (), "other sizes")
+        order = stores.postgres.ask(TOPOLOGY, "replan", (), "other sizes")
         nodes = {path for path in stores.zookeeper.paths() if path.count("/") == 5}
 
         end, _ = self.run(Rules(workers=2), None, stores=stores)
 
         assert end.kind == "finished"
-        assert stores.postgres.requests[request][1].answer.startswith("plans of batches 3")
+        assert stores.postgres.orders[order][1].answer.startswith("plans of batches 3")
         assert nodes <= set(stores.zookeeper.paths())
         check_numbers(stores, 12)
 

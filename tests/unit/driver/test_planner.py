@@ -276,11 +276,11 @@ def quarantined(txid: int, metadata: Metadata | None = None) -> LedgerBatch:
 
 def redrive(first_txid: int, txid: int) -> CutRedo:
     """What the machine asks for."""
-    return CutRedo(first_txid=first_txid, redo=Redo(request_id=5, kind="redrive", txid=txid), open_redos=())
+    return CutRedo(first_txid=first_txid, redo=Redo(order_id=5, kind="redrive", txid=txid), open_redos=())
 
 
 def test_a_redo_is_a_plan_of_its_own_linked_to_what_it_redoes() -> None:
-    """R12: the digest covers kind, redo_of and request; inputs are described as they are now; durable before it is told
+    """R12: the digest covers kind, redo_of and order; inputs are described as they are now; durable before it is told
     (R3).
     """
     stores = Stores()
@@ -292,7 +292,7 @@ def test_a_redo_is_a_plan_of_its_own_linked_to_what_it_redoes() -> None:
     assert isinstance(cut, RedoCut)
     plan = cut.plan
     assert plan is not None
-    assert (plan.txid, plan.kind, plan.redo_of, plan.request_id) == (9, "redo", 3, 5)
+    assert (plan.txid, plan.kind, plan.redo_of, plan.order_id) == (9, "redo", 3, 5)
     assert plan.metadata == {"s": {"file": "/3", "again": True}}
     assert plan.previous_digest == LAST_DIGEST
     assert stores.recorded == [plan]
@@ -316,7 +316,7 @@ def test_a_redo_never_moves_the_source() -> None:
 def test_the_source_is_not_moved_by_a_redo_that_a_new_leader_finds_either() -> None:
     stores = Stores()
     (cut,) = chain(9, 9, LAST_DIGEST)
-    redo = replace(cut, txid=10, previous_digest=cut.digest, kind="redo", redo_of=3, request_id=5)
+    redo = replace(cut, txid=10, previous_digest=cut.digest, kind="redo", redo_of=3, order_id=5)
     source = Source({"file": "/11"})
     made = opened(source, stores, cut, redo)
 
@@ -385,7 +385,7 @@ def test_a_batch_is_not_recomputed_where_a_committer_keeps_no_contributions() ->
     made = opened(Source(), stores)
     made.committers = [Component("keeps", contributions=True), Component("totals", contributions=False)]  # type: ignore[list-item]
 
-    cut = made.redo(CutRedo(first_txid=9, redo=Redo(request_id=5, kind="recompute", txid=3), open_redos=()))
+    cut = made.redo(CutRedo(first_txid=9, redo=Redo(order_id=5, kind="recompute", txid=3), open_redos=()))
 
     assert isinstance(cut, RedoCut)
     assert cut.refused == "batch 3 cannot be recomputed: committer totals keeps no contributions"

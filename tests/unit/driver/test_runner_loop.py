@@ -43,7 +43,7 @@ def test_a_stop_order_ends_the_run_and_is_answered(folder: Path) -> None:
     end = driver.run()
 
     assert end.kind == "stopped"
-    assert stores.postgres.requests[asked[0]][1].state == "done"
+    assert stores.postgres.orders[asked[0]][1].state == "done"
     assert stores.postgres.topologies["orders"].life["state"] == "stopped"
 
 

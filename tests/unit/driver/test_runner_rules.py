@@ -22,7 +22,7 @@ from txtopo.core import limits
 from txtopo.core.events import End
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
-from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Outcome, Request, TransactionAttempt, Unknown
+from txtopo.core.values import CommitOutcome, Failed, Failure, Lead, Order, Outcome, TransactionAttempt, Unknown
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.work_queues import Work, WorkQueue
@@ -218,9 +218,9 @@ def test_a_stop_at_once_cancels_what_runs_and_writes_it_down(folder: Path, monke
     runners: list[Runner] = []
     run = Runner.run
 
-    def remembered(self: Runner, state: State, requests: Sequence[Request] = ()) -> End:
+    def remembered(self: Runner, state: State, orders: Sequence[Order] = ()) -> End:
         runners.append(self)
-        return run(self, state, requests)
+        return run(self, state, orders)
 
     monkeypatch.setattr(Runner, "run", remembered)
     cancelled: list[TransactionAttempt] = []
@@ -229,7 +229,7 @@ def test_a_stop_at_once_cancels_what_runs_and_writes_it_down(folder: Path, monke
 
     def act(wave: Sequence[Assignment]) -> Sequence[Outcome] | None:
         began.append(wave[0].attempt)
-        runners[0].request_stop(at_once=True, reason="interrupted")
+        runners[0].stop(at_once=True, reason="interrupted")
         return None
 
     end = SimulatedDriver(
@@ -359,7 +359,7 @@ def test_an_executor_that_never_answers_ends_the_run_and_holds_up_nothing(
     begin = stores.clock.now
     end = driver.run()
 
-    assert stores.postgres.requests[order[0]][1].state != "open", "heard of with a heartbeat"
+    assert stores.postgres.orders[order[0]][1].state != "open", "heard of with a heartbeat"
 
     assert (end.kind, end.reason.partition(" for ")[0]) == ("executor_lost", "the executor has not answered")
     assert limits.EXECUTOR_SILENT_MAX_S <= stores.clock.now - begin < limits.EXECUTOR_SILENT_MAX_S + 10

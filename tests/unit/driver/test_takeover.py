@@ -308,21 +308,21 @@ def test_plans_are_dropped_by_an_order_under_the_new_epoch(
 ) -> None:
     """R3's one exception: the epoch is raised in both stores, then what is dropped is noted, then it is dropped."""
     planned_and_left(zookeeper, postgres)
-    request_id = postgres.ask("t", "replan", (), "wrong schema")
+    order_id = postgres.ask("t", "replan", (), "wrong schema")
     driver = Candidacy(zookeeper, postgres)
 
     leadership = driver.lead()
 
     assert leadership.reconciled.plans == ()
-    assert leadership.requests == ()
+    assert leadership.orders == ()
     assert driver.calls[4:] == [
         "coordinator.write_epoch",
         "coordinator.read",
         "ledger.note_progress",
         "coordinator.drop_plans",
-        "ledger.answer_request",
+        "ledger.answer_order",
     ]
-    assert postgres.requests[request_id][1].state == "done"
+    assert postgres.orders[order_id][1].state == "done"
 
 
 def test_a_mirrored_plan_is_never_dropped(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
@@ -347,13 +347,13 @@ def test_plans_made_since_an_order_was_begun_are_not_dropped(
     digests.
     """
     planned_and_left(zookeeper, postgres)
-    request_id = postgres.ask("t", "replan", (), "wrong schema")
-    postgres.requests[request_id][1].progress = {"dropped": {"1": "00", "2": "11"}}
+    order_id = postgres.ask("t", "replan", (), "wrong schema")
+    postgres.orders[order_id][1].progress = {"dropped": {"1": "00", "2": "11"}}
 
     leadership = Candidacy(zookeeper, postgres).lead()
 
     assert [one.txid for one in leadership.reconciled.plans] == [1, 2]
-    assert postgres.requests[request_id][1].state == "done"
+    assert postgres.orders[order_id][1].state == "done"
 
 
 def test_an_order_about_a_plan_that_was_dropped_is_refused_by_that_name(
@@ -367,8 +367,8 @@ def test_an_order_about_a_plan_that_was_dropped_is_refused_by_that_name(
 
     leadership = Candidacy(zookeeper, postgres).lead()
 
-    assert [request.request_id for request in leadership.requests] == [redrive]
-    row = postgres.requests[skip][1]
+    assert [order.order_id for order in leadership.orders] == [redrive]
+    row = postgres.orders[skip][1]
     assert (row.state, row.answer) == (
         "refused",
         "the plan was dropped by the replan of order 3: what it held is planned anew",
@@ -381,4 +381,4 @@ def test_other_orders_are_handed_on_to_the_runner(zookeeper: MemoryZooKeeper, po
     first.die()
     postgres.ask("t", "skip", (1,), "no")
 
-    assert [request.kind for request in Candidacy(zookeeper, postgres).lead().requests] == ["skip"]
+    assert [order.kind for order in Candidacy(zookeeper, postgres).lead().orders] == ["skip"]

@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.reports.test_text_output import topology as status_of
 from txtopo.cli.ranges import Span, one_span, spans
-from txtopo.operating.dry_runs import FILES_TOLD_MAX, Proposal, ProposedBatch, nothing_to_retry, proposal_text
-from txtopo.operating.orders import Order
+from txtopo.operating.dry_runs import FILES_TOLD_MAX, OrderPreview, PreviewedBatch, nothing_to_retry, preview_text
+from txtopo.operating.orders import NewOrder
 from txtopo.operating.verify import Verdict, Verified, exit_code_of, verified_text
 from txtopo.reports.interventions import Redos
 from txtopo.reports.model import SourceFile
@@ -45,8 +45,8 @@ def test_audit_takes_one_range_only() -> None:
 
 def test_the_same_order_has_the_same_arguments() -> None:
     """One open order of a kind about the same txids is found again by what it says."""
-    assert Order(topology="f", kind="retry", txids=(5, 6)).arguments == '{"txids": [5, 6]}'
-    assert Order(topology="f", kind="replan").arguments == "{}"
+    assert NewOrder(topology="f", kind="retry", txids=(5, 6)).arguments == '{"txids": [5, 6]}'
+    assert NewOrder(topology="f", kind="replan").arguments == "{}"
 
 
 @pytest.mark.parametrize(("state", "who"), [("STOPPED", "the next leader carries it out"), ("RUNNING", "its leader")])
@@ -92,13 +92,13 @@ def test_the_last_applied_redo_counts_for_its_whole_family() -> None:
 
 
 def test_many_files_are_named_in_part_and_counted() -> None:
-    """A proposal fits on a screen; control characters in names are spelled out."""
+    """A preview fits on a screen; control characters in names are spelled out."""
     files = tuple(SourceFile(spout="f", path=f"/in/{n}\n", size=n, fingerprint="") for n in range(FILES_TOLD_MAX + 2))
-    batch = ProposedBatch(
+    batch = PreviewedBatch(
         txid=5, state="failed", attempts=1, next_attempt=1, files=files, metadata={}, failure=None, reason=None
     )
 
-    told = proposal_text(Proposal(topology="f", kind="retry", effect="x", batches=(batch,), tables={}))
+    told = preview_text(OrderPreview(topology="f", kind="retry", effect="x", batches=(batch,), tables={}))
 
     assert "  file      /in/0\\n  0 B\n" in told
     assert "            and 2 more" in told

@@ -16,7 +16,7 @@ from txtopo import cli, errors
 from txtopo.audit import verdicts
 from txtopo.cli.verbs import VERBS
 from txtopo.core import limits
-from txtopo.core.values import FailureKind, RequestKind
+from txtopo.core.values import FailureKind, OrderKind
 from txtopo.reports import model
 
 LITERAL_MIN = 12
@@ -91,7 +91,7 @@ def test_every_kind_of_failure_is_told(kind: str) -> None:
     assert f"*{kind}*" in section("States")
 
 
-@pytest.mark.parametrize("kind", get_args(RequestKind))
+@pytest.mark.parametrize("kind", get_args(OrderKind))
 def test_every_kind_of_order_is_told(kind: str) -> None:
     """An open order is shown by its kind."""
     assert re.search(rf"[`*]{kind}[`*]", section("Commands"))

@@ -65,10 +65,10 @@ def status() -> TopologyStatus:
         hole_txids=(7, 9),
         rejected=1_500,
         dead_lettered=12,
-        open_requests=2,
+        open_order_count=2,
         open_orders=(
-            OpenOrder(request_id=4, kind="retry", txids=(12_346,)),
-            OpenOrder(request_id=5, kind="stop", txids=()),
+            OpenOrder(order_id=4, kind="retry", txids=(12_346,)),
+            OpenOrder(order_id=5, kind="stop", txids=()),
         ),
         leader=LastLeader(host="box", pid=1, since=NOON, heartbeat_at=NOON, heartbeat_age_s=1.5),
     )
@@ -98,7 +98,7 @@ flights  HALTED
 
 def test_status_names_a_few_and_counts_all() -> None:
     """Promise: lists are bounded, numbers are not."""
-    text = status_text([replace(status(), holes=30, quarantined=31, open_requests=40)])
+    text = status_text([replace(status(), holes=30, quarantined=31, open_order_count=40)])
 
     assert "batches 7, 9, … are quarantined and not redone (30 of 31 quarantined)" in text
     assert "40 open: retry of batch 12346 (order 4), stop (order 5), …" in text
@@ -218,7 +218,7 @@ def detail(**changed: Any) -> BatchDetail:
         ),
         "orders": (
             OrderRow(
-                request_id=4,
+                order_id=4,
                 kind="retry",
                 txids=(7, 8),
                 reason="fixed",
@@ -238,7 +238,7 @@ def detail(**changed: Any) -> BatchDetail:
                 host="desk",
                 command="retry",
                 reason="fixed",
-                request_id=4,
+                order_id=4,
                 txid=7,
                 before={"state": "failed"},
                 after={"state": "planned"},

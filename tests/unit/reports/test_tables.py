@@ -73,7 +73,7 @@ def test_lists_of_numbers_stay_lists_and_facts_are_json() -> None:
     """What an order is about, and what is known of an event; how events are told apart is nobody's business."""
     event = TimelineEvent(at=AT, kind="planned", txid=3, facts={"epoch": 2}, identity=("planned", 3))
     order = OrderRow(
-        request_id=1,
+        order_id=1,
         kind="retry",
         txids=(3, 4),
         reason=None,

@@ -36,7 +36,7 @@ def topology(**changed: object) -> TopologyStatus:
         "hole_txids": (),
         "rejected": 0,
         "dead_lettered": 0,
-        "open_requests": 0,
+        "open_order_count": 0,
         "open_orders": (),
         "leader": LastLeader(host="box", pid=1, since=NOON, heartbeat_at=NOON, heartbeat_age_s=1.5),
     }
@@ -193,8 +193,8 @@ def test_json_has_a_schema_and_stable_keys() -> None:
         "last_txid",
         "leader",
         "next_commands",
+        "open_order_count",
         "open_orders",
-        "open_requests",
         "planned_ahead",
         "planned_txid",
         "problem",

@@ -10,52 +10,52 @@ from typing import Literal, assert_never
 
 from txtopo.core.events import Action, Answer, Cancel, RecordEnd, Redo, RedoCut, Say
 from txtopo.core.state import Batch, OrderInWork, Phase, State
-from txtopo.core.values import ActionRecord, Failure, Quarantine, Request, TransactionAttempt
+from txtopo.core.values import ActionRecord, Failure, Order, Quarantine, TransactionAttempt
 
 Step = tuple[State, list[Action]]
 _AGAIN = ("redrive", "recompute")
 
 
-def take_in_requests(state: State, requests: Iterable[Request]) -> Step:
+def take_in_orders(state: State, orders: Iterable[Order]) -> Step:
     """Begin to carry out each order. One that is known already is left alone, so that hearing of it twice changes
     nothing.
     """
     actions: list[Action] = []
-    for request in requests:
-        if request.request_id not in state.orders:
-            state, more = _begin(state, request)
+    for order in orders:
+        if order.order_id not in state.orders:
+            state, more = _begin(state, order)
             actions += more
     return state, actions
 
 
-def _begin(state: State, request: Request) -> Step:
-    match request.kind:
+def _begin(state: State, order: Order) -> Step:
+    match order.kind:
         case "retry":
-            return _begin_retry(state, request)
+            return _begin_retry(state, order)
         case "skip":
-            return _begin_skip(state, request)
+            return _begin_skip(state, order)
         case "redrive" | "recompute":
-            return _settled(state, OrderInWork(request=request, todo=request.txids))
+            return _settled(state, OrderInWork(order=order, todo=order.txids))
         case "replan":
-            return _with_order(state, OrderInWork(request=request)), []
+            return _with_order(state, OrderInWork(order=order)), []
         case "stop":
             return state, []  # the runner's own affair
         case _:
-            assert_never(request.kind)
+            assert_never(order.kind)
 
 
-def _begin_retry(state: State, request: Request) -> Step:
+def _begin_retry(state: State, order: Order) -> Step:
     """Failed batches get all their attempts again, with their stored metadata; a halt over one of them is called
     off.
     """
     failed = [txid for txid, batch in state.batches.items() if batch.has_failed]
     failed += [txid for txid, known in state.carried.items() if known.last_failure is not None and state.was_cut(txid)]
-    named = request.txids or tuple(sorted(failed))
-    order = OrderInWork(request=request, waiting={txid: txid for txid in named if _is_known(state, txid)})
+    named = order.txids or tuple(sorted(failed))
+    work = OrderInWork(order=order, waiting={txid: txid for txid in named if _is_known(state, txid)})
     for txid in named:
-        if txid not in order.waiting:
-            order = _told(order, txid <= state.last_txid, f"batch {txid} {_absent(state, txid)}")
-    for txid in order.waiting:
+        if txid not in work.waiting:
+            work = _told(work, txid <= state.last_txid, f"batch {txid} {_absent(state, txid)}")
+    for txid in work.waiting:
         batch = state.batches.get(txid)
         if batch is None:
             state = _cut_afresh(state, txid)
@@ -73,9 +73,9 @@ def _begin_retry(state: State, request: Request) -> Step:
                     last_failure=None,
                 )
             )
-    if state.halting is not None and state.halting.txid in order.waiting:
+    if state.halting is not None and state.halting.txid in work.waiting:
         state = replace(state, halting=None)
-    return _settled(state, order)
+    return _settled(state, work)
 
 
 def _is_known(state: State, txid: int) -> bool:
@@ -92,20 +92,20 @@ def _cut_afresh(state: State, txid: int) -> State:
     return replace(state, carried={**state.carried, txid: fresh}, cut_not_before=at_once)
 
 
-def _begin_skip(state: State, request: Request) -> Step:
+def _begin_skip(state: State, order: Order) -> Step:
     """The batch itself is condemned by `apply_skips`, once no commit of it is under way."""
-    order = OrderInWork(request=request, waiting={txid: txid for txid in request.txids if _is_known(state, txid)})
-    for txid in order.waiting:
+    work = OrderInWork(order=order, waiting={txid: txid for txid in order.txids if _is_known(state, txid)})
+    for txid in work.waiting:
         if txid not in state.batches:
             state = _cut_afresh(state, txid)
             if state.halting is not None and state.halting.txid == txid:
                 state = replace(state, halting=None)
-    for txid in request.txids:
-        if txid not in order.waiting:
+    for txid in order.txids:
+        if txid not in work.waiting:
             # A leader may have died between the quarantine, whose action is logged with it, and the answer.
-            words = "is quarantined" if request.acted else _absent(state, txid)
-            order = _told(order, request.acted, f"batch {txid} {words}")
-    return _settled(state, order)
+            words = "is quarantined" if order.acted else _absent(state, txid)
+            work = _told(work, order.acted, f"batch {txid} {words}")
+    return _settled(state, work)
 
 
 def _absent(state: State, txid: int) -> str:
@@ -115,35 +115,35 @@ def _absent(state: State, txid: int) -> str:
 def apply_skips(state: State) -> Step:
     """R14: batches that an order skips give up their work and wait for their turn as quarantined."""
     actions: list[Action] = []
-    for order in state.orders.values():
-        if order.request.kind != "skip":
+    for work in state.orders.values():
+        if work.order.kind != "skip":
             continue
-        for txid in order.waiting:
+        for txid in work.waiting:
             batch = state.batches.get(txid)
             if batch is None:
                 continue  # it is being cut again
             under_way = batch.phase is Phase.COMMITTING or (state.unresolved and txid == state.last_txid + 1)
             if batch.quarantine is None and not under_way:
-                state, more = _condemn(state, batch, order.request)
+                state, more = _condemn(state, batch, work.order)
                 actions += more
     return state, actions
 
 
-def _condemn(state: State, batch: Batch, request: Request) -> Step:
+def _condemn(state: State, batch: Batch, order: Order) -> Step:
     txid, current = batch.plan.txid, batch.transaction_attempt
     actions: list[Action] = []
     last_attempt = max(batch.attempt - 1, 0)
     if batch.phase in (Phase.PROCESSING, Phase.PROCESSED):
         last_attempt = batch.attempt
-        failure = Failure(kind="infrastructure", message=f"skipped by order {request.request_id}")
+        failure = Failure(kind="infrastructure", message=f"skipped by order {order.order_id}")
         actions.append(RecordEnd(attempt=current, state="cancelled", failure=failure))
     if batch.phase is Phase.PROCESSING:
         state = replace(state, abandoned=state.abandoned | {current})
         actions.insert(0, Cancel(attempt=current))
     quarantine = Quarantine(
         attempt=TransactionAttempt(txid, last_attempt),
-        reason=request.reason or f"skipped by order {request.request_id}",
-        request_id=request.request_id,
+        reason=order.reason or f"skipped by order {order.order_id}",
+        order_id=order.order_id,
     )
     if state.halting is not None and state.halting.txid == txid:
         state = replace(state, halting=None)
@@ -154,69 +154,69 @@ def _condemn(state: State, batch: Batch, request: Request) -> Step:
 def redos_again(state: State, discarded: Iterable[int]) -> State:
     """Redos that were planned and discarded are to be planned once more."""
     gone = set(discarded)
-    for order in list(state.orders.values()):
-        again = [named for txid, named in order.waiting.items() if txid in gone] if order.request.kind in _AGAIN else []
+    for work in list(state.orders.values()):
+        again = [named for txid, named in work.waiting.items() if txid in gone] if work.order.kind in _AGAIN else []
         if again:
-            waiting = {txid: named for txid, named in order.waiting.items() if txid not in gone}
-            state = _with_order(state, replace(order, waiting=waiting, todo=(*sorted(again), *order.todo)))
+            waiting = {txid: named for txid, named in work.waiting.items() if txid not in gone}
+            state = _with_order(state, replace(work, waiting=waiting, todo=(*sorted(again), *work.todo)))
     return state
 
 
 def next_redo(state: State) -> Redo | None:
     """The next batch that an order wants redone: oldest order first."""
-    for request_id in sorted(state.orders):
-        order = state.orders[request_id]
-        if order.todo:
-            again: Literal["redrive", "recompute"] = "redrive" if order.request.kind == "redrive" else "recompute"
-            return Redo(request_id=request_id, kind=again, txid=order.todo[0])
+    for order_id in sorted(state.orders):
+        work = state.orders[order_id]
+        if work.todo:
+            again: Literal["redrive", "recompute"] = "redrive" if work.order.kind == "redrive" else "recompute"
+            return Redo(order_id=order_id, kind=again, txid=work.todo[0])
     return None
 
 
 def wants_replan(state: State) -> bool:
     """True if there is an order to drop plans."""
-    return any(order.request.kind == "replan" for order in state.orders.values())
+    return any(work.order.kind == "replan" for work in state.orders.values())
 
 
 def redo_cut(state: State, event: RedoCut) -> Step:
     """A redo is planned as a new txid, or was already, or may not be."""
-    order = state.orders.get(event.redo.request_id)
-    if order is None:
+    work = state.orders.get(event.redo.order_id)
+    if work is None:
         return state, []
     txid = event.redo.txid
-    order = replace(order, todo=tuple(other for other in order.todo if other != txid))
+    work = replace(work, todo=tuple(other for other in work.todo if other != txid))
     new = event.by if event.plan is None else event.plan.txid
     if new is None:
-        order = _told(order, False, event.refused or f"batch {txid} cannot be redone")
+        work = _told(work, False, event.refused or f"batch {txid} cannot be redone")
     elif new in state.batches:
-        order = replace(order, waiting={**order.waiting, new: txid})
+        work = replace(work, waiting={**work.waiting, new: txid})
     else:
-        order = _told(order, True, f"batch {txid} was redone already, as batch {new}")
-    return _settled(state, order)
+        work = _told(work, True, f"batch {txid} was redone already, as batch {new}")
+    return _settled(state, work)
 
 
 def committed(state: State, batch: Batch) -> Step:
     """A batch has come into the ledger: orders that waited for it get on."""
     actions: list[Action] = []
-    for order in list(state.orders.values()):
-        named = order.waiting.get(batch.plan.txid)
+    for work in list(state.orders.values()):
+        named = work.waiting.get(batch.plan.txid)
         if named is None:
             continue
-        left = {txid: other for txid, other in order.waiting.items() if txid != batch.plan.txid}
-        well, words = _outcome(order.request, named, batch)
-        state, more = _settled(state, _told(replace(order, waiting=left), well, words))
+        left = {txid: other for txid, other in work.waiting.items() if txid != batch.plan.txid}
+        well, words = _outcome(work.order, named, batch)
+        state, more = _settled(state, _told(replace(work, waiting=left), well, words))
         actions += more
     return state, actions
 
 
-def _outcome(request: Request, named: int, batch: Batch) -> tuple[bool, str]:
+def _outcome(order: Order, named: int, batch: Batch) -> tuple[bool, str]:
     txid, quarantine = batch.plan.txid, batch.quarantine
-    if request.kind == "skip":
+    if order.kind == "skip":
         mine = quarantine is not None
         return mine, f"batch {named} is quarantined" if mine else f"batch {named} was committed before the order came"
-    what = f"batch {named} is redone as batch {txid}" if request.kind in _AGAIN else f"batch {named} is committed"
+    what = f"batch {named} is redone as batch {txid}" if order.kind in _AGAIN else f"batch {named} is committed"
     if quarantine is None:
         return True, what
-    whose = f"its redo, batch {txid}," if request.kind in _AGAIN else f"batch {named}"
+    whose = f"its redo, batch {txid}," if order.kind in _AGAIN else f"batch {named}"
     return False, f"{whose} is quarantined: {quarantine.reason}"
 
 
@@ -225,41 +225,41 @@ def failed_again(state: State, txid: int, reason: str) -> Step:
     planned and keeps its place.
     """
     actions: list[Action] = []
-    for order in list(state.orders.values()):
-        if order.request.kind == "retry" and txid in order.waiting:
-            state = replace(state, orders={key: one for key, one in state.orders.items() if one is not order})
-            actions.append(_answer(_told(replace(order, waiting={}), False, f"failed again: {reason}")))
+    for work in list(state.orders.values()):
+        if work.order.kind == "retry" and txid in work.waiting:
+            state = replace(state, orders={key: one for key, one in state.orders.items() if one is not work})
+            actions.append(_answer(_told(replace(work, waiting={}), False, f"failed again: {reason}")))
     return state, actions
 
 
-def _told(order: OrderInWork, well: bool, words: str) -> OrderInWork:
-    return replace(order, results=(*order.results, (well, words)))
+def _told(work: OrderInWork, well: bool, words: str) -> OrderInWork:
+    return replace(work, results=(*work.results, (well, words)))
 
 
-def _with_order(state: State, order: OrderInWork) -> State:
-    return replace(state, orders={**state.orders, order.request.request_id: order})
+def _with_order(state: State, work: OrderInWork) -> State:
+    return replace(state, orders={**state.orders, work.order.order_id: work})
 
 
-def _settled(state: State, order: OrderInWork) -> Step:
+def _settled(state: State, work: OrderInWork) -> Step:
     """Keep the order, or answer it when nothing is left of it."""
-    if not order.is_carried_out:
-        return _with_order(state, order), []
-    left = {key: one for key, one in state.orders.items() if key != order.request.request_id}
-    return replace(state, orders=left), [_answer(order)]
+    if not work.is_carried_out:
+        return _with_order(state, work), []
+    left = {key: one for key, one in state.orders.items() if key != work.order.order_id}
+    return replace(state, orders=left), [_answer(work)]
 
 
-def _answer(order: OrderInWork) -> Answer:
+def _answer(work: OrderInWork) -> Answer:
     """`done` where everything came out well or there was nothing to do; in words what became of each batch."""
-    request, results = order.request, order.results
+    order, results = work.order, work.results
     done = all(well for well, _ in results)
     words = "; ".join(words for _, words in results) or "nothing to do"
     action = None
-    if request.kind == "retry" and any(well for well, _ in results):
+    if order.kind == "retry" and any(well for well, _ in results):
         # Skips and redos are logged with their own commits; what a retry changed is that it was tried again.
         action = ActionRecord(
             command="retry",
-            request_id=request.request_id,
-            before={"failed": list(request.txids)},
+            order_id=order.order_id,
+            before={"failed": list(order.txids)},
             after={"result": words},
         )
-    return Answer(request_id=request.request_id, state="done" if done else "refused", answer=words, action=action)
+    return Answer(order_id=order.order_id, state="done" if done else "refused", answer=words, action=action)
