@@ -36,6 +36,8 @@ NOTHING = "nothing"
 """Order of jobs at the start, over no rows."""
 INSIDE = "inside"
 """Order of jobs whose order stands in their plan, where it is too large for a local property."""
+NOBODY = 0
+"""Stands for the order of a copy that no order holds; orders are numbered from 1."""
 REMEMBERED_MAX = 1024
 """Orders that have ended whose words are remembered, the latest ones."""
 _ORDERS = itertools.count(1)
@@ -168,9 +170,8 @@ class Signatures:
         """
         with self._lock:
             holding = self._held.get(signature.copy)
-            holder = holding.order if holding is not None else None
-            if holding is None or holder != signature.order:
-                self._suspect(holder, signature.order)
+            if holding is None or holding.order != signature.order:
+                self._suspect(NOBODY if holding is None else holding.order, signature.order)
                 return
             holding.leaves.add(signature.leaf)
             runs = self._runs(signature.order)
@@ -190,7 +191,7 @@ class Signatures:
         """What one order asked for came from a copy that another one holds."""
         with self._lock:
             holding = self._held.get(other_copy)
-            self._suspect(order, holding.order if holding is not None else 0)
+            self._suspect(order, NOBODY if holding is None else holding.order)
 
     def doubt(self, run: str, *, complete: bool) -> str | None:
         """Why this run must not be believed, whatever else is known of it; `complete`: it is believed to have read
@@ -211,8 +212,8 @@ class Signatures:
             self._suspected.pop(run, None)
             self._unsigned.pop(run, None)
 
-    def _suspect(self, holder: int | None, order: int) -> None:
-        of = self._words(holder) if holder is not None else "a plan that nobody runs"
+    def _suspect(self, holder: int, order: int) -> None:
+        of = "a plan that nobody runs" if holder == NOBODY else self._words(holder)
         words = f"a task of {of} ran with the order of {self._words(order)}: {WHY}"
         self._note(words, *self._runs(holder), *self._runs(order))
 
@@ -220,8 +221,8 @@ class Signatures:
         for run in self._open.intersection(runs):
             self._suspected.setdefault(run, words)
 
-    def _runs(self, order: int | None) -> tuple[str, ...]:
-        found = self._orders.get(order) if order is not None else None
+    def _runs(self, order: int) -> tuple[str, ...]:
+        found = self._orders.get(order)
         return found.runs if found is not None else ()
 
     def _words(self, order: int) -> str:

@@ -8,10 +8,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 
 from txtopo.errors import InvariantBroken
 from txtopo.spark.plan_copies import Copies
-from txtopo.spark.signatures import REMEMBERED_MAX, Signature, Signatures, new_copy
+from txtopo.spark.session import used_workers
+from txtopo.spark.signatures import (
+    NOTHING,
+    ORDER_PROPERTY,
+    REMEMBERED_MAX,
+    NoBatchError,
+    Signature,
+    Signatures,
+    Signer,
+    new_copy,
+    property_of,
+)
 
 
 def _many(book: Signatures) -> None:
@@ -65,7 +77,8 @@ def test_nothing_is_kept_of_what_ended_long_ago() -> None:
         book.forget(run)
         book.receive(Signature(copy=number, leaf="source", made_for=None, order=order))
 
-    assert sum(len(kept) for kept in vars(book).values() if hasattr(kept, "__len__")) <= 2 * REMEMBERED_MAX
+    kept = {name: len(kept) for name, kept in vars(book).items() if hasattr(kept, "__len__") and len(kept)}
+    assert kept == {"_orders": REMEMBERED_MAX, "_ended": REMEMBERED_MAX}
 
 
 class Book:
@@ -84,6 +97,9 @@ class Book:
 
     def doubted(self) -> list[str]:
         return [run for run in self.numbers if self.signatures.doubt(run, complete=False)]
+
+    def words(self, run: str) -> str:
+        return self.signatures.doubt(run, complete=False) or ""
 
     def sign(self, copy: int, order: int, made_for: str | None = None) -> None:
         self.signatures.receive(Signature(copy, "s", made_for, order))
@@ -110,6 +126,76 @@ def test_a_plan_that_nobody_runs_makes_the_batch_of_the_order_doubtful(book: Boo
     book.sign(new_copy(), book.numbers["8:0"])
 
     assert book.doubted() == ["8:0"]
+    assert book.words("8:0").startswith("a task of a plan that nobody runs ran with the order of batch 8: ")
+
+
+def test_an_order_that_has_ended_is_named_as_such(book: Book) -> None:
+    """The operator reads whose rows came late; a number that no order ever had is called unknown."""
+    with book.signatures.order("batch 6") as ended:
+        pass
+    book.sign(book.copies["7:0"], ended)
+    book.sign(book.copies["8:0"], 0)
+
+    assert "ran with the order of an earlier job of batch 6" in book.words("7:0")
+    assert "ran with the order of no batch that is known" in book.words("8:0")
+
+
+def test_a_missing_signature_matters_only_where_everything_is_believed_to_be_read() -> None:
+    """A batch that failed for a reason of its own may have ended before its tasks on a leaf began."""
+    signatures = Signatures()
+    signatures.open("7:0")
+    with signatures.order("batch 7", ["7:0"]) as order, signatures.held(new_copy(), order, ["source"]):
+        pass
+
+    assert signatures.doubt("7:0", complete=True) is not None
+    assert signatures.doubt("7:0", complete=False) is None
+
+
+class Reported:
+    """The accumulator of a task."""
+
+    def __init__(self) -> None:
+        self.signed: list[Signature] = []
+
+    def add(self, signatures: list[Signature]) -> None:
+        self.signed += signatures
+
+
+@pytest.mark.parametrize(
+    ("given", "inside", "found"),
+    [
+        (property_of(5, "the order"), None, (5, "the order")),
+        (property_of(5, None), "in the plan", (5, "in the plan")),
+        (property_of(5, NOTHING), "in the plan", (5, None)),
+    ],
+    ids=["of the job", "inside the plan", "over no rows"],
+)
+def test_a_task_signs_for_each_leaf_before_it_has_its_order(
+    monkeypatch: pytest.MonkeyPatch, given: str, inside: str | None, found: tuple[int, str | None]
+) -> None:
+    """Also where it emits nothing: a leaf that no task signed for is not believed to be empty."""
+    begun: list[str] = []
+    monkeypatch.setattr(used_workers, "begins", lambda: begun.append("begun"))
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty={ORDER_PROPERTY: given}.get))
+    reported = Reported()
+    signer = Signer(reports=reported, made_for="7:0")  # type: ignore[arg-type]
+
+    assert signer.order(inside, ["one", "two"]) == found
+    assert reported.signed == [Signature(signer.copy, leaf, "7:0", 5) for leaf in ("one", "two")]
+    assert begun == ["begun"]
+
+
+def test_a_task_without_an_order_emits_nothing_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job from a thread that a bolt started carries no property; in the driver itself there is no task."""
+    reported = Reported()
+    signer = Signer(reports=reported)  # type: ignore[arg-type]
+    assert signer.order("in the plan") == (0, "in the plan")
+
+    monkeypatch.setattr(used_workers, "begins", lambda: None)
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty={}.get))
+    with pytest.raises(NoBatchError, match="start it with pyspark"):
+        signer.order("in the plan")
+    assert reported.signed == []
 
 
 def test_rows_that_were_made_for_another_batch_make_both_doubtful(book: Book) -> None:
