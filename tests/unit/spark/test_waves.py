@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, RejectedRow, TransactionAttempt
+from txtopo.errors import DriverFull
 from txtopo.ports import Assignment
 from txtopo.spark.emit import TaskEmitter, emitter_order
 from txtopo.spark.frames.aggregate import Counted, results_of
@@ -168,9 +169,34 @@ def test_a_wave_that_fails_though_its_batches_succeed_alone_is_told_once(proven:
     assert kinds(outcomes) == ["ok"] * 5
     assert len(proven.told) == 1
     assert "batches 1 to 3" in proven.told[0] and strange.message in proven.told[0]
-    proven.jobs.raises = lambda txids: AWAY if 6 in txids else None
+    proven.jobs.raises = lambda txids: BAD if 6 in txids else None
     proven.process(6, 7)
     assert len(proven.told) == 1, "a batch that fails alone as well is told of itself"
+    assert proven.waves.one_by_one is None, "what was proven stays so"
+
+
+def test_a_proven_wave_that_fails_on_data_though_no_batch_does_is_told_and_waves_go_on(proven: Kit) -> None:
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+
+    assert kinds(proven.process(1, 2)) == ["ok", "ok"]
+
+    assert proven.waves.one_by_one is None
+    assert len(proven.told) == 1
+
+
+def test_jobs_that_refuse_waves_in_the_midst_of_one_are_told_once(proven: Kit) -> None:
+    def raises(txids: list[int]) -> Failure | None:
+        proven.jobs.one_by_one = "bolt x looks at other rows"
+        return BAD if len(txids) > 1 else None
+
+    proven.jobs.raises = raises
+
+    outcomes = [*proven.process(1, 2), *proven.process(3, 4)]
+
+    assert kinds(outcomes) == ["ok"] * 4
+    assert proven.jobs.goes == [[1, 2], [1], [2], [3], [4]]
+    (told,) = proven.told
+    assert told.startswith("batches are processed one by one from now on: bolt x looks at other rows; ")
 
 
 def test_what_ran_alone_is_told_before_the_next_of_its_wave_begins(proven: Kit) -> None:
@@ -185,6 +211,52 @@ def test_what_ran_alone_is_told_before_the_next_of_its_wave_begins(proven: Kit) 
 
     assert before == [([1, 2, 3], []), ([1], []), ([2], [1]), ([3], [1, 2])]
     assert told == [outcome.attempt.txid for outcome in outcomes] == [1, 2, 3]
+
+
+def test_a_wave_that_succeeds_is_told_as_a_whole(proven: Kit) -> None:
+    told: list[Outcome] = []
+    wave = [Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in (1, 2, 3)]
+
+    outcomes = proven.waves.process(wave, told.append)
+
+    assert told == outcomes
+    assert [outcome.spans.keys() for outcome in outcomes if isinstance(outcome, Processed)] == [{"processing"}] * 3
+
+
+def suspecting(kit: Kit, txid: int, goes: set[int]) -> Callable[[Sequence[Run]], None]:
+    """A task of this batch's run signs for an order of nobody's, in goes of so many batches."""
+
+    def before(runs: Sequence[Run]) -> None:
+        for run in runs:
+            if run.attempt.txid == txid and len(runs) in goes:
+                with kit.reports.signatures.order(f"batch {txid}", [run.name]) as order:
+                    kit.reports.signatures.mixed(order, 0)
+
+    return before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_whose_tasks_had_another_order_is_suspected_whatever_came_of_it(proven: Kit, fails: bool) -> None:
+    """Neither its rows nor its failure are its own: no data is at fault."""
+    proven.jobs.before = suspecting(proven, 2, {1})
+    proven.jobs.raises = lambda txids: BAD if len(txids) > 1 or (fails and txids == [2]) else None
+
+    outcomes = proven.process(1, 2, 3)
+
+    assert kinds(outcomes) == ["ok", "suspect", "ok"]
+    assert isinstance(outcomes[1], Failed) and "no batch that is known" in outcomes[1].failure.message
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_wave_in_which_one_had_another_order_counts_for_none(proven: Kit, fails: bool) -> None:
+    """Whichever of its batches it was: the operator reads of the order, not of what came of it."""
+    proven.jobs.before = suspecting(proven, 1 if fails else 2, {3})
+    proven.jobs.raises = lambda txids: BAD if fails and len(txids) > 1 else None
+
+    assert kinds(proven.process(1, 2, 3)) == ["ok"] * 3
+
+    assert proven.jobs.goes == [[1, 2, 3], [1], [2], [3]]
+    assert len(proven.told) == 1 and "no batch that is known" in proven.told[0]
 
 
 def test_results_of_a_wave_with_a_bad_verdict_on_one_are_used_for_none(proven: Kit) -> None:
@@ -279,6 +351,83 @@ def test_who_is_cancelled_while_it_waits_for_its_turn_is_not_run(proven: Kit) ->
     assert kinds(outcomes) == ["ok", "ok", "infrastructure"]
 
 
+def test_runs_are_forgotten_as_they_end(proven: Kit) -> None:
+    """Their reports are not kept beside those of the batches that still wait, and an attempt may come again."""
+    open_runs: list[int] = []
+
+    def before(runs: Sequence[Run]) -> None:
+        if [run.attempt.txid for run in runs] == [1]:
+            proven.running.cancel(TransactionAttempt(4, 0))
+        if len(runs) > 1:
+            proven.running.cancel(TransactionAttempt(2, 0))
+        open_runs.append(len(proven.reports))
+
+    proven.jobs.before = before
+    proven.process(1, 2, 3, 4, 5)
+
+    assert proven.jobs.goes == [[1, 2, 3, 4, 5], [1], [3], [5]]
+    assert open_runs == [5, 4, 3, 1]
+    proven.jobs.before = lambda runs: None
+    assert kinds(proven.process(6, 7)) == ["ok", "ok"]
+    assert len(proven.reports) == 0
+    assert kinds(proven.process(6, 7)) == ["ok", "ok"]
+
+
+def test_a_failed_wave_is_judged_by_who_was_cancelled_in_it(proven: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job ended for that, and nobody else's data is looked for the cause."""
+    judged: list[int] = []
+    monkeypatch.setattr(
+        proven.waves,
+        "_judge",
+        lambda error, run, reports: judged.append(run.attempt.txid) or judge(error, run, reports),
+    )
+    proven.jobs.before = lambda runs: proven.running.cancel(TransactionAttempt(2, 0)) if len(runs) > 1 else None
+
+    proven.process(1, 2, 3)
+
+    assert judged == [2]
+
+
+def test_who_is_cancelled_while_it_fails_is_not_explained(proven: Kit) -> None:
+    """Nobody waits for it, and what explains it runs further jobs. Its doubts do not matter either."""
+    suspect = suspecting(proven, 1, {1})
+
+    def before(runs: Sequence[Run]) -> None:
+        suspect(runs)
+        proven.running.cancel(runs[0].attempt)
+
+    proven.jobs.before = before
+
+    assert kinds(proven.process(1)) == ["infrastructure"]
+    assert proven.jobs.explained == []
+
+
+def test_a_batch_that_could_not_be_split_is_not_explained(proven: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def split(assignment: Assignment, run: Run) -> BatchWork:
+        raise TroubleError(BAD)
+
+    monkeypatch.setattr(proven.jobs, "split", split)
+
+    assert kinds(proven.process(1)) == ["data"]
+    assert proven.jobs.explained == []
+
+
+@pytest.mark.parametrize("where", ["results", "explain"])
+def test_a_driver_that_is_full_is_no_failure_of_a_batch(
+    proven: Kit, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """No batch is counted as failed for it; the process says so and ends."""
+
+    def full(*_: Any) -> Any:
+        raise MemoryError
+
+    proven.jobs.raises = lambda txids: BAD
+    monkeypatch.setattr(proven.jobs, where, full)
+
+    with pytest.raises(DriverFull):
+        proven.process(1)
+
+
 def changed(outcome: Processed, count: int, **fields: Any) -> Outcome:
     return replace(outcome, **fields) if count > 1 and outcome.attempt.txid == 2 else outcome
 
@@ -315,6 +464,42 @@ def test_a_first_wave_that_fails_on_data_though_no_batch_does_turns_waves_off(ki
     assert kinds(kit.process(1, 2)) == ["ok", "ok"]
 
     assert kit.waves.one_by_one == "a first wave failed although each of its batches succeeded alone: bad row"
+
+
+def test_a_batch_that_fails_alone_as_in_a_first_wave_is_no_reason_against_waves(kit: Kit) -> None:
+    kit.jobs.raises = lambda txids: BAD if 2 in txids else None
+
+    assert kinds(kit.process(1, 2)) == ["ok", "data"]
+
+    assert kit.waves.one_by_one is None and not kit.told
+
+
+def test_what_is_kept_for_a_later_phase_is_compared_in_a_first_wave_too(kit: Kit) -> None:
+    def verdict(outcome: Processed, count: int) -> Outcome:
+        kept = (("words", "default", pa.table({"word": ["alone" if count == 1 else "together"]})),)
+        return replace(outcome, results=tuple(replace(one, deferred=kept) for one in outcome.results))
+
+    kit.jobs.verdict = verdict
+
+    kit.process(1, 2)
+
+    assert kit.waves.one_by_one == "batch 1 has other results of committer c in a first wave than alone"
+
+
+def test_several_first_waves_at_once_that_differ_are_told_once(kit: Kit) -> None:
+    """Each thread of the executor may be at its first wave."""
+    kit.jobs.raises = lambda txids: BAD if len(txids) > 1 else None
+
+    def before(runs: Sequence[Run]) -> None:
+        if [run.attempt.txid for run in runs] == [1, 2]:
+            kit.process(3, 4)
+
+    kit.jobs.before = before
+
+    kit.process(1, 2)
+
+    assert kit.jobs.goes[:2] == [[1, 2], [3, 4]]
+    assert len(kit.told) == 1
 
 
 def test_a_batch_that_fails_alone_but_not_in_a_first_wave_turns_waves_off(kit: Kit) -> None:
@@ -498,6 +683,8 @@ def test_a_nan_is_no_difference_between_two_results() -> None:
         assert not same_rows(table, pa.table({"word": ["a", "b", "c"], "share": pa.array(shares, pa.float64())}))
     assert not same_rows(table, table.slice(1))
     assert not same_rows(table, table.rename_columns(["word", "part"]))
+    assert not same_rows(table, table.set_column(0, "word", pa.array(["a", "b", "x"])))
+    assert not same_rows(table, table.set_column(0, "word", pa.array(["a", "b", None])))
 
 
 def test_a_report_that_comes_twice_is_one_and_one_that_differs_is_kept_beside_it() -> None:
