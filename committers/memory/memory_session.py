@@ -110,6 +110,9 @@ class MemoryLedgerSession:
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
         self._locked()
+        self._appended()
+        if len({edge.edge for edge in edges}) != len(edges):
+            raise BatchDataError("edges: its counts of edges cannot be kept: an edge is there twice", component="edges")
         self._edges = tuple(edges)
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:

@@ -177,6 +177,7 @@ class CommitContract:
 
         wrongs: list[dict[str, Any]] = [
             {"edges": (EdgeCount(edge="a>b", sent=2, received=1),)},
+            {"edges": (EdgeCount(edge="a>b", sent=2, received=2),) * 2},
             {"read": 1, "rejected": 2, "rejected_rows": (rejected_row(2), rejected_row(3))},
         ]
         for wrong in wrongs:

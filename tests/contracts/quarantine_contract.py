@@ -230,6 +230,7 @@ class QuarantineContract:
         assert own[:5] == ("leader", "on_poison", "ends its process", None, 1)
         assert ordered[:5] == ("operator", "skip", "the file is rubbish", order_id, 2)
         assert (ordered[5]["state"], ordered[6]["state"]) == ("failed", "quarantined")
+        assert own[6] == {"batch": 1, "state": "quarantined", "reason": "ends its process"}
 
     def test_an_order_that_was_never_given_quarantines_nothing(self, world: LedgerWorld) -> None:
         """The action log names orders that exist."""

@@ -12,9 +12,9 @@ from tests.contracts.ledger_driver import TOPOLOGY, Driver, claim_for, committer
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
 from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
-from txtopo.committers.protocol.commit import commit_batch
-from txtopo.core.values import Aborted, EdgeCount
-from txtopo.errors import Halted
+from txtopo.committers.protocol.commit import commit_batch, failure_of
+from txtopo.core.values import Aborted, EdgeCount, Failure
+from txtopo.errors import BatchDataError, Halted, Patience, PostgresUnavailable
 
 
 def leading(store: MemoryPostgres) -> Driver:
@@ -124,6 +124,34 @@ def test_a_quarantine_while_postgres_is_away_is_tried_again() -> None:
 
     assert isinstance(outcome, Aborted)
     assert outcome.failure.kind == "infrastructure"
+
+
+@pytest.mark.parametrize("patience", ["lock", "time", "once"])
+def test_how_long_trouble_of_the_store_may_last_is_told_with_it(
+    monkeypatch: pytest.MonkeyPatch, patience: Patience
+) -> None:
+    """W5: a lock is waited for without end, a statement that takes too long is not."""
+
+    def away(*_: Any) -> None:
+        raise PostgresUnavailable("no", patience=patience)
+
+    driver = leading(MemoryPostgres())
+    plan = driver.ready(1)
+    monkeypatch.setattr(MemoryLedgerSession, "lock_fence", away)
+
+    outcome = driver.commit(plan)
+
+    assert isinstance(outcome, Aborted)
+    assert (outcome.failure.kind, outcome.patience) == ("infrastructure", patience)
+
+
+def test_a_failure_says_all_that_its_error_said() -> None:
+    """W7: the cause decides whether several in a row have one; the position leads to the record."""
+    error = BatchDataError("no", component="c", position="/a.csv:7", detail="Key (a)=(1)", cause="c 23505 key")
+
+    assert failure_of(error) == Failure(
+        kind="data", message="no", component="c", position="/a.csv:7", detail="Key (a)=(1)", cause="c 23505 key"
+    )
 
 
 def test_numbers_that_a_recount_would_not_find_are_not_taken_back() -> None:

@@ -376,11 +376,12 @@ def test_runs_are_forgotten_as_they_end(proven: Kit) -> None:
 def test_a_failed_wave_is_judged_by_who_was_cancelled_in_it(proven: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its job ended for that, and nobody else's data is looked for the cause."""
     judged: list[int] = []
-    monkeypatch.setattr(
-        proven.waves,
-        "_judge",
-        lambda error, run, reports: judged.append(run.attempt.txid) or judge(error, run, reports),
-    )
+
+    def judging(error: Exception, run: Run, reports: RunReports) -> Failure:
+        judged.append(run.attempt.txid)
+        return judge(error, run, reports)
+
+    monkeypatch.setattr(proven.waves, "_judge", judging)
     proven.jobs.before = lambda runs: proven.running.cancel(TransactionAttempt(2, 0)) if len(runs) > 1 else None
 
     proven.process(1, 2, 3)
