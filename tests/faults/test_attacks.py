@@ -57,7 +57,7 @@ def test_a_replan_beside_a_leader_that_is_paused_in_its_mirror_drops_what_was_ne
     paused.wake()
 
     assert paused.wait() == 4, paused.output()
-    assert "dropped: their inputs are planned anew" in second.output()
+    assert "dropped: their inputs are planned again" in second.output()
     assert world.query("select state from txtopo.request") == [("done",)]
     assert before < 6 and world.totals() == recount(world.folder)
     world.check_ledger(6)

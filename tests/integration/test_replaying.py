@@ -248,7 +248,7 @@ def test_a_source_that_is_gone_or_changed_is_unverified(committed: Place) -> Non
     [
         ("renamed", 3, "it was committed by totals; the topology now has sums"),
         ("trains", 2, "is the topology trains, not orders"),
-        ("nothing", 2, "'nothing' is not there"),
+        ("nothing", 2, "'nothing' does not exist"),
     ],
 )
 def test_another_topology_verifies_nothing(committed: Place, attribute: str, code: int, words: str) -> None:

@@ -161,7 +161,7 @@ def check_recompute(story: Story, order_id: int) -> None:
 def check_replan(story: Story, order_id: int) -> None:
     assert story.ledger == {1: "applied", 2: "applied", 3: "applied"}
     assert story.totals == recount(story.folder)
-    assert story.answer(order_id) == ("done", "plans of batches 2, 3 dropped: their inputs are planned anew")
+    assert story.answer(order_id) == ("done", "plans of batches 2, 3 dropped: their inputs are planned again")
     assert story.logged("replan") == 1
     attempts = story.stores.postgres.topologies["orders"].attempts
     assert min(attempt for txid, attempt in attempts if txid == POISON) == 0

@@ -1,3 +1,3 @@
-"""The loop of a leader, on ports only: it takes the lead, plans batches, carries out the actions of the machine, and
+"""The loop of a leader, on ports only: it takes the lead, plans batches, performs the actions of the machine and
 reports progress.
 """

@@ -1,4 +1,4 @@
-"""Progress of a run, on stderr: a line that is redrawn on a terminal, a line now and then elsewhere."""
+"""Progress of a run on stderr: one line that is redrawn on a terminal, a new line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ PLAIN_EVERY_S = 5.0
 
 
 class Reporter:
-    """Reports to the operator what happens. `say` may be called from any thread, `watch` only from the runner's
-    loop.
-    """
+    """Reports to the operator. `say` may be called from any thread, `watch` only from the runner's loop."""
 
     def __init__(self, topology: str, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._topology = topology
@@ -36,22 +34,22 @@ class Reporter:
         self._quarantined_in_lead = 0
 
     def say(self, message: str) -> None:
-        """One line for the operator; also when quiet, since it is about trouble."""
+        """Print one line about a problem, even if the run is quiet."""
         self._clear()
         self._print(f"{self._topology}: {message}\n")
 
     def note(self, message: str) -> None:
-        """Show one line, unless the run is quiet."""
+        """Print one line unless the run is quiet."""
         if not self._quiet:
             self.say(message)
 
     def watch(self, state: State) -> None:
-        """Look at the state after a step, and draw it if it is time to."""
+        """Look at the state after a step of the machine, and print the progress if it is due."""
         now = time.monotonic()
         if self._started is None:
             self._started = (now, state.last_txid)
             self._last_txid = state.last_txid
-        # With the lead taken anew it is counted from 0.
+        # A new lead counts from 0.
         newly = state.quarantined - self._quarantined_in_lead
         self._quarantined += newly if newly >= 0 else state.quarantined
         self._quarantined_in_lead = state.quarantined
@@ -66,21 +64,21 @@ class Reporter:
         self._draw(progress_line(self._topology, state, self._rate(state.last_txid, now)))
 
     def summary(self, last_txid: int) -> str:
-        """How many batches this run committed, and how fast."""
+        """Return how many batches this run committed, and in how much time."""
         if self._started is None:
             return f"last txid {last_txid}"
         seconds = time.monotonic() - self._started[0]
         count = last_txid - self._started[1] - self._quarantined
-        left_out = f", {self._quarantined} quarantined (txtopo status {self._topology})" if self._quarantined else ""
+        quarantined = f", {self._quarantined} quarantined (txtopo status {self._topology})" if self._quarantined else ""
         return (
-            f"{count} {'batch' if count == 1 else 'batches'} committed{left_out} in {seconds:.1f} s, last txid "
+            f"{count} {'batch' if count == 1 else 'batches'} committed{quarantined} in {seconds:.1f} s, last txid "
             f"{last_txid}"
         )
 
     def close(self) -> None:
-        """Leave the terminal with a clean line."""
+        """Clear the progress line of the terminal."""
         self._clear()
-        if not self._printed:  # Python would try once more when it ends, and change the exit code where it fails
+        if not self._printed:  # Python would try again at its end, and change the exit code if that fails
             with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
@@ -101,7 +99,9 @@ class Reporter:
             self._shown = ""
 
     def _print(self, text: str) -> None:
-        """A terminal that was closed, or a full disk below a log, must not end a run: its books are in Postgres."""
+        """Write to the stream. A closed terminal, or a full disk of a log, must not end a run: its results are in
+        Postgres.
+        """
         self._printed = False
         with contextlib.suppress(OSError):
             self._stream.write(text)
@@ -110,12 +110,12 @@ class Reporter:
 
 
 def progress_line(topology: str, state: State, rate: float) -> str:
-    """The state in one line: committed, planned, processing, rate, and what it waits for."""
+    """Return the state in one line: committed, planned, processing, rate, and what the run waits for."""
     processing = len(state.running - state.abandoned)
     waiting = sum(batch.phase is Phase.PROCESSED for batch in state.batches.values())
     line = (
         f"{topology}: done up to {state.last_txid} of {state.next_txid - 1} planned, {processing} processing, "
-        f"{waiting} waiting for their turn, {rate:.1f} batches/s"
+        f"{waiting} waiting for their commit, {rate:.1f} batches/s"
     )
     if state.quarantined:
         line += f", {state.quarantined} quarantined"

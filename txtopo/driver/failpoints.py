@@ -1,7 +1,7 @@
-"""Ends or pauses this process at named crash points, for tests: `TXTOPO_FAILPOINTS="committed=exit@3"` acts on the
-third time.
+"""Ends or pauses this process at named crash points, for tests. `TXTOPO_FAILPOINTS="committed=exit@3"` acts when the
+point is reached for the third time.
 
-Honoured only with `TXTOPO_TESTING=1`.
+Has an effect only with `TXTOPO_TESTING=1`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from txtopo.core.crash_points import CrashPoint, listen
 
 
 def arm_from_environment(environment: Mapping[str, str] = os.environ) -> bool:
-    """Arm the points named in `TXTOPO_FAILPOINTS` (`point=action@n;…`, action `exit` or `stop`); False when there are
-    none or testing is off.
+    """Arm the points named in `TXTOPO_FAILPOINTS` (`point=action@n;…`, action `exit` or `stop`). Returns False if there
+    are none or testing is off. Raises ValueError for an unknown point or action.
     """
     text = environment.get("TXTOPO_FAILPOINTS", "")
     if not text or environment.get("TXTOPO_TESTING") != "1":

@@ -1,5 +1,5 @@
-"""Applications: finding the topology that `file.py:topology` or `package.module:topology` names, and the hash of its
-code (R12).
+"""Loads the topology that `file.py:topology` or `package.module:topology` names, and computes the hash of its code
+(R12, only attempts with the leader's code commit).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DEFAULT_ATTRIBUTE = "topology"
 
 
 def load_application(application: str) -> Topology:
-    """Import what `application` names and return its topology. Raises ConfigurationError with what was looked for and
-    found.
+    """Import the module that `application` names and return its topology. Raises ConfigurationError with what was
+    searched and what was found.
     """
     place, _, attribute = application.rpartition(":")
     if not place:
@@ -35,7 +35,7 @@ def load_application(application: str) -> Topology:
         return found
     others = [name for name, value in vars(module).items() if isinstance(value, Topology)]
     hint = f"; it has {', '.join(others)}" if others else "; build one with TopologyBuilder(...).build()"
-    what = "is not a topology" if found is not None else "is not there"
+    what = "is not a topology" if found is not None else "does not exist"
     raise ConfigurationError(f"{application}: {attribute!r} {what} in {place}{hint}")
 
 
@@ -69,7 +69,7 @@ def _module_of_file(path: Path) -> ModuleType:
         del sys.modules[name]
         where = user_frame("".join(traceback.format_exception(error)))
         line = f"{where}: " if where else ""
-        raise ConfigurationError(f"{path}: importing it failed: {line}{_told(error)}") from error
+        raise ConfigurationError(f"{path}: importing it failed: {line}{_in_words(error)}") from error
     return module
 
 
@@ -85,13 +85,13 @@ def _module_of_name(name: str) -> ModuleType:
     except BaseException as error:
         if not is_of_code(error):
             raise
-        raise ConfigurationError(f"{name}: importing it failed: {_told(error)}") from error
+        raise ConfigurationError(f"{name}: importing it failed: {_in_words(error)}") from error
 
 
-def _told(error: BaseException) -> str:
+def _in_words(error: BaseException) -> str:
     words = f"{type(error).__name__}: {said(error)}".rstrip(": ")
     if isinstance(error, SystemExit):
-        words += '; what only a script does belongs below `if __name__ == "__main__":`'
+        words += '; put code that only a script needs below `if __name__ == "__main__":`'
     return words
 
 
@@ -102,8 +102,8 @@ def needs_spark(error: BaseException) -> bool:
 
 
 def code_hash(topology: Topology, shipped_files: Iterable[str], result_settings: Mapping[str, str]) -> bytes:
-    """sha-256 of the topology's module, all shipped files, its description and the settings that change results
-    (R12).
+    """Return the sha-256 of the topology's module, all shipped files, its description and the settings that change
+    results (R12). Raises ConfigurationError if a file cannot be read.
     """
     digest = hashlib.sha256(canonical({"topology": topology.describe(), "settings": dict(result_settings)}))
     files = [*([topology.module_file] if topology.module_file else []), *shipped_files]

@@ -1,4 +1,4 @@
-"""Metadata that is too long for a znode: it is stored in table `plan_part`, and the plan refers to it."""
+"""Metadata that is too long for a znode: it is stored in table `plan_part`, and the plan contains its digest."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from txtopo.errors import Halted
 from txtopo.ports import Ledger
 
 PART_KEY = "$part"
-"""Metadata that is too long for a znode is replaced by {PART_KEY: digest} and stored in `plan_part`."""
+"""Metadata that is too long for a znode is stored in `plan_part`; the plan contains {PART_KEY: digest} instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataParts:
-    """Takes long metadata out of the plans of one topology, and puts it back."""
+    """Replaces long metadata in the plans of one topology by references, and resolves references."""
 
     ledger: Ledger
     topology: str
 
     def whole(self, metadata: Metadata) -> Metadata:
-        """The metadata of one spout, read from Postgres where it is only pointed to."""
+        """Return the metadata of one spout; a reference is read from Postgres. Raises Halted if the part is missing or
+        invalid.
+        """
         if PART_KEY not in metadata:
             return metadata
         value = json.loads(self.ledger.read_part(str(metadata[PART_KEY])))
         if not isinstance(value, dict):
-            raise Halted("a piece in table txtopo.plan_part holds no metadata", next_command=RESTORE)
+            raise Halted("a part in table txtopo.plan_part holds no metadata", next_command=RESTORE)
         return value
 
     def fitted(self, plan: Plan) -> Plan:
-        """The plan, small enough for a znode. Its pieces are in Postgres before the znode that points to them: the
-        pointer never dangles.
+        """Return the plan, small enough for a znode. Its parts are stored in Postgres before the znode that refers to
+        them is created, so a reference always has its part. Raises Halted if one part is too long.
         """
         metadata = plan.metadata
         longest_first = sorted(metadata, key=lambda name: (-len(canonical(metadata[name])), name))
@@ -45,7 +47,7 @@ class MetadataParts:
         return plan
 
     def _stored(self, entry: Metadata, txid: int) -> Metadata:
-        """A pointer to the piece in Postgres; of an idle spout what it remembers is the piece."""
+        """Store the metadata and return a reference to it. For an idle spout the stored part is its last metadata."""
         last = last_of(entry)
         if last is None or PART_KEY in last:
             return entry

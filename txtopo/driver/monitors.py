@@ -1,5 +1,5 @@
-"""What a leader asks of the world while nothing happens: heartbeat, progress, its place in the queue, locks. Each in a
-lane, and none waits for another.
+"""What a leader checks regularly: heartbeat, progress, its place in the queue, locks. Each check runs in a separate
+work queue, and none waits for another.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from txtopo.errors import PostgresUnavailable, ZooKeeperUnavailable
 from txtopo.ports import Candidacy, Executor, Ledger
 
 PROGRESS_EVERY_S = 2.0
-"""How often the executor is asked for progress."""
+"""Seconds between two questions to the executor about progress."""
 HEARTBEAT_OVERDUE_S = 5.0
-"""Without an answer for so long Postgres counts as away. Longer than the wait for a lock, which is an answer."""
+"""Seconds without an answer after which Postgres counts as unavailable. Longer than the lock timeout, which is an
+answer.
+"""
 LOCK_LOOK_S = 1.0
-"""A commit that takes longer may wait for a lock. Shorter than the wait for a lock, so that its holder is seen."""
+"""Seconds after which a commit may be waiting for a lock. Shorter than the lock timeout, so that the holder is still
+visible.
+"""
 Submit = Callable[[WorkQueue, Callable[[], Event | None]], None]
 
 
 class Monitors:
-    """The questions of one leadership. `look` from the loop only; answers come in their lanes."""
+    """The checks of one leadership. Call `look` from the loop only; answers arrive in their work queues."""
 
     def __init__(
         self,
@@ -37,9 +41,9 @@ class Monitors:
         submit: Submit,
         beat: Callable[[Health, int], Event],
     ) -> None:
-        """`submit` does work in a lane, and what it returns becomes an event; `beat` writes the heartbeat."""
+        """`submit` performs work in a work queue and turns its result into an event; `beat` writes the heartbeat."""
         self.progress: Mapping[TransactionAttempt, int] = {}
-        """Of the attempts that ran when the executor answered last."""
+        """Progress of the attempts that ran when the executor last answered."""
         self._executor = executor
         self._candidacy = candidacy
         self._ledger = ledger
@@ -50,10 +54,10 @@ class Monitors:
         self._standing = Question(limits.HEARTBEAT_EVERY_S)
         self._locked = Question(limits.HEARTBEAT_EVERY_S)
         self._commit_seen: tuple[tuple[int, int] | None, float] = None, 0.0
-        """The try at a commit that is under way, and when it was seen first."""
+        """The attempt at a commit that is in progress, and when it was first seen."""
 
     def look(self, state: State, now: float) -> list[Event]:
-        """Ask what is due at `now`, and report what has not been answered for too long."""
+        """Start the checks that are due at `now` (monotonic seconds). Returns events for answers that are overdue."""
         if self._standing.look(now) == "ask":
             self._submit(WorkQueue.CLEAN, self._check_place)
         self._look_for_holder(state, now)
@@ -65,13 +69,13 @@ class Monitors:
             health, planned = health_of(state, now), state.planned_txid
             self._submit(WorkQueue.BOOKS, lambda: self._heartbeat(health, planned))
         elif asked == "late" and self._beating.silent_s > HEARTBEAT_OVERDUE_S:
-            # R16: a server that is stopped, or a network that swallows everything, breaks no connection: no call would
-            # come back with an error.
+            # R16: a server that is stopped, or a network that drops every packet, does not break the connection: no
+            # call would return with an error.
             return [PostgresSilent(message=f"no answer from Postgres for {self._beating.silent_s:.0f} s")]
         return []
 
     def _look_after_executor(self, state: State, now: float) -> list[Event]:
-        """K11: a JVM that is suspended answers no call."""
+        """Check the JVM: one that is suspended answers no call (K11)."""
         asked, silent_s = self._moving.look(now), self._moving.silent_s
         if asked == "ask":
             running = state.running
@@ -99,7 +103,7 @@ class Monitors:
         self._moving.answered()
 
     def _check_place(self) -> None:
-        with suppress(ZooKeeperUnavailable):  # told by the state of the session
+        with suppress(ZooKeeperUnavailable):  # the state of the session reports it
             self._candidacy.check_place()
         self._standing.answered()
 
@@ -107,6 +111,6 @@ class Monitors:
         try:
             return LockSeen(words=self._ledger.waits_for())
         except PostgresUnavailable:
-            return None  # told by the commit itself
+            return None  # the commit itself reports it
         finally:
             self._locked.answered()

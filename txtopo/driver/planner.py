@@ -1,4 +1,6 @@
-"""The planner: turns what the spouts offer into plans, durable in ZooKeeper before anything is read (R3)."""
+"""The planner: makes plans from what the spouts offer. A plan is durable in ZooKeeper before anything is read (R3,
+metadata is create-only).
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,16 @@ from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
 from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext
 
 CUT_S = 0.25
-"""A cut ends after about this many seconds, so that the first batches need not wait for the fingerprints of all."""
+"""A call of `cut` ends after about this many seconds, so that the first batches need not wait for the fingerprints of
+all.
+"""
 PLANS_PER_READ = 500
-"""Plans of the past that are read at once."""
+"""Number of earlier plans that are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
-    """What a cut gave."""
+    """What a call of `cut` planned. `exhausted`: no spout will have more input."""
 
     plans: tuple[Plan, ...]
     exhausted: bool
@@ -37,7 +41,7 @@ class Cutting:
 
 @dataclass(kw_only=True)
 class Planner:
-    """Cuts batches for one leadership. `cut`, `redo` and `settled` are called from one thread; `metadata` and
+    """Plans batches for one leadership. `cut`, `redo` and `settled` are called from one thread; `metadata` and
     `mirror_entry` from any.
     """
 
@@ -49,54 +53,55 @@ class Planner:
     once: bool
     say: Callable[[str], None]
     last_digest: bytes
-    """Digest that the first new plan chains to when nothing uncommitted is before it."""
+    """Digest that the first new plan chains to if no uncommitted plan is before it."""
     last_metadata: Mapping[str, Metadata] | None
-    """Metadata by spout of the highest committed txid that redoes nothing."""
+    """Metadata by spout of the highest committed txid that is not a redo."""
     committers: Sequence[CommitterComponent] = ()
-    """Asked whether they can take back what a batch contributed."""
+    """They say whether the contribution of a batch can be reversed."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Of the topology, for the spouts."""
+    """The configuration of the topology, for the spouts."""
     last_txid: int = 0
     """Highest committed txid when the lead was taken."""
-    told_again: int = limits.SPOUT_PENDING_MAX
-    """At takeover, spouts are notified again of this many committed batches: at most this many were committed since the
-    last notification.
+    notified_again: int = limits.SPOUT_PENDING_MAX
+    """Number of committed batches of which spouts are notified again at takeover. It is at least the number of batches
+    that may have been committed since the last notification.
     """
     opaque: bool = False
-    """True if batches may be cut again; then a plan's `cut` is the attempt that it was cut for."""
+    """True if batches may be planned again. The `cut` of a plan is then the attempt that it was planned for."""
     _recuts: Recuts = field(default_factory=Recuts)
-    """Of an opaque topology: the attempt ids that plans in ZooKeeper have used up."""
+    """For an opaque topology: the attempt ids that plans in ZooKeeper have used."""
     _attempts: Mapping[int, int] = field(default_factory=dict)
-    """First attempt id never used of txids that were cut before, as the machine knows it."""
+    """txid -> first attempt id that was never used, for txids that were planned before; from the machine."""
     _discarded: dict[int, Plan] = field(default_factory=dict)
-    """Opaque topologies: the last plans of uncommitted txids that must be cut again. Each one is, so that its input is
-    not forgotten.
+    """Opaque topologies: the last plans of uncommitted txids that must be planned again. All of them are, so no input
+    is lost.
     """
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
-    """Cut, but ZooKeeper has not confirmed them: recorded again, never cut again."""
+    """Plans that ZooKeeper has not confirmed. They are recorded again, but never changed."""
     _refused: BatchDataError | None = None
-    """Why there is no batch after those that are not recorded yet."""
+    """Why no batch can be planned after those that are not recorded yet."""
     _chain: list[Plan] = field(default_factory=list)
-    """Recorded plans in txid order, uncommitted ones and as many before them as the next one needs: it chains to the
-    last, and `previous` is what the last that redoes nothing consists of (R12).
+    """Recorded plans in txid order: the uncommitted ones, and the earlier ones that the next plan needs. It chains to
+    the last one (R12), and `previous` is the metadata of the last one that is not a redo.
     """
-    _untold: list[tuple[Plan, Settled | None]] = field(default_factory=list)
+    _unnotified: list[tuple[Plan, Settled | None]] = field(default_factory=list)
     """Committed batches of which spouts have not been notified, oldest first."""
 
     @cached_property
-    def _pieces(self) -> MetadataParts:
+    def _parts(self) -> MetadataParts:
         return MetadataParts(ledger=self.ledger, topology=self.lead.topology)
 
     @cached_property
     def _sources(self) -> Sources:
-        return Sources(spouts=self.spouts, whole=self._pieces.whole, context=self._context)
+        return Sources(spouts=self.spouts, whole=self._parts.whole, context=self._context)
 
     def open(self, uncommitted: Sequence[Plan], discarded: Sequence[Plan] = ()) -> None:
-        """Open the coordinator halves of the spouts. An input that a batch has consumed is never read again
-        (`source_file` plus plans > last).
+        """Open the coordinator halves of the spouts. An input that a batch has consumed is never read again:
+        `source_file` has those of mirrored plans, `uncommitted` the others.
 
-        `discarded` are plans of an opaque topology that earlier leaders made and that must be cut again.
+        `discarded` are plans of an opaque topology that earlier leaders made and that must be planned again. Raises
+        Halted if a plan has input of a spout that the topology no longer has.
         """
         self._discarded = {plan.txid: plan for plan in discarded}
         for plan in uncommitted:
@@ -105,8 +110,8 @@ class Planner:
         self._sources.open()
         self._is_open = True
         if self._sources.want_settled:
-            self._untold = self._committed_lately()
-            self._try_to_tell()
+            self._unnotified = self._committed_lately()
+            self._try_to_notify()
 
     def _context(self, spout: str) -> SpoutContext:
         consumed = dict(self.ledger.consumed(spout))
@@ -122,7 +127,7 @@ class Planner:
             once=self.once,
             monotonic=self.clock.monotonic,
             say=self.say,
-            previous=None if previous is None else self._pieces.whole(previous),
+            previous=None if previous is None else self._parts.whole(previous),
             config=self.config,
             recent=lambda: self._recent(spout),
         )
@@ -133,10 +138,10 @@ class Planner:
             plans = self.ledger.plans_below(below, PLANS_PER_READ)
             for txid, data in plans:
                 below = txid
-                with suppress(Halted):  # one that cannot be read is the audit's business: nothing is decided by it here
+                with suppress(Halted):  # the audit reports one that cannot be read; nothing depends on it here
                     entry = read_plan(data, "table txtopo.plan").metadata.get(spout)
                     if entry is not None and not is_idle(entry):
-                        yield self._pieces.whole(entry)
+                        yield self._parts.whole(entry)
             if len(plans) < PLANS_PER_READ:
                 return
 
@@ -161,20 +166,20 @@ class Planner:
         attempts: Mapping[int, int] | None = None,
         given_up: frozenset[int] = frozenset(),
     ) -> Cutting:
-        """Plan up to `count` batches from `first_txid` on, stopping at the first for which no spout is ready, and
-        record them in ZooKeeper.
+        """Plan up to `count` batches from `first_txid` on, and record them in ZooKeeper. Ends at the first txid for
+        which no spout is ready. Returns no plan if there is no new input.
 
-        Raises ZooKeeperUnavailable, PostgresUnavailable, OSError (a source): the same call later continues where it
-        stopped. Raises Halted where the input cannot be a batch. Returns no plan when there is nothing new.
+        Raises ZooKeeperUnavailable, PostgresUnavailable or OSError (a source): the same call later continues where it
+        stopped. Raises Halted if the input cannot be a batch.
 
-        In an opaque topology `first_txid` may be a txid that is already planned: it and all later ones are cut again.
-        `last_txid` is committed, and `attempts` says which ids may be used, where not all. A txid that was planned
-        before is planned again, whether or not a spout is ready; it may come out empty where its input is in the
-        batches before it, or where it is `given_up`.
+        In an opaque topology `first_txid` may be planned already: it and all later txids are planned again. `last_txid`
+        is committed; `attempts` has the lowest attempt id for txids where it is not 0. A txid that was planned before
+        is planned again whether or not a spout is ready. It may be empty if its input is in earlier batches, or if it
+        is in `given_up`.
         """
         self._check_open()
         self._go_back(first_txid, last_txid, attempts or {})
-        self._tell()
+        self._notify()
         deadline = self.clock.monotonic() + CUT_S
         while len(self._unrecorded) < count:
             txid = first_txid + len(self._unrecorded)
@@ -182,22 +187,24 @@ class Planner:
                 if self._refused is not None:
                     error, self._refused = self._refused, None
                     raise error
-                drawn = self._sources.draw(txid, self._before(), self._planned_before(txid), given_up=txid in given_up)
+                metadata = self._sources.next_batch(
+                    txid, self._before(), self._planned_before(txid), given_up=txid in given_up
+                )
             except (BatchDataError, NoInputError) as error:
                 if self._unrecorded:
-                    # Those before it are good. A spout whose code raised is not asked again: what it gave then may be
-                    # gone.
+                    # The batches before it are good. A spout whose code raised is not called again now: what it
+                    # returned may be lost.
                     self._refused = error if isinstance(error, BatchDataError) else None
                     break
                 raise self._not_cut(txid, error) from error
             except OSError:
                 if self._unrecorded:
-                    break  # the same
+                    break  # the batches before it are good
                 raise
-            if drawn is None:
+            if metadata is None:
                 break
-            self._unrecorded.append(self._compose(txid, drawn))
-            self._sources.taken()
+            self._unrecorded.append(self._compose(txid, metadata))
+            self._sources.mark_planned()
             self._discarded.pop(txid, None)
             if self.clock.monotonic() >= deadline:
                 break
@@ -207,15 +214,15 @@ class Planner:
         return Cutting(plans=plans, exhausted=self.once and not plans and self._is_at_end(last_txid))
 
     def _is_at_end(self, last_txid: int) -> bool:
-        """True if no spout will have more input; False while a spout with `wants_settled` has not been notified of all
-        its batches.
+        """True if no spout will have more input and all spouts with `wants_settled` were notified of all their
+        batches.
         """
         unheard = self.wants_settled and any(plan.txid > last_txid for plan in self._chain)
         return not unheard and self._sources.are_exhausted()
 
     def _planned_before(self, txid: int) -> Mapping[str, Metadata] | None:
-        """What the discarded plan of this txid consisted of, by spout; None: neither it nor a later one was planned
-        before.
+        """Metadata by spout of the discarded plan of this txid; empty if only a later txid was planned before; None if
+        neither was.
         """
         if txid > max(self._discarded, default=0):
             return None
@@ -223,20 +230,21 @@ class Planner:
         return {} if plan is None else self.metadata(plan)
 
     def _not_cut(self, txid: int, error: BatchDataError | NoInputError) -> Halted | OSError:
-        """What it means that there is no batch: a halt, or that the source is asked again."""
+        """The error if no batch can be planned: a halt, or an OSError after which the source is asked again."""
         topology = self.lead.topology
         if isinstance(error, BatchDataError):
             words = f"batch {txid} of {topology} cannot be planned: {error}"
         elif self.once:
             words = f"{topology} has no input: {error}"
         else:
-            return FileNotFoundError(str(error))  # it may come yet
+            return FileNotFoundError(str(error))  # the source may appear later
         return Halted(words, txid=txid, next_command=_TRY_AGAIN)
 
     def redo(self, action: CutRedo) -> RedoCut | PlansCut:
-        """Plan one redo as a new txid at the end of the order, or find that there is nothing to plan.
+        """Plan one redo as a new txid after the last one, or find that there is nothing to plan.
 
-        Plans of a cut that ZooKeeper has not confirmed come first: then they are what is returned. Raises like `cut`.
+        If earlier plans are not confirmed by ZooKeeper, they are recorded and returned first. Raises the errors of
+        `cut`.
         """
         self._go_back(action.first_txid, action.last_txid, action.attempts)
         if self._unrecorded:
@@ -245,7 +253,7 @@ class Planner:
         redo = action.redo
         try:
             chain = self.ledger.redo_chain(redo.txid)
-        except Halted as error:  # e.g. its plan has expired: the order cannot be carried out, all else can go on
+        except Halted as error:  # e.g. its plan has expired: the order is refused, everything else continues
             return RedoCut(redo=redo, refused=str(error))
         choice = choose_redo(redo, chain, action.open_redos)
         if choice.base is None:
@@ -263,13 +271,13 @@ class Planner:
         return RedoCut(redo=redo, plan=plan)
 
     def _plan_redo(self, action: CutRedo, base: LedgerBatch) -> Plan:
-        """The inputs of the batch as they are now, under a new txid. The sources are not moved."""
+        """Plan the same inputs as they are now, under a new txid. The position of the sources does not change."""
         self._check_open()
         metadata = self._sources.redo(self.metadata(plan_of(base)))
         return self._compose(action.first_txid, metadata, redo_of=base.txid, order_id=action.redo.order_id)
 
     def _without_contributions(self) -> str | None:
-        """A committer that cannot take back what it counted, by name."""
+        """Name of a committer whose contributions cannot be reversed; None if there is none."""
         names = (item.name for item in self.committers if not getattr(item.bolt, "contributions", False))
         return next(names, None)
 
@@ -283,45 +291,45 @@ class Planner:
         return self._sources.want_settled
 
     def settled(self, plan: Plan, state: Settled | None) -> None:
-        """Called when a batch has its final row in the ledger and the COMMIT is known. `state` None: read it from the
-        ledger.
+        """Notify the spouts of the final state of a batch. Called when its ledger row is final and the COMMIT is known.
+        `state` None: read it from the ledger.
 
-        If a source fails, that is reported and retried before the next cut. Until then nothing is planned, so at most
-        `told_again` batches wait.
+        If a spout fails, that is reported, and it is notified again before the next plan. Nothing is planned until
+        then, so at most `notified_again` batches wait.
         """
-        self._untold.append((plan, state))
-        self._try_to_tell()
+        self._unnotified.append((plan, state))
+        self._try_to_notify()
 
-    def _try_to_tell(self) -> None:
+    def _try_to_notify(self) -> None:
         try:
-            self._tell()
+            self._notify()
         except OSError as error:
             self.say(f"{error}; trying again")
         except StoreUnavailable as error:
-            self.say(f"{_not_told(self._untold[0][0])}: {error}; trying again")
+            self.say(f"{_not_notified(self._unnotified[0][0])}: {error}; trying again")
 
-    def _tell(self) -> None:
-        while self._untold:
-            plan, state = self._untold[0]
+    def _notify(self) -> None:
+        while self._unnotified:
+            plan, state = self._unnotified[0]
             try:
                 known = self._state_of(plan.txid) if state is None else state
                 self._sources.settled(plan.txid, self.metadata(plan), known)
             except OSError as error:
-                raise OSError(f"{_not_told(plan)}: {error}") from error
+                raise OSError(f"{_not_notified(plan)}: {error}") from error
             except BatchDataError as error:
                 raise Halted(
                     f"batch {plan.txid} of {self.lead.topology} is committed, but {error.component} could not be "
                     f"notified: {error}",
                     next_command="fix the spout, then start `txtopo run` again: it is notified again",
                 ) from error
-            del self._untold[0]
+            del self._unnotified[0]
 
     def _state_of(self, txid: int) -> Settled:
         return next(one.state for one in self.ledger.redo_chain(txid) if one.txid == txid)
 
     def _committed_lately(self) -> list[tuple[Plan, Settled | None]]:
         found: list[tuple[Plan, Settled | None]] = []
-        for txid in range(max(1, self.last_txid - self.told_again + 1), self.last_txid + 1):
+        for txid in range(max(1, self.last_txid - self.notified_again + 1), self.last_txid + 1):
             try:
                 chain = self.ledger.redo_chain(txid)
             except Halted:
@@ -330,13 +338,13 @@ class Planner:
         return found
 
     def metadata(self, plan: Plan) -> Mapping[str, Metadata]:
-        """The plan's metadata by spout, with pieces from `plan_part` put back; of the spouts that have a part in the
-        batch.
+        """Return the plan's metadata by spout, with stored parts included. Spouts without input in this batch are
+        missing.
         """
-        return {name: self._pieces.whole(value) for name, value in plan.metadata.items() if not is_idle(value)}
+        return {name: self._parts.whole(value) for name, value in plan.metadata.items() if not is_idle(value)}
 
     def mirror_entry(self, plan: Plan) -> MirrorEntry:
-        """The plan with the inputs that it consumes, as they go into `source_file`."""
+        """Return the plan with the inputs that it consumes, as they are stored in `source_file`."""
         return MirrorEntry(plan=plan, inputs=self._sources.inputs(self.metadata(plan)))
 
     def close(self) -> None:
@@ -344,17 +352,17 @@ class Planner:
         self._sources.close()
 
     def batch_bytes(self, plan: Plan) -> int:
-        """About how many bytes of their sources the batch has, as far as the spouts know."""
+        """Return the estimated size of the batch in bytes of its sources, as far as the spouts know it."""
         metadata = self.metadata(plan)
         return sum(item.spout.batch_bytes(metadata[item.name]) for item in self.spouts if item.name in metadata)
 
     def _before(self) -> Mapping[str, Metadata]:
-        """The plan that the next cut follows (R12), by spout as in its plan."""
+        """Metadata by spout of the plan that the next one follows (R12)."""
         inputs = [plan.metadata for plan in (*self._chain, *self._unrecorded) if plan.redo_of is None]
         return inputs[-1] if inputs else (self.last_metadata or {})
 
     def _go_back(self, first_txid: int, last_txid: int, attempts: Mapping[int, int]) -> None:
-        """Forget what is committed and not needed any more and, in an opaque topology, what was planned from
+        """Remove plans that are committed and no longer needed. In an opaque topology, discard the plans from
         `first_txid` on.
         """
         self._attempts = attempts
@@ -362,9 +370,9 @@ class Planner:
         invariant(self.opaque or not gone, f"batch {first_txid} is planned already")
         if gone or (self._unrecorded and self._unrecorded[0].txid != first_txid):
             gone += self._unrecorded
-            self._recuts.use_up(gone)  # Z6: those that were not confirmed too may be there
+            self._recuts.use_up(gone)  # Z6: unconfirmed plans may exist in ZooKeeper too
             self._discarded |= {plan.txid: plan for plan in gone if plan.redo_of is None}
-            self._sources.give_back([plan.metadata for plan in gone if plan.redo_of is None])
+            self._sources.plan_again([plan.metadata for plan in gone if plan.redo_of is None])
             self._unrecorded.clear()
             self._refused = None
         self._recuts.forget(last_txid)
@@ -377,7 +385,7 @@ class Planner:
     def _compose(
         self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, order_id: int | None = None
     ) -> Plan:
-        """The plan that chains to the last one."""
+        """The next plan; it chains to the last one."""
         before = next(reversed([*self._chain, *self._unrecorded]), None)
         plan = Plan(
             topology=self.lead.topology,
@@ -390,11 +398,11 @@ class Planner:
             order_id=order_id,
             cut=max(self._attempts.get(txid, 0), self._recuts.first_attempt(txid)),
         )
-        return self._pieces.fitted(plan)
+        return self._parts.fitted(plan)
 
     def _record(self, plans: tuple[Plan, ...]) -> None:
         crash_points.reach(CrashPoint.BEFORE_METADATA, plans[0].txid)
-        # Z6: where this raises they may be there all the same. The very same bytes are written again by the next cut.
+        # Z6: if this raises, the nodes may exist all the same. The next call of `cut` writes the same bytes again.
         self.coordinator.record_plans(plans)
         crash_points.reach(CrashPoint.METADATA_WRITTEN, plans[-1].txid)
         self._chain += plans
@@ -404,5 +412,5 @@ class Planner:
 _TRY_AGAIN = "fix the input, the spout or the declared fields, then start `txtopo run` again"
 
 
-def _not_told(plan: Plan) -> str:
+def _not_notified(plan: Plan) -> str:
     return f"a spout could not be notified that batch {plan.txid} is committed"

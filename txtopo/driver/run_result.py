@@ -1,4 +1,4 @@
-"""How a run of a topology ended, as a value for the program that started it."""
+"""The result of a run, as a value for the program that started it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A run that ended without an error: its input is at its end, or somebody asked it to stop."""
+    """A run that ended without an error: its input was exhausted, or it was asked to stop."""
 
     topology: str
     ended: Literal["finished", "stopped"]
-    """finished: the input of a run with `once=True` is committed. stopped: by a signal or `txtopo stop`."""
+    """`finished`: the input of a run with `once=True` is committed. `stopped`: by a signal or `txtopo stop`."""
     reason: str
-    """In words."""
+    """Why the run ended, as text."""
     last_txid: int
     """Highest txid in the ledger that this run has seen; 0 before the first batch."""
     batches: int
-    """Committed by this run with their effect."""
+    """Number of batches that this run committed with their effect."""
     quarantined: int
-    """Given their place in the ledger by this run without any effect."""
+    """Number of batches that this run quarantined: they have a ledger row but no effect."""
     exit_code: int
-    """What a script should end with: 0, or 129, 130 or 143 after a signal."""
+    """Exit code for a script: 0, or 129, 130 or 143 after a signal."""

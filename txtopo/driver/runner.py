@@ -1,5 +1,5 @@
-"""The one loop of a leader: hands events to the machine, performs its actions through ports, feeds back how they
-ended.
+"""The one loop of a leader: passes events to the machine, performs its actions through ports, and returns their results
+as events.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ from txtopo.topology.user_exceptions import is_of_code
 from txtopo.tuples.user_errors import failure_of
 
 TICK_S = 0.1
-"""Longest wait for an event; bounds how late a backoff or a timeout is noticed."""
+"""Longest wait for an event in seconds; limits the delay with which a backoff or a timeout is noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderServices:
-    """Everything outside that a leader acts upon."""
+    """Everything outside the core that a leader uses."""
 
     topology: Topology
     lead: Lead
@@ -117,7 +117,7 @@ class LeaderServices:
     say: Callable[[str], None]
     dead_letter_max: int = limits.DEAD_LETTER_MAX
     watch: Callable[[State], None] = lambda state: None
-    """Called after every step; draws the progress."""
+    """Called after every step of the machine; prints the progress."""
     chance: random.Random = field(default_factory=random.Random)
 
 
@@ -130,24 +130,24 @@ class Runner:
         self._next_look = 0.0
         self._looking = Monitors(world.executor, world.candidacy, world.ledger, self._submit, self._heartbeat)
         self._stop_order: int | None = None
-        self._told_one_by_one = False
+        self._one_by_one_reported = False
         self._opaque = False
         self._beginning = threading.Lock()
         self._given_up: set[TransactionAttempt] = set()
-        """Attempts that were cancelled, of an opaque topology."""
-        self._told: set[int] = set()
-        """Orders that the machine already knows."""
+        """Cancelled attempts of an opaque topology."""
+        self._known_orders: set[int] = set()
+        """Ids of orders that the machine already knows."""
 
     def stop(self, *, at_once: bool, reason: str) -> None:
-        """End the run: after the batches in processing, or at once after an open commit."""
+        """End the run: after the batches in processing, or with `at_once` after a commit in progress."""
         self._inbox.put(StopWanted(at_once=at_once, reason=reason))
 
     def run(self, state: State, orders: Sequence[Order] = ()) -> End:
-        """Step until the end; the caller then closes everything (R15). Raises what is neither expected trouble nor an
-        end.
+        """Step the machine until the end; returns how the run ended. The caller then closes everything (R15). Raises
+        unexpected errors.
 
-        `orders` are those found open at takeover: taken in before anything is processed, so that a batch to be
-        skipped never runs.
+        `orders` are the orders that were open at takeover. The machine receives them before anything is processed, so
+        that a batch to skip never runs.
         """
         self._opaque = state.rules.opaque
         if orders:
@@ -160,18 +160,18 @@ class Runner:
                 self._perform(action)
             self._world.watch(state)
         for attempt in sorted(state.running):
-            self._world.executor.cancel(attempt)  # R15: whatever ended the lead, its jobs end with it
+            self._world.executor.cancel(attempt)  # R15: the jobs end with the lead, whatever ended it
         if self._world.planner.wants_settled:
             self._world.lanes.finish(WorkQueue.PLAN)
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
-            # R16: who gives up because of Postgres does not wait for it once more.
-            return self._last_word(state.ended, state.planned_txid)
+            # R16: a leader that stops because of Postgres does not wait for it again.
+            return self._record_run_end(state.ended, state.planned_txid)
         return state.ended
 
     def _next_event(self, state: State) -> Event:
         now = self._world.clock.monotonic()
         event: Event | BaseException | None = None
-        if now < self._next_look:  # also when events never stop coming in, the world is looked at every tick
+        if now < self._next_look:  # every tick the stores are checked, even if events arrive all the time
             event = self._inbox.get(self._next_look - now)
         if event is None:
             self._next_look = self._world.clock.monotonic() + TICK_S
@@ -181,7 +181,7 @@ class Runner:
         return event
 
     def _look_around(self, state: State) -> Event:
-        """A tick: session, heartbeat, progress, time."""
+        """The event of a tick: state of the session, overdue answers, progress, time."""
         now = self._world.clock.monotonic()
         match self._world.session_state():
             case SessionState.LOST:
@@ -236,7 +236,7 @@ class Runner:
                 assert_never(action)
 
     def _submit(self, lane: WorkQueue, work: Callable[[], Event | None]) -> None:
-        """Do `work` in its lane; what it returns, or what its trouble means for the lead, becomes an event."""
+        """Perform `work` in a work queue. Its result, or the event for its error, goes to the inbox."""
 
         def guarded() -> None:
             try:
@@ -254,11 +254,11 @@ class Runner:
                     next_command=error.next_command,
                     planning=lane is WorkQueue.PLAN,
                 )
-            except ConfigurationError as error:  # a right that was taken away in mid-run
+            except ConfigurationError as error:  # a privilege that was revoked during the run
                 event = HaltRequired(reason=str(error), next_command=RUN_AGAIN)
             except MemoryError as error:
                 event = ExecutorGone(message=str(DriverFull(error)))
-            except BaseException as error:  # whatever it is, the main loop raises it
+            except BaseException as error:  # the main loop raises it
                 event = error if isinstance(error, Exception) or not is_of_code(error) else _ended_by_code(error)
             if event is not None:
                 self._inbox.put(event)
@@ -286,7 +286,7 @@ class Runner:
             return CutFailed(store=_store_of(error), message=str(error))
 
     def _process(self, action: Process) -> Event | None:
-        """Begin the attempts in both stores, then process them. Each outcome is a separate event."""
+        """Record in both stores that the attempts begin, then process them. Each outcome is a separate event."""
         world = self._world
         try:
             begun = self._begin(action)
@@ -310,25 +310,26 @@ class Runner:
 
         def tell(outcome: Outcome) -> None:
             self._given_up.discard(outcome.attempt)
-            # Before the outcome: a batch may be what the JVM died of, so that its attempt stays without an end, a suspect.  # noqa: E501
+            # Before the outcome: this batch may have killed the JVM, so its attempt must remain without an end, a
+            # suspect.
             self._check_executor()
             if outcome.attempt == first:
                 crash_points.reach(CrashPoint.PROCESSED, first.txid)
-            self._tell_one_by_one()
+            self._report_one_by_one()
             self._inbox.put(AttemptEnded(outcome=outcome))
 
         world.executor.process(wave, tell)
-        self._tell_one_by_one()
+        self._report_one_by_one()
         return None
 
-    def _tell_one_by_one(self) -> None:
+    def _report_one_by_one(self) -> None:
         reason = self._world.executor.one_by_one
-        if reason is not None and not self._told_one_by_one:
-            self._told_one_by_one = True
+        if reason is not None and not self._one_by_one_reported:
+            self._one_by_one_reported = True
             self._inbox.put(WavesRefused(reason=reason))
 
     def _prove(self, action: Prove) -> Event:
-        """W4: of a commit, or of the processing."""
+        """Test without the batch (W4): its commit, or its processing."""
         world = self._world
         if action.processed is not None:
             failure = prove_commit(world.ledger, world.lead, action.plan, action.processed, world.topology)
@@ -343,10 +344,10 @@ class Runner:
             raise ExecutorLost(f"{self._world.executor.broken}; start `txtopo run` again")
 
     def _begin(self, action: Process) -> Sequence[tuple[TransactionAttempt, Plan]]:
-        """Make it durable in both stores that these attempts run; returns those that may.
+        """Record in both stores that these attempts begin; returns those that may run.
 
         Opaque batches may be discarded and begun again within moments. An attempt that was discarded while it waited
-        for a worker never begins, since a later one of its txid may have begun: ids never go back.
+        for a worker never begins, because a later attempt of its txid may have begun, and ids never decrease.
         """
         with self._beginning if self._opaque else nullcontext():
             late = [attempt for attempt, _ in action.attempts if attempt in self._given_up]
@@ -382,17 +383,19 @@ class Runner:
     def _commit(self, action: Commit) -> Event:
         world = self._world
         outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology)
-        self._tell_spouts(action.plan, outcome, "applied")
+        self._notify_spouts(action.plan, outcome, "applied")
         return CommitEnded(outcome=outcome)
 
     def _commit_quarantine(self, action: CommitQuarantine) -> Event:
         world = self._world
         outcome = quarantine_batch(world.ledger, world.lead, action.plan, action.quarantine)  # R14
-        self._tell_spouts(action.plan, outcome, "quarantined")
+        self._notify_spouts(action.plan, outcome, "quarantined")
         return CommitEnded(outcome=outcome)
 
-    def _tell_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
-        """Called once COMMIT is known; before the machine is notified, so that no later cut overtakes it."""
+    def _notify_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
+        """Notify the spouts after the outcome of COMMIT is known, and before the machine is, so that no later plan is
+        made before.
+        """
         planner = self._world.planner
         if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
             return
@@ -405,7 +408,8 @@ class Runner:
                 self._world.lead, action.order_id, action.state, action.answer, action.action
             )
         except PostgresUnavailable as error:
-            self._told.discard(action.order_id)  # it stays open, is heard of again, and found carried out
+            # it stays open: the next heartbeat returns it again, and it is found to be done
+            self._known_orders.discard(action.order_id)
             return PostgresSilent(message=str(error))
         return None
 
@@ -416,7 +420,7 @@ class Runner:
             return ResolveFailed(message=str(error), patience=error.patience)
         if isinstance(outcome, Unknown):
             return ResolveFailed(message=outcome.message)
-        self._tell_spouts(action.plan, outcome, None)
+        self._notify_spouts(action.plan, outcome, None)
         return CommitEnded(outcome=outcome)
 
     def _checkpoint(self, action: Checkpoint) -> Event:
@@ -432,7 +436,7 @@ class Runner:
         try:
             self._world.ledger.end_attempt(self._world.lead, action.attempt, action.state, action.failure)
         except PostgresUnavailable as error:
-            # The attempt then stays without an end, and is a suspect for the next leader: careful, not wrong.
+            # The attempt then has no end and is a suspect for the next leader: careful, not wrong.
             return PostgresSilent(message=str(error))
         return None
 
@@ -443,16 +447,16 @@ class Runner:
             )
         except PostgresUnavailable as error:
             if error.patience == "lock":
-                # The fence row is locked by a stranger: Postgres is there, and another leader would wait as well.
+                # Another session holds the fence row: Postgres is available, and another leader would have to wait too.
                 return PostgresAnswered()
             return PostgresSilent(message=str(error))
         self._take_orders(orders)
         return PostgresAnswered()
 
     def _take_orders(self, orders: Sequence[Order]) -> None:
-        """Each order is handed on once; a stop ends the run as a signal does."""
-        new = tuple(order for order in orders if order.order_id not in self._told)
-        self._told.update(order.order_id for order in new)
+        """Pass each order to the machine once. A stop order ends the run like a signal."""
+        new = tuple(order for order in orders if order.order_id not in self._known_orders)
+        self._known_orders.update(order.order_id for order in new)
         for order in new:
             if order.kind == "stop":
                 self._stop_order = order.order_id
@@ -460,14 +464,14 @@ class Runner:
         if new:
             self._inbox.put(OrdersSeen(orders=new))
 
-    def _last_word(self, end: End, planned_txid: int) -> End:
-        """Record in Postgres how the run ended, if this driver still may. Finished is only what may be told so:
-        `status` would go on with another word.
+    def _record_run_end(self, end: End, planned_txid: int) -> End:
+        """Record in Postgres how the run ended, if this driver still leads. If a finished run cannot be recorded for
+        lack of privileges, it counts as halted: `status` would show another state.
         """
         world = self._world
         world.lanes.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
-            return end  # nothing to say, or not the end: the lead is taken again at once
+            return end  # another driver leads, or the lead is taken again immediately
         if self._stop_order is not None:
             try:
                 world.ledger.answer_order(world.lead, self._stop_order, "done", end.reason)
@@ -485,7 +489,7 @@ class Runner:
 
 
 def _ended_by_code(error: BaseException) -> HaltRequired:
-    """The halt for an exception such as `sys.exit()`, which would end the run with an exit code of its choice."""
+    """The halt for an exception such as `sys.exit()`, which would end the run with any exit code."""
     failure = failure_of(error, "")
     reason = f"code of the topology raised an exception that ends a process: {failure.message}"
     return HaltRequired(reason=reason, next_command="raise an ordinary exception there, then start `txtopo run` again")

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and a terminal that goes away (SIGHUP): the first stops in order, the second at once."""
+"""Ctrl-C, SIGTERM and the end of a terminal (SIGHUP): the first one stops after the batches in processing, the second
+one immediately.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from txtopo.errors import Stopped
 
 
 class StopSignals:
-    """Catches SIGINT, SIGTERM and SIGHUP while it is entered; outside the main thread it catches nothing.
+    """Handles SIGINT, SIGTERM and SIGHUP while it is entered. It has no effect outside the main thread.
 
-    A SIGHUP that is ignored stays so: `nohup` is asked for.
+    A SIGHUP that was ignored before remains ignored, for `nohup`.
     """
 
     def __init__(self) -> None:
@@ -36,12 +38,12 @@ class StopSignals:
         return 128 + self._number
 
     def wait(self, seconds: float) -> bool:
-        """Wait, but not longer than until a signal comes; True when one has come."""
+        """Wait at most `seconds`, or until a signal arrives. Returns True if one has arrived."""
         return self._event.wait(seconds)
 
     @contextmanager
     def call(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While this lasts, a first signal calls `stop`, which must not block."""
+        """During this context, the first signal calls `stop`, which must not block."""
         self._call = stop
         if self.received:
             stop()
@@ -64,7 +66,7 @@ class StopSignals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.received:
-            os._exit(128 + number)  # asked twice: everything that matters is durable anyway
+            os._exit(128 + number)  # a second signal: everything that matters is durable
         self._number = number
         self._event.set()
         if self._call is not None:

@@ -1,4 +1,6 @@
-"""Taking the lead: from "first in the queue" to a state with which the runner can continue (R1, R2, R9, R11)."""
+"""Takes the lead: from "first in the queue" to the state with which the runner continues (R1 and R2, the epoch; R9,
+plans are mirrored; R11, both stores are compared).
+"""
 
 from __future__ import annotations
 
@@ -19,31 +21,31 @@ from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView
 from txtopo.topology.components import Topology
 
 _NO_PLANS = (1 << 63) - 1
-"""Above every txid."""
+"""Higher than every txid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateIdentity:
-    """A candidate for the lead. A new one is made for each candidacy (Z4)."""
+    """A candidate for the lead. Each candidacy makes a new one (Z4, lock objects cannot be used again)."""
 
     topology: str
     owner_nonce: str
     new_incarnation: str
-    """Used only where neither store knows the topology yet."""
+    """The incarnation to use if neither store knows the topology."""
     code_hash: bytes
     host: str
     pid: int
     application: str
     description: Mapping[str, Any]
     epoch_seen: int
-    """Epoch in the fence when this driver started; 0: none."""
+    """Epoch in the fence row when this driver started; 0: no row."""
     opaque: bool = False
-    """True if batches may be cut again, see `is_opaque`."""
+    """True if batches may be planned again, see `is_opaque`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The lead, and the work that is left according to both stores."""
+    """The lead, and the work that both stores show as not done."""
 
     lead: Lead
     last_txid: int
@@ -56,14 +58,14 @@ class Leadership:
     orders: Sequence[Order] = ()
     """Operators' orders that are still to be carried out, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
-    """What the topology was under the last leader that got under way; empty for a new one."""
+    """The description of the topology under the last leader that started its work; empty for a new topology."""
 
 
 def is_opaque(topology: Topology) -> bool:
-    """True if the topology is opaque. Opaque and other spouts cannot be mixed: planning a batch again rewinds every
-    spout, and a spout that is not opaque cannot emit the same data again.
+    """True if the spouts of the topology are opaque. Opaque and other spouts cannot be mixed: planning a batch again
+    rewinds every spout, and a spout that is not opaque cannot emit the same data again.
 
-    Raises TopologyError.
+    Raises TopologyError if they are mixed.
     """
     by_kind = {item.spout.kind == "opaque": item.name for item in topology.spouts}
     if len(by_kind) > 1:
@@ -82,14 +84,14 @@ def take_lead(
     ledger: Ledger,
     say: Callable[[str], None],
 ) -> Leadership:
-    """Claim the fence, write the epoch, compare the stores. Raises Fenced, Halted, LeadLost, StoreUnavailable; safe to
-    run again after any crash.
+    """Claim the fence, write the epoch and compare the stores; returns the lead and the remaining work. May be repeated
+    after a crash at any point. Raises Fenced, Halted, LeadLost, StoreUnavailable.
     """
     crash_points.reach(CrashPoint.ELECTED)
-    _stand_aside(identity, ledger)
+    _check_code(identity, ledger)
     with noting_halts(lambda halt: ledger.note_halt(halt)):
         before = coordinator.read(plans_above=_NO_PLANS)
-        candidacy.confirm()  # a candidate that was asleep must not raise the epoch
+        candidacy.confirm()  # a candidate that was paused must not raise the epoch
         claimed = ledger.claim_fence(  # R1
             Claim(
                 topology=identity.topology,
@@ -110,12 +112,14 @@ def take_lead(
     with noting_halts(
         lambda halt: ledger.note_end(claimed.lead, "halted", halt.reason, halt.txid, planned_txid, halt.next_command)
     ):
-        return _take_up(identity, before, claimed, coordinator, ledger, say)
+        return _reconcile(identity, before, claimed, coordinator, ledger, say)
 
 
 @contextmanager
 def noting_halts(note: Callable[[Halted], None]) -> Iterator[None]:
-    """Record a halt, or a missing permission, with its reason for `status`, if Postgres can be reached."""
+    """Record a halt, or a missing privilege, with its reason for `status`, if Postgres is available. The error is
+    raised again.
+    """
     try:
         yield
     except (Halted, ConfigurationError) as error:
@@ -124,7 +128,7 @@ def noting_halts(note: Callable[[Halted], None]) -> Iterator[None]:
         raise
 
 
-def _take_up(
+def _reconcile(
     identity: CandidateIdentity,
     before: CoordinatorView,
     claimed: Claimed,
@@ -132,7 +136,7 @@ def _take_up(
     ledger: Ledger,
     say: Callable[[str], None],
 ) -> Leadership:
-    """With the fence claimed: write the epoch, and make both stores agree on what is planned."""
+    """After the fence is claimed: write the epoch, and make both stores agree on what is planned."""
     _check_cluster(identity.topology, before.system_identifier, claimed.system_identifier)
     coordinator.write_epoch(claimed.lead, claimed.system_identifier)  # R2; what is read from here on is not stale (Z8)
     crash_points.reach(CrashPoint.EPOCH_WRITTEN)
@@ -183,11 +187,11 @@ def begin(
     ledger: Ledger,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """Check that the spouts and tables of the topology fit what is committed. Raises Halted and ConfigurationError,
-    which are recorded for `status`.
+    """Check that spouts and tables of the topology fit what is committed. Raises Halted, ConfigurationError and
+    BatchDataError, which are recorded for `status`.
 
-    Only then is its description replaced, with the settings of this run: a refused topology leaves nothing, and an
-    audit uses the description before.
+    Only after that, its description and the settings of this run are stored: a refused topology changes nothing, and
+    audits still use the previous description.
     """
     lead, plans = leadership.lead, leadership.reconciled.plans
     try:
@@ -205,8 +209,8 @@ def begin(
 
 
 def check_spouts(leadership: Leadership, topology: Topology) -> None:
-    """Raise Halted where a spout seems to have another name than before: what it gave is remembered by its name, and
-    would all count again.
+    """Raise Halted if a spout seems to be renamed. Consumed input is recorded under the spout's name, so all of it
+    would be counted again.
     """
     if not leadership.last_txid:
         return
@@ -224,8 +228,8 @@ def check_spouts(leadership: Leadership, topology: Topology) -> None:
 
 
 def check_contributions(leadership: Leadership, topology: Topology) -> None:
-    """Raise Halted if a committer keeps contributions and did not before, or the reverse: then contributions exist for
-    only some of its batches.
+    """Raise Halted if a committer keeps contributions and did not before, or the reverse. Contributions would then
+    exist for only some of its batches.
     """
     if not leadership.last_txid:
         return
@@ -234,7 +238,7 @@ def check_contributions(leadership: Leadership, topology: Topology) -> None:
         now = committer.bolt.describe().get("contributions")
         if None not in (before, now) and before != now:
             raise Halted(
-                f"committer {committer.name} of {topology.name} was run with contributions={before} and now says "
+                f"committer {committer.name} of {topology.name} was run with contributions={before} and now has "
                 f"contributions={now}: "
                 "audit and recompute could no longer determine what its batches contributed",
                 next_command=f"set contributions={before} again; or count again, with a committer of another name "
@@ -245,12 +249,12 @@ def check_contributions(leadership: Leadership, topology: Topology) -> None:
 def _carry_out_replans(
     claimed: Claimed, view: CoordinatorView, coordinator: Coordinator, ledger: Ledger, say: Callable[[str], None]
 ) -> tuple[CoordinatorView, tuple[Order, ...]]:
-    """The one exception to R3 (metadata is create-only): under the new epoch, drop the suffix of plans that were never
-    mirrored, if an operator ordered it.
+    """Carry out `replan` orders, the one exception to R3 (metadata is create-only): under the new epoch, drop the last
+    plans, if they were never mirrored.
 
-    The plans are recorded first, so that they are dropped once even if the leader dies in between, and nothing planned
-    later is dropped. Returns the remaining plans and orders; an order for a batch whose plan was dropped is refused
-    with this reason.
+    The plans are recorded first. So they are dropped once even if the leader dies meanwhile, and nothing planned later
+    is dropped. Returns the remaining plans and orders. An order for a batch whose plan was dropped is refused with this
+    reason.
     """
     left = {order.order_id: order for order in claimed.orders if order.kind != "replan"}
     mirrored_txid = claimed.last_txid + len(claimed.plans)
@@ -258,8 +262,8 @@ def _carry_out_replans(
         if order.kind != "replan":
             continue
         plans = {txid: data for txid, data in view.plans.items() if txid > mirrored_txid}
-        # Nodes of cuts stay (R3): what is not mirrored of an opaque topology is cut again by every new leader, so there
-        # is nothing to remove.
+        # Plans of opaque topologies stay (R3): every new leader plans what is not mirrored again, so nothing needs to
+        # be removed.
         cuts = {txid: found[max(found)] for txid, found in view.cuts.items() if txid > max(mirrored_txid, view.mark)}
         digests = {
             str(txid): read_plan(
@@ -278,7 +282,7 @@ def _carry_out_replans(
         ledger.answer_order(claimed.lead, order.order_id, "done", answer, action if digests else None)
         say(answer)
         for other in [one for one in left.values() if one.txids and all(str(txid) in digests for txid in one.txids)]:
-            words = f"the plan was dropped by the replan of order {order.order_id}: what it held is planned anew"
+            words = f"the plan was dropped by the replan of order {order.order_id}: its inputs are planned again"
             ledger.answer_order(claimed.lead, other.order_id, "refused", words)
             del left[other.order_id]
     return view, tuple(left.values())
@@ -286,25 +290,27 @@ def _carry_out_replans(
 
 def _replanned(digests: Mapping[str, str]) -> str:
     if not digests:
-        return "no plan was dropped: all that are planned are mirrored already; skip such a batch, then redrive it"
-    return f"plans of batches {', '.join(digests)} dropped: their inputs are planned anew"
+        return "no plan was dropped: all plans are mirrored already; skip such a batch, then redrive it"
+    return f"plans of batches {', '.join(digests)} dropped: their inputs are planned again"
 
 
-def _stand_aside(identity: CandidateIdentity, ledger: Ledger) -> None:
-    """R12: a standby whose code differs from the last leader's gives way unless it was started after that leader took
-    the lead.
+def _check_code(identity: CandidateIdentity, ledger: Ledger) -> None:
+    """Raise Fenced if a leader with other code took the lead after this driver started (R12: a standby with other code
+    does not take the lead unless it was started later).
     """
     fence = ledger.read_fence()
     if fence is None or fence.code_hash == identity.code_hash or fence.epoch <= identity.epoch_seen:
         return
     raise Fenced(
         f"{identity.topology}: a driver with other code took the lead while this one waited (epoch {fence.epoch}); "
-        "start this one again if its code is the newer"
+        "start this one again if its code is newer"
     )
 
 
 def _check_cluster(topology: str, before: str | None, now: str) -> None:
-    """R11: the same incarnation in another Postgres cluster is a copy, not the original."""
+    """Raise Halted if the same incarnation is in another Postgres cluster: that is a copy (R11, both stores are
+    compared at takeover).
+    """
     if before is not None and before != now:
         raise Halted(
             f"{topology}: ZooKeeper belongs to the Postgres cluster {before}, this one is {now}: it was copied or "

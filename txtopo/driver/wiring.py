@@ -1,5 +1,5 @@
-"""The one place where a leader is put together: the application, the test harness and the simulation all lead through
-here, each with its own stores.
+"""The one place where a leader is put together. The application, the test harness and the simulation use it, each with
+its own stores.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from txtopo.topology.components import Topology
 def candidate_of(
     identity: CandidateIdentity, session: CoordinatorSession, since: str
 ) -> tuple[Election, TopologyCoordinator]:
-    """A candidate's place in the queue and its access to the metadata, both on one session (Z4). `since` is shown to
-    those who wait.
+    """Return a candidate's place in the queue and its access to the metadata, both on one session (Z4). `since` is
+    shown to drivers that wait.
     """
     node = CandidateNode(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
     return (
@@ -56,9 +56,9 @@ class Surroundings:
     """Called after every step of the machine."""
     chance: random.Random = field(default_factory=random.Random)
     dead_letter_max: int = DEAD_LETTER_MAX
-    """Source records that one batch may lose to `on_poison="dead_letter_rows"`."""
+    """Largest number of source records that `on_poison="dead_letter_rows"` may remove from one batch."""
     by_hand: Mapping[str, Any] = field(default_factory=dict)
-    """Settings given by flags and the environment; an order that is carried out without a leader uses them."""
+    """Settings from flags and the environment. An order that is carried out without a leader uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +68,19 @@ class ReadyLeader:
     planner: Planner
     runner: Runner
     state: State
-    """Where it begins."""
+    """The state in which it begins."""
     leadership: Leadership
 
     def run(self) -> End:
-        """Lead to the end; returns how it ended."""
+        """Lead until the end; returns how it ended."""
         return self.runner.run(self.state, self.leadership.orders)
 
 
 def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, cut: bool = True) -> ReadyLeader:
-    """Check that the topology fits what is committed, and put the leader together. Without `cut` it plans no new input.
+    """Check that the topology fits what is committed, and return a leader that is ready to run. With `cut=False` it
+    plans no new input.
 
-    Raises Halted, ConfigurationError and what the stores raise; the planner is closed then.
+    Raises Halted, ConfigurationError and the errors of the stores; the planner is closed then.
     """
     topology, reconciled = around.topology, leadership.reconciled
     rules = replace(rules, opaque=is_opaque(topology))
@@ -97,7 +98,7 @@ def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, c
         config=topology.config,
         last_txid=leadership.last_txid,
         opaque=rules.opaque,
-        told_again=max(rules.spout_pending_max, SPOUT_PENDING_MAX),
+        notified_again=max(rules.spout_pending_max, SPOUT_PENDING_MAX),
     )
     try:
         begin(leadership, topology, planner, around.ledger, around.by_hand)
@@ -141,7 +142,7 @@ def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, c
 
 
 def rules_of(settings: Settings, session_s: float) -> Rules:
-    """The machine's part of the settings."""
+    """Return the settings that the machine needs. `session_s` is the ZooKeeper session timeout in seconds."""
     return Rules(
         spout_pending_max=settings.spout_pending_max,
         workers=settings.workers,

@@ -1,4 +1,4 @@
-"""Work queues: where the runner's actions are performed, by threads in production, by one thread in a simulation."""
+"""Work queues: they perform the runner's actions, with threads in production, with one thread in a simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Work = Callable[[], None]
 
 
 class WorkQueue(Enum):
-    """One kind of work; the work of one queue is done in order, except for WORK, where several run at once."""
+    """One kind of work. The work of one queue is done in order, except for WORK, where several run at the same time."""
 
     PLAN = "plan"
     WORK = "work"
@@ -27,41 +27,41 @@ class WorkQueue(Enum):
 
 
 class Inbox(Protocol[Item]):
-    """Events on their way to the loop."""
+    """Events for the loop."""
 
     def put(self, item: Item) -> None:
-        """Add one; never blocks, also safe in a signal handler."""
+        """Add an item. Never blocks; also safe in a signal handler."""
 
     def get(self, wait_s: float) -> Item | None:
-        """The next one, or None when none came within `wait_s`."""
+        """Return the next item, or None if none arrived within `wait_s` seconds."""
 
 
 class WorkQueues(Protocol):
-    """Performs work and holds the inbox that its results go to."""
+    """Performs work, and owns the inbox for its results."""
 
     @property
     def inbox(self) -> Inbox[object]:
-        """Where results go."""
+        """The inbox for results."""
 
     def submit(self, lane: WorkQueue, work: Work) -> None:
-        """Do `work` in that lane, later or at once. Never blocks."""
+        """Perform `work` in this queue, now or later. Never blocks."""
 
     def finish(self, lane: WorkQueue) -> None:
-        """Wait until what was submitted to this lane is done, at most FINISH_S."""
+        """Wait until all work submitted to this queue is done, at most FINISH_S seconds."""
 
 
 FINISH_S = 10.0
 
 
 class ThreadInbox(Generic[Item]):
-    """An inbox between threads. A SimpleQueue, because its `put` is safe in a signal handler."""
+    """An inbox between threads. It uses SimpleQueue, whose `put` is safe in a signal handler."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._last: Item | None = None
 
     def end(self, item: Item) -> None:
-        """From now on there is nothing but this. Needs no memory, unlike `put`."""
+        """From now on `get` returns only this item. Needs no memory, unlike `put`."""
         self._last = item
 
     def put(self, item: Item) -> None:
@@ -77,8 +77,8 @@ class ThreadInbox(Generic[Item]):
 
 
 class ThreadWorkQueues:
-    """Daemon threads: one for each lane, `workers` for WORK and more when workers were given up but have not come
-    back.
+    """Daemon threads: one for each queue; for WORK `workers`, and `spare` more for workers that were abandoned but have
+    not returned.
     """
 
     def __init__(self, workers: int, spare: int) -> None:
@@ -104,7 +104,7 @@ class ThreadWorkQueues:
         done.wait(FINISH_S)
 
     def close(self) -> None:
-        """End the threads once their present work is done; does not wait for them."""
+        """End the threads after their current work. Does not wait for them."""
         for thread in self._threads:
             self._queues[WorkQueue(thread.name.split("-")[1])].put(None)
 
@@ -113,6 +113,6 @@ class ThreadWorkQueues:
             try:
                 work()
             except BaseException as error:
-                # The thread ends, and what is submitted to it later is never done: the loop must not wait for that.
+                # The thread ends, and nothing submitted to it later is done: the loop must not wait for that.
                 self.inbox.end(error)
                 return

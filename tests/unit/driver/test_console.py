@@ -49,5 +49,5 @@ def test_the_line_says_how_far_it_is_and_what_it_waits_for() -> None:
     one = first_state(Rules(), "orders", 7, now=0.0)
     assert (
         progress_line("orders", one, 2.5)
-        == "orders: done up to 7 of 7 planned, 0 processing, 0 waiting for their turn, 2.5 batches/s"
+        == "orders: done up to 7 of 7 planned, 0 processing, 0 waiting for their commit, 2.5 batches/s"
     )

@@ -125,5 +125,5 @@ def test_a_module_without_a_topology_says_what_it_has(tmp_path: Path) -> None:
     """What was looked for and what was found."""
     (tmp_path / "empty_one.py").write_text("x = 1\n")
 
-    with pytest.raises(ConfigurationError, match="'topology' is not there"):
+    with pytest.raises(ConfigurationError, match="'topology' does not exist"):
         load_application(str(tmp_path / "empty_one.py"))

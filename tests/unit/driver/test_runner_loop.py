@@ -306,7 +306,7 @@ def renamed(folder: Path, **names: str) -> Topology:
             "spout files was removed and deliveries is new. If deliveries is files renamed, .* counted again",
         ),
         ({"committer": "by_store"}, "belongs to committer totals of topology orders"),
-        ({"contributions": "none"}, "was run with contributions=True and now says contributions=False"),
+        ({"contributions": "none"}, "was run with contributions=True and now has contributions=False"),
     ],
 )
 def test_a_topology_that_does_not_fit_what_is_committed_is_refused_and_changes_nothing(

@@ -394,7 +394,7 @@ def test_a_new_leader_tells_of_the_batches_that_were_committed_lately() -> None:
     stores.chains[6] = [committed(6, "quarantined", a={"at": 6}, b={IDLE_KEY: None}), committed(7, "applied")]
     a = Offering(wants_settled=True)
 
-    planner(stores, a=a, settings={"last_txid": 7, "told_again": 3})
+    planner(stores, a=a, settings={"last_txid": 7, "notified_again": 3})
 
     assert a.told == [(5, {"at": 5}, "applied"), (6, {"at": 6}, "quarantined"), (7, {"at": 7}, "applied")]
 

@@ -371,7 +371,7 @@ def test_an_order_about_a_plan_that_was_dropped_is_refused_by_that_name(
     row = postgres.orders[skip][1]
     assert (row.state, row.answer) == (
         "refused",
-        "the plan was dropped by the replan of order 3: what it held is planned anew",
+        "the plan was dropped by the replan of order 3: its inputs are planned again",
     )
 
 

@@ -200,7 +200,7 @@ def test_a_module_that_ends_the_process_while_it_is_imported_is_refused(
     (tmp_path / "a_script.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    with pytest.raises(ConfigurationError, match=r"SystemExit: 0; what only a script does belongs below `if __name__"):
+    with pytest.raises(ConfigurationError, match=r"SystemExit: 0; put code that only a script needs below"):
         load_application("a_script" if by_name else str(tmp_path / "a_script.py"))
 
 

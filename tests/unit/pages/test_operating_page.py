@@ -210,7 +210,7 @@ SAYINGS = [
     "belongs to committer",
     "the batch was planned with",
     "but the topology now declares",
-    "no plan was dropped: all that are planned are mirrored already",
+    "no plan was dropped: all plans are mirrored already",
     "was read before and has other content now",
     "was read before and is being written to again",
     "cannot be read",
