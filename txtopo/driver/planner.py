@@ -187,9 +187,8 @@ class Planner:
                 if self._refused is not None:
                     error, self._refused = self._refused, None
                     raise error
-                metadata = self._sources.next_batch(
-                    txid, self._before(), self._planned_before(txid), given_up=txid in given_up
-                )
+                again = self._planned_before(txid)
+                metadata = self._sources.next_batch(txid, self._before(), again, given_up=txid in given_up)
             except (BatchDataError, NoInputError) as error:
                 if self._unrecorded:
                     # The batches before it are good. A spout whose code raised is not called again now: what it

@@ -1,6 +1,4 @@
-"""The one loop of a leader: passes events to the machine, performs its actions through ports, and returns their results
-as events.
-"""
+"""The one loop of a leader: passes events to the machine, performs its actions, returns their results as events."""
 
 from __future__ import annotations
 
