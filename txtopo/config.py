@@ -19,7 +19,7 @@ from txtopo.core.storm_settings import is_storms, why_nothing
 from txtopo.errors import ConfigurationError
 
 CONFIG_FILE = "txtopo.toml"
-"""Appended to a ZooKeeper address without a chroot, so that no topology is stored in the root of a shared ZooKeeper."""
+"""Looked for in the working folder, then in the folders above it."""
 LOCAL_SERVICES = "local services"
 """Source of the values that `with_services` adds."""
 TOPOLOGY_CONFIG = "the topology's own config"

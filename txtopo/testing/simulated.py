@@ -48,7 +48,7 @@ class SimulatedClock:
 
 
 class SerialInbox:
-    """The inbox of SerialLanes: waiting for an event is when work gets done."""
+    """The inbox of SerialWorkQueues: waiting for an event is when work gets done."""
 
     def __init__(self, lanes: SerialWorkQueues) -> None:
         self._lanes = lanes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ ROOT = Path(__file__).resolve().parents[3]
 DEVELOPMENT = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+EVERY_PAGE = (*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md")))
+MODULES = [
+    path.relative_to(ROOT)
+    for room in ("txtopo", "coordinators", "committers", "migrations", "tests", "benchmarks", "examples")
+    for path in (ROOT / room).rglob("*.py")
+]
+READERS_OWN = {"file.py", "helper.py", "poems.py", "shops.py"}
+"""Programs that a page asks its reader to write."""
 PAGES = {"docs/development.md": DEVELOPMENT, "CONTRIBUTING.md": CONTRIBUTING, "SECURITY.md": SECURITY}
 TO_BE_WRITTEN = re.compile(r"NAME|000N")
 """In paths of files that the reader is to make; their folder must exist."""
@@ -52,6 +61,27 @@ def test_every_path_that_a_page_names_exists(page: str) -> None:
 
     assert {path for path in named if not (ROOT / path).exists()} == set()
     assert {link for link in links(PAGES[page]) if not (ROOT / page).parent.joinpath(link).exists()} == set()
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
+def test_every_module_that_a_page_names_exists(page: Path) -> None:
+    """By its path, or by the end of it; programs that the reader writes are none."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    spans = " ".join(re.findall(r"`([^`\n]+)`", prose))
+    named = set(re.findall(r"(?<![\w./*~])[\w*][\w/*]*\.py\b", spans)) - READERS_OWN
+
+    assert {name for name in named if not TO_BE_WRITTEN.search(name) and not any(map(_ends(name), MODULES))} == set()
+
+
+def _ends(name: str) -> Callable[[Path], bool]:
+    return lambda module: module.match(name)
+
+
+def test_modules_are_found_on_pages() -> None:
+    """The test above is not one of nothing, and sees what is gone."""
+    assert len(MODULES) > 300
+    assert any(map(_ends("core/machine.py"), MODULES))
+    assert not any(map(_ends("core/no_such_module.py"), MODULES))
 
 
 def test_the_recipes_name_many_files() -> None:
