@@ -4,37 +4,61 @@ once and in order.
 
 from __future__ import annotations
 
-import pytest
+from itertools import chain, zip_longest
 
 from tests.kit.drivers import World
 from tests.kit.orders import recount, write_orders
 from txtopo.core.crash_points import CrashPoint
 
-FILES = 6
-A_WAVE = (CrashPoint.ATTEMPT_BEGUN, CrashPoint.PROCESSED)
-A_BATCH = (
-    CrashPoint.FENCE_LOCKED,
-    CrashPoint.LEDGER_APPENDED,
-    CrashPoint.APPLIED,
-    CrashPoint.BEFORE_COMMIT,
-    CrashPoint.COMMITTED,
-)
-HITS = {**dict.fromkeys(A_WAVE, 2), **dict.fromkeys(A_BATCH, 3)}
-"""In the middle of the run where a point is reached once a wave, of which the first has two batches, or once a batch;
-elsewhere the first time.
+FILES = 4
+"""New ones for each driver."""
+EARLY = {
+    CrashPoint.ELECTED: 1,
+    CrashPoint.FENCE_CLAIMED: 1,
+    CrashPoint.EPOCH_WRITTEN: 1,
+    CrashPoint.BEFORE_METADATA: 1,
+    CrashPoint.METADATA_WRITTEN: 1,
+    CrashPoint.ATTEMPT_BEGUN: 2,
+    CrashPoint.PROCESSED: 2,
+}
+"""Reached before anything is committed, perhaps: at which time to die there. Waves are the second ones."""
+LATE = {
+    CrashPoint.BEFORE_MIRROR: 1,
+    CrashPoint.FENCE_LOCKED: 3,
+    CrashPoint.MIRROR_OPEN: 1,
+    CrashPoint.LEDGER_APPENDED: 3,
+    CrashPoint.MIRRORED: 1,
+    CrashPoint.APPLIED: 3,
+    CrashPoint.BEFORE_COMMIT: 3,
+    CrashPoint.COMMITTED: 3,
+    CrashPoint.BEFORE_CLEANUP: 1,
+    CrashPoint.CLEANED: 1,
+}
+"""Reached once there is something to commit: in the middle of the run where a point is reached once a batch. Between
+two that commit nothing stands one that does, since a batch that ended too many drivers is left out.
 """
+SESSION_S = "1"
+"""Each driver waits for the end of the session of the one before. One that loses its own tries again."""
 
 
-@pytest.mark.parametrize("point", list(CrashPoint), ids=lambda point: point.value)
-def test_counts_stay_right_when_the_driver_dies_at(point: CrashPoint, world: World) -> None:
-    """Counts that stay right under any crash."""
-    write_orders(world.folder, FILES)
-    killed = world.start(failpoints=f"{point.value}=exit@{HITS.get(point, 1)}")
-    assert killed.wait() == -9, f"the point was not reached; the driver said:\n{killed.output()}"
+def test_counts_stay_right_when_drivers_die_at_every_point(world: World) -> None:
+    """Counts that stay right under any crash: each driver takes up what the one before it left, and dies at the next
+    point.
+    """
+    assert {*EARLY, *LATE} == set(CrashPoint)
+    deaths = [death for death in chain(*zip_longest(LATE.items(), EARLY.items())) if death is not None]
+    for number, (point, hit) in enumerate(deaths):
+        write_orders(world.folder, FILES, first=1 + number * FILES)
+        killed = world.start(failpoints=f"{point.value}=exit@{hit}", TXTOPO_ZOOKEEPER_SESSION_S=SESSION_S)
+        assert killed.wait() == -9, f"{point} was not reached; the driver said:\n{killed.output()}"
+        world.wait_for_end_of_sessions()
+        if done := world.last_txid():
+            world.check_ledger(done)
+            assert world.totals() == recount(world.folder, files=done), f"dead at {point}"
 
-    second = world.start()
+    last = world.start()
 
-    assert second.wait() == 0, second.output()
+    assert last.wait() == 0, last.output()
     assert world.totals() == recount(world.folder)
-    world.check_ledger(FILES)
+    world.check_ledger(len(deaths) * FILES)
     world.check_nothing_left_over()

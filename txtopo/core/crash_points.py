@@ -3,7 +3,7 @@
 `reach(CrashPoint.X, txid=n)` costs a call and a comparison. A test installs a listener with `listen`;
 `txtopo.driver.failpoints` has one that ends or
 pauses the process. The enum is the list of all points;
-`tests/faults` is parametrised over the whole of it.
+`tests/faults` kills a driver at each of them.
 """
 
 from __future__ import annotations
