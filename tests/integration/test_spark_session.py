@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -170,8 +168,9 @@ def test_a_second_session_in_one_process_is_refused(spark_session: SparkSession,
 
 
 JOB = """
-    import os, sys
+    import os, signal, sys
     from pathlib import Path
+    from pyspark import SparkContext
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session.spark_session import SessionOptions
     from txtopo.local.java import java_environment
@@ -188,7 +187,8 @@ JOB = """
 
     if __name__ == "__main__":
         os.environ.update(java_environment())
-        options = SessionOptions(app_name="quiet", log_folder=Path(sys.argv[1]), master="local[2]")
+        conf = {"spark.driver.maxResultSize": "1m"}
+        options = SessionOptions(app_name="quiet", log_folder=Path(sys.argv[1]), master="local[2]", conf=conf)
         executor = SparkExecutor(list_topology(bolt), b"code", options=options)
         executor.start()
         first = executor.process([assignment(1, [row("a")])])[0]
@@ -198,158 +198,63 @@ JOB = """
                 misspelt()
             except Exception as error:
                 assert "UNRESOLVED_COLUMN" in str(error)
-        print(first.read, second.failure.kind, flush=True)
-        if len(sys.argv) > 2:
-            input()
-            try:
-                third = executor.process([assignment(3, [row("a")])])[0]
-                print("after ctrl-c", third.read, flush=True)
-            finally:
-                executor.close()
+        print(first.read, second.failure.kind, *os.listdir(os.environ["TMPDIR"]), flush=True)
+        input()
+        third = executor.process([assignment(3, [row("a")])])[0]
+        print("after ctrl-c", third.read, flush=True)
+        large = executor.process([assignment(4, [row(f"{at}" + "x" * 200) for at in range(10000)])])[0].failure
+        print(large.kind, large.message.partition(" (")[0], large.message.partition(" (")[2][:2], flush=True)
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        for _ in range(2):
+            failure = executor.process([assignment(5, [row("a")])])[0].failure
+            print(failure.kind, failure.message, executor.broken == failure.message, flush=True)
+        executor.cancel(assignment(5, []).attempt)
         executor.close()
         executor.close()
+        print("closed", flush=True)
 """
 
 
-def _script(folder: Path) -> list[str]:
-    path = folder / "job.py"
-    path.write_text(textwrap.dedent(JOB))
-    return [sys.executable, str(path), str(folder / "logs")]
+def test_ctrl_c_a_dead_jvm_and_results_too_large_are_outcomes_without_one_line_of_sparks(tmp_path: Path) -> None:
+    """One driver's life. It prints nothing that is not ours, neither at start-up nor when a query is wrong or a job
+    fails: all of it is in the log file.
 
-
-def test_not_one_line_on_the_console_is_sparks(tmp_path: Path) -> None:
-    """A driver prints nothing that is not ours, neither at start-up nor when a query is wrong or a job fails; all of it
-    is in the log file.
+    A Ctrl-C at the terminal reaches the driver only, not the JVM and its Python workers. `process` never raises:
+    results beyond `spark.driver.maxResultSize` name their size; without its JVM the executor says it is broken (K11).
+    Nothing is left of it, and a second `close` is none too many.
     """
     temporary = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # a path short enough for sockets
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
-
-    done = subprocess.run(
-        _script(tmp_path), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-    assert (done.stdout, done.stderr, done.returncode) == ("1 data\n", "", 0)
-    assert "no such name" in (tmp_path / "logs" / "spark.log").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "logs"], (
-        "nothing is left in the working folder"
-    )
-    assert list(temporary.iterdir()) == [], "nor among temporary files"
-    temporary.rmdir()
-
-
-def test_ctrl_c_at_the_terminal_reaches_the_driver_only(tmp_path: Path) -> None:
-    """The JVM and its Python workers are stopped by us, in order, and not by the terminal's SIGINT; nothing is left
-    behind.
-    """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path, logs = tmp_path / "job.py", tmp_path / "logs"
+    path.write_text(textwrap.dedent(JOB))
     driver = subprocess.Popen(
-        ["setsid", "--wait", "sh", "-c", 'trap "" INT; exec "$@"', "sh", *_script(tmp_path), "wait"],
+        ["setsid", "--wait", "sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, str(path), str(logs)],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert driver.stdin is not None and driver.stdout is not None
-    assert driver.stdout.readline() == "1 data\n"
-    group = _group_of(str(tmp_path / "job.py"))
-    jvms = _processes(str(tmp_path / "logs"))
-    assert len(jvms) >= 1
+    words, _, sockets = driver.stdout.readline().strip().rpartition(" ")
+    assert (words, sockets.startswith("txtopo-")) == ("1 data", True)
+    group = _group_of(str(path))
+    assert any(os.getpgid(pid) != group for pid in _processes(str(logs))), "the JVM"
 
     os.killpg(group, signal.SIGINT)
-    output, errors = driver.communicate("\n", timeout=60)
+    output, errors = driver.communicate("\n", timeout=120)
 
-    assert (output, errors) == ("after ctrl-c 1\n", "")
-    assert _processes(str(tmp_path / "logs")) == []
-
-
-GONE = """
-    import os, signal, sys
-    from pathlib import Path
-    from pyspark import SparkContext
-    from txtopo.local.java import java_environment
-    from txtopo.spark.executor import SparkExecutor
-    from txtopo.spark.session.spark_session import SessionOptions
-    from tests.kit.fix_spark import assignment, list_topology, row
-
-    os.environ.update(java_environment())
-    conf = {"spark.driver.maxResultSize": "1m"}
-    options = SessionOptions(app_name="gone", log_folder=Path(sys.argv[1]), master="local[2]", conf=conf)
-    executor = SparkExecutor(list_topology(), b"code", options=options)
-    executor.start()
-    large = executor.process([assignment(1, [row(f"{at}" + "x" * 200) for at in range(10000)])])[0].failure
-    print(large.kind, large.message.partition(" (")[0], large.message.partition(" (")[2][:2], flush=True)
-    os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
-    for _ in range(2):
-        failure = executor.process([assignment(2, [row("a")])])[0].failure
-        print(failure.kind, failure.message, executor.broken == failure.message, flush=True)
-    executor.cancel(assignment(2, []).attempt)
-    executor.close()
-    print("closed")
-"""
-
-
-def test_results_too_large_and_a_dead_jvm_are_outcomes(tmp_path: Path) -> None:
-    """`process` never raises. Results beyond `spark.driver.maxResultSize` name their size; without its JVM the executor
-    says it is broken (K11).
-    """
-    path = tmp_path / "gone.py"
-    path.write_text(textwrap.dedent(GONE))
-    command = [sys.executable, str(path), str(tmp_path / "logs")]
-
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    after_ctrl_c, large, *gone, closed = output.splitlines()
+    assert (after_ctrl_c, closed, errors, driver.returncode) == ("after ctrl-c 1", "closed", "", 0)
+    assert large.startswith("data results exceed 1024.0 KiB")
+    assert gone == ["infrastructure the Spark driver JVM is gone True"] * 2
+    assert "no such name" in (logs / "spark.log").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "logs"], (
+        "nothing is left in the working folder"
     )
-
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("data results exceed 1024.0 KiB"), (lines, done.stderr)
-    assert lines[1:] == ["infrastructure the Spark driver JVM is gone True"] * 2 + ["closed"], (lines, done.stderr)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    from txtopo.local.java import java_environment
-    from txtopo.spark.session.spark_session import SessionOptions, start_session
-
-    os.environ.update(java_environment())
-    start_session(SessionOptions(app_name="killed", log_folder=Path(sys.argv[1]), master="local[1]"))
-    print(*os.listdir(os.environ["TMPDIR"]), flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_driver_leaves_no_sockets(tmp_path: Path) -> None:
-    """Its JVM, which outlives it by a moment, removes their folder."""
-    path = tmp_path / "killed.py"
-    path.write_text(textwrap.dedent(KILLED))
-    temporary = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
-
-    done = subprocess.run(
-        [sys.executable, str(path), str(tmp_path / "logs")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    folders = [name for name in done.stdout.split() if name.startswith("txtopo-")]
-    assert (done.returncode, len(folders)) == (-signal.SIGKILL, 1), done.stderr
-    deadline = time.monotonic() + 60
-    while (temporary / folders[0]).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not (temporary / folders[0]).exists()
-    shutil.rmtree(temporary)
+    assert list(temporary.iterdir()) == [], "nor among temporary files"
+    temporary.rmdir()
+    assert _processes(str(logs)) == []
 
 
 def _processes(words: str) -> list[int]:
