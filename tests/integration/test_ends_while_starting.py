@@ -64,15 +64,14 @@ def _in_group(group: int) -> list[str]:
 class Starting:
     """A driver of which nothing but Spark starts."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        path = folder / "starting.py"
-        path.write_text(textwrap.dedent(STARTING))
+    def __init__(self, script: Path, name: str) -> None:
+        folder = script.parent
         # Whoever runs the tests in the background ignores SIGINT and SIGHUP, and children inherit that; a terminal does
         # not.
         self._told = folder / f"{name}.err"
         with self._told.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(path), str(folder / name)],
+                [sys.executable, str(script), str(folder / name)],
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -84,7 +83,8 @@ class Starting:
 
     def has_launched(self) -> bool:
         """Is there a process of Spark's? Fails where the driver has ended instead, with what it said."""
-        assert self.process.poll() is None, self._told.read_text()
+        code = self.process.poll()
+        assert code is None, f"it ended with {code}: {self._told.read_text()}"
         self.groups |= {os.getpgid(pid) for pid in _launched(self.process.pid, self.words)} - {os.getpgid(0)}
         return bool(self.groups)
 
@@ -94,10 +94,10 @@ class Starting:
 
     def stop_java(self) -> bool:
         """Let the JVM stand still before it says a word."""
-        if not self.has_java():
-            return False
-        pause(jvm_of(self.process.pid) or 0)
-        return True
+        jvm = jvm_of(self.process.pid) if self.has_java() else None
+        if jvm is not None:
+            pause(jvm)
+        return jvm is not None
 
 
 def test_whatever_ends_a_start_leaves_no_jvm(tmp_path: Path) -> None:
@@ -109,7 +109,10 @@ def test_whatever_ends_a_start_leaves_no_jvm(tmp_path: Path) -> None:
         (signal.SIGINT, -2, Starting.has_java),
         (signal.SIGHUP, 129, Starting.stop_java),
     ]
-    started = [Starting(tmp_path, f"logs-{number}") for number in range(len(moments))]
+    # Written once, before any of them: one that reads it while it is written anew finds it empty, and ends with 0.
+    script = tmp_path / "starting.py"
+    script.write_text(textwrap.dedent(STARTING))
+    started = [Starting(script, f"logs-{number}") for number in range(len(moments))]
     try:
         for one, (number, _, moment) in zip(started, moments, strict=True):
             wait_until(lambda one=one, moment=moment: moment(one), "the moment")  # type: ignore[misc]
