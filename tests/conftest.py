@@ -10,7 +10,7 @@ from importlib.metadata import version
 import pytest
 from hypothesis import settings
 
-from tests.kit import random_order
+from tests.kit import fast_jvm, random_order
 from tests.kit.needs import markers_for, needed_for
 from txtopo.errors import ConfigurationError
 from txtopo.local.java import find_java
@@ -31,8 +31,9 @@ _RUNNING: dict[str, pytest.Item] = {}
 
 
 def pytest_configure() -> None:
-    """From now on a service that a test starts without its marker fails that test."""
+    """From now on a service that a test starts without its marker fails that test, and Spark's JVMs start quickly."""
     sys.addaudithook(_refuse_unmarked)
+    fast_jvm.use()
 
 
 def _refuse_unmarked(event: str, arguments: tuple[object, ...]) -> None:
@@ -52,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seed = random_order.seed()
     if seed is not None:
         items[:] = random_order.shuffled(items, lambda item: item.nodeid.partition("::")[0], seed)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where tests with Spark were chosen, the classes that its JVMs load are written into an archive once."""
+    if any(item.get_closest_marker("spark") for item in session.items) and not session.config.option.collectonly:
+        fast_jvm.ensure_archive()
 
 
 @pytest.hookimpl(tryfirst=True)
