@@ -203,8 +203,10 @@ class ZooKeeperSession:
             self._condition.notify_all()
             watches = list(self._watches)
         ending = threading.Thread(target=self._end, name="txtopo-zookeeper-close", daemon=True)
-        ending.start()
-        ending.join(self._session_s)
+        # A process without memory for a thread is about to end: the server closes the session after its timeout.
+        with contextlib.suppress(RuntimeError, MemoryError):
+            ending.start()
+            ending.join(self._session_s)
         self._fire(watches)
 
     # Below: how one call is made, and what kazoo reports from its own thread.

@@ -30,7 +30,6 @@ from txtopo.driver.wiring import Surroundings, candidate_of, make_leader, rules_
 from txtopo.driver.work_queues import ThreadWorkQueues
 from txtopo.errors import (
     ConfigurationError,
-    DriverFull,
     ExecutorLost,
     Fenced,
     Halted,
@@ -38,6 +37,7 @@ from txtopo.errors import (
     PostgresUnavailable,
     StoreUnavailable,
     ZooKeeperUnavailable,
+    raise_if_full,
 )
 from txtopo.operating.last_run import given_by_hand
 from txtopo.ports import Executor
@@ -162,8 +162,9 @@ def drive_to_end(
         try:
             executor.start()
             end = driver.run(executor)
-        except MemoryError as error:
-            raise DriverFull(error) from error
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise_if_full(error)
+            raise
         finally:
             with signals.call(lambda: None):  # From here on a signal asks to commit what is in processing.
                 executor.close()

@@ -7,6 +7,7 @@ correct. They keep the names of release 0.1.0, which programs catch.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Literal, NoReturn
 
@@ -98,7 +99,7 @@ class DriverFull(ExecutorLost):
     """
 
     def __init__(self, what: BaseException | str) -> None:
-        """`what` is the MemoryError, or a text that names the place."""
+        """`what` is the error that says so, or a text that names the place."""
         if isinstance(what, BaseException):
             frames = traceback.extract_tb(what.__traceback__)
             said = ": ".join(filter(None, [type(what).__name__, *str(what).splitlines()[:1]]))
@@ -184,12 +185,19 @@ def format_error(error: TxtopoError) -> str:
 
 
 def raise_if_full(error: BaseException) -> None:
-    """Raise DriverFull if `error` is a MemoryError of this process or was caused by one."""
+    """Raise DriverFull if `error` says that this process gets no more memory, or was caused by an error that does."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, MemoryError):
+        if _says_full(cause):
             raise DriverFull(cause) from error
         cause = cause.__cause__
+
+
+def _says_full(error: BaseException) -> bool:
+    """Return True for a MemoryError, ENOMEM, and a thread whose stack found no room: Python has no class for that."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (type(error) is RuntimeError and str(error) == "can't start new thread")
 
 
 def invariant(condition: object, message: str) -> None:

@@ -254,6 +254,19 @@ def test_paused_leader_cannot_confirm_when_it_wakes(own_zookeeper: LocalZooKeepe
     assert second.leader() is None
 
 
+def test_close_without_room_for_a_thread_returns(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver without memory still ends; the server closes the session after its timeout."""
+    session = opened()
+
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_room)
+        session.close()
+    assert session.state() is SessionState.LOST
+
+
 def test_close_leaves_no_ephemeral_node(zookeeper_root: str, opened: Opener) -> None:
     """close() removes the ephemeral nodes before it returns (R15)."""
     session, other = opened(zookeeper_root), opened(zookeeper_root)

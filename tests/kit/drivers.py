@@ -35,11 +35,12 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEA
 
 
 def jvm_of(pid: int) -> int | None:
-    """The Spark JVM that a driver started, once it is Java; None before."""
+    """The Spark JVM that a driver started, once it is Java; None before, also while it asks a Java for its version."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and (entry / "comm").read_text().strip() == "java":
+            is_java = (entry / "comm").read_text().strip() == "java"
+            if parent == pid and is_java and b"-version" not in (entry / "cmdline").read_bytes().split(b"\0"):
                 return int(entry.name)
         except OSError:
             continue

@@ -4,6 +4,10 @@ data.
 
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +24,7 @@ from txtopo.core.crash_points import CrashPoint
 from txtopo.core.values import CommitterResult
 from txtopo.driver.work_queues import ThreadWorkQueues, WorkQueue
 from txtopo.errors import BatchDataError, DriverFull, raise_if_full
+from txtopo.spark.session.spark_session import within
 from txtopo.spouts.user_spout import errors_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 
@@ -69,6 +74,33 @@ def test_a_memory_error_is_found_below_the_errors_that_were_made_of_it() -> None
         except BatchDataError as error:
             raise_if_full(error)
     raise_if_full(ValueError("MemoryError"))
+    raise_if_full(RuntimeError("of a bolt"))
+
+
+def _no_room(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), OSError(errno.ENOMEM, "of a fork")])
+def test_no_room_for_a_thread_or_a_process_is_no_memory(error: Exception) -> None:
+    with pytest.raises(DriverFull):
+        raise_if_full(error)
+
+
+def test_without_room_for_a_thread_python_says_what_is_expected_here() -> None:
+    """The words are CPython's, and Python has no class of errors for them."""
+    code = (
+        "import resource, threading; resource.setrlimit(resource.RLIMIT_AS, (2**28, 2**28))\n"
+        "while True: threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stderr
+    assert said.rstrip().endswith("RuntimeError: can't start new thread")
+
+
+def test_what_is_stopped_without_room_for_a_thread_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller kills a JVM for which it returns False."""
+    monkeypatch.setattr(threading.Thread, "start", _no_room)
+    assert not within(1.0, lambda: None)
 
 
 def test_users_code_in_the_driver_is_not_blamed_for_memory() -> None:

@@ -264,10 +264,13 @@ def stop_session() -> None:
 
 def within(seconds: float, work: Callable[[], None]) -> bool:
     """Do `work` in a thread and wait at most `seconds` for it: no call into a JVM that stands still comes back. Returns
-    whether it ended.
+    True if it ended, False if not or if there is no memory for a thread.
     """
     thread = threading.Thread(target=work, name="ends Spark", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):
+        return False
     thread.join(seconds)
     return not thread.is_alive()
 
