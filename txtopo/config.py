@@ -65,31 +65,31 @@ class Settings:
     conf: Mapping[str, str] = field(default_factory=dict, metadata=_key("pairs"))
     """Spark's own settings."""
     py_files: tuple[str, ...] = field(default=(), metadata=_key("names"))
-    """Modules, zips and wheels that the tasks need beside the topology's module."""
+    """Modules, zips and wheels that the tasks need in addition to the topology's module."""
     once: bool = field(default=False, metadata=_key("flag"))
-    """End when the input that is there now is committed."""
+    """End when the input that exists now is committed."""
     workers: int = field(default=limits.WORKERS, metadata=_key("number", 1, 64))
-    """Waves in processing at once."""
+    """Waves that are processed concurrently."""
     wave_txids_max: int = field(default=limits.WAVE_TXIDS_MAX, metadata=_key("number", 1, 1_024))
-    """Batches that one Spark job may process together; 1: each gets a job of its own."""
+    """Batches that one Spark job may process together; 1: one job for each batch."""
     wave_bytes_max: int = field(default=limits.WAVE_BYTES_MAX, metadata=_key("bytes", 0, 64 * 1024**3))
     """Bytes of input that the batches of one Spark job may have together; 0 switches waves off."""
     spout_pending_max: int = field(
         default=limits.SPOUT_PENDING_MAX, metadata=_key("number", 1, 10_000, also=("topology.max.spout.pending",))
     )
-    """Txids planned and not yet committed."""
+    """Maximum number of txids that are planned and not yet committed."""
     attempts_max: int = field(default=limits.ATTEMPTS_MAX, metadata=_key("number", 1, 1_000))
     """Data failures of a batch before `on_poison` decides."""
     on_poison: PoisonPolicy = field(default="halt", metadata=_key("choice", choices=get_args(PoisonPolicy)))
-    """What becomes of a batch that keeps failing: the topology halts, the batch is quarantined, or only its rows that
-    fail are left out.
+    """What happens to a batch that keeps failing: the topology halts, the batch is quarantined, or only its failing
+    rows are skipped.
     """
     quarantined_in_row_max: int = field(
         default=limits.QUARANTINED_IN_ROW_MAX,
         metadata=_key("number", 1, 10_000, also=("topology.quarantined.in.row.max",)),
     )
-    """The batch that would be this number in a row to be quarantined for one cause halts instead; 1: none is left out
-    but by an order.
+    """The topology halts when this many batches in a row would be quarantined for one cause; 1: batches are quarantined
+    only by an order.
     """
     dead_letter_max: int = field(default=limits.DEAD_LETTER_MAX, metadata=_key("number", 1, 10_000))
     """Rows of a batch that may go to `dead_letter` before its attempt fails; counts with `on_poison =
@@ -105,20 +105,20 @@ class Settings:
     zookeeper_session_s: float = field(default=limits.ZOOKEEPER_SESSION_S, metadata=_key("seconds", 1, 600))
     """Seconds of silence after which ZooKeeper gives the lead to another driver."""
     postgres_away_max_s: float = field(default=limits.POSTGRES_AWAY_MAX_S, metadata=_key("seconds", 1, 3_600))
-    """Seconds without Postgres after which this driver gives up the lead (R16)."""
+    """Seconds without Postgres after which this driver gives up the lead, so that another can take over (R16)."""
     spout_poll_s: float = field(default=limits.SPOUT_POLL_S, metadata=_key("seconds", 0.01, 3_600))
-    """Seconds between two looks for new input."""
+    """Seconds between two checks for new input."""
     results_bytes_max: int = field(default=limits.RESULTS_BYTES_MAX, metadata=_key("bytes", 1024 * 1024, 64 * 1024**3))
-    """Bytes of all uncommitted results in the driver above which only the batch whose turn it is is processed."""
+    """Bytes of all uncommitted results in the driver above which only the next batch to commit is processed."""
     checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
     """Seconds by which ZooKeeper's counter may lag the ledger."""
     log_folder: Path | None = field(default=None, metadata=_key("folder"))
     """Where Spark's log is written; None: the folder `logs` of `$TXTOPO_HOME`, by default ~/.local/state/txtopo/logs.
     """
     quiet: bool = field(default=False, metadata=_key("flag"))
-    """Say nothing but results and errors."""
+    """Print only results and errors."""
     verbose: int = field(default=0, metadata=_key("number", 0, 3))
-    """How much more to say."""
+    """Amount of additional messages."""
     debug: bool = field(default=False, metadata=_key("flag"))
     """Show traces of errors."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={})

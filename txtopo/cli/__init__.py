@@ -1,8 +1,8 @@
 """The command line: `txtopo VERB …`. Data on stdout, everything else on stderr, exit codes that scripts can branch on.
 
-0 done; 1 the answer is bad; 2 usage or configuration; 3 could not find out (a service is away); 4 somebody else holds
-it; 5 internal;
-130 interrupted. Each verb is in a module of this package that is imported only when it is called.
+0 success; 1 negative result; 2 usage or configuration; 3 undetermined (a service is unreachable); 4 another driver
+leads; 5 internal error; 130 interrupted. Each verb is in a module of this package that is imported only when it is
+called.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from txtopo.errors import Halted, InvariantBroken, TxtopoError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-"""As a shell reports a program whose reader went away."""
+"""The exit code that a shell reports for a program whose output was closed."""
 COMPLETE = "_TXTOPO_COMPLETE"
-"""Variable by which a shell asks for its completion script (`bash_source`), and that script for words."""
+"""Variable by which a shell asks for its completion script (`bash_source`), and the script asks for words."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is asked for, and lists them all without importing any."""
+    """Imports a command when it is needed, and lists all commands without importing any."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags: dict[str, Any] = {}
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # A terminal without thin spaces must not end in a trace.
+            stream.reconfigure(errors="replace")  # A terminal that cannot print thin spaces must not cause a traceback.
     try:
         typed = list(sys.argv[1:] if arguments is None else arguments)
         if asked := os.environ.get(COMPLETE):
@@ -114,13 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("txtopo: interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more when it ends: into nowhere.
+        # Python flushes stdout once more at the end: into os.devnull.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
         try:
             return _failed(error, flags)
-        except BrokenPipeError:  # nobody reads what failed; that it failed is still the answer
+        except BrokenPipeError:  # Nobody reads the message any more; the exit code still tells the failure.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
             return _exit_code(error)
 
@@ -132,7 +132,7 @@ def _exit_code(error: Exception) -> int:
 
 
 def _failed(error: Exception, flags: dict[str, Any]) -> int:
-    """Say what failed and what to do, and return the exit code."""
+    """Print what failed and what to do, and return the exit code."""
     if flags.get("debug") or os.environ.get("TXTOPO_DEBUG", "0").lower() not in ("", "0", "false", "no", "off"):
         click.echo(_trace(error), err=True, nl=False)
     if isinstance(error, click.ClickException):
@@ -147,7 +147,7 @@ def _failed(error: Exception, flags: dict[str, Any]) -> int:
         return _exit_code(error)
     try:
         where = f"the trace is in {_keep_trace(error)}"
-    except OSError as trouble:  # a full disk may be what failed
+    except OSError as trouble:  # The disk may be full.
         click.echo(_trace(error), err=True, nl=False)
         where = f"the trace is above, since no file could be written: {trouble}"
     _complain(f"internal error: {error!r}; {where}", flags)

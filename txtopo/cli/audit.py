@@ -1,4 +1,4 @@
-"""`txtopo audit`: is what was committed what the source says?"""
+"""`txtopo audit`: compares what was committed with the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txtopo.cli.ranges import one_span
 @click.argument("topology")
 @click.argument("txids", required=False, metavar="[RANGE]")
 @json_option
-@click.option("--no-recount", is_flag=True, help="Leave the source files alone: compare only what Postgres holds.")
+@click.option("--no-recount", is_flag=True, help="Do not read the source files: compare only what is in Postgres.")
 @click.option(
     "--expect",
     "kept",
@@ -27,19 +27,16 @@ def audit(
 ) -> int:
     """Compare the committed batches of TOPOLOGY with their source files, their contributions and the target tables.
 
-    RANGE is 17, 17..42, 17.. or ..42; without it all batches are audited. Files are counted again by code of the
-    audit's own; what the runs said
-    of themselves is never the proof. Rejected records are looked up in their files; quarantined batches and redos must
-    be signed for in the action
-    log, and every batch of the source be in effect once. Needs a role that may SELECT, and the files; neither Spark nor
-    ZooKeeper.
+    RANGE is 17, 17..42, 17.. or ..42; without it all batches are audited. The audit counts the files again with
+    separate code; reports of the runs are never the proof. It looks up rejected records in their files. Quarantined
+    batches and redos need an entry in the action log, and every batch of the source must have its effect exactly once.
+    Needs the files and a role with SELECT; neither Spark nor ZooKeeper.
 
-    A seal has no key: who may rewrite the database may seal it anew. Keep the line `seal` of a report, or the JSON,
-    elsewhere, and give it to the next
-    audit with --expect.
+    A seal has no key: a role that can rewrite the database can compute new seals. Store the line `seal` of a report, or
+    the JSON, elsewhere, and pass it to the next audit with --expect.
 
-    Exit code 0: all MATCH. 1: something is wrong, the batch named. 3: something could not be found out, and nothing was
-    found wrong.
+    Exit code 0: all MATCH. 1: something is wrong, in the batch named. 3: something could not be compared, and nothing
+    was found wrong.
     """
     from txtopo.audit.audit_text import audit_json, audit_text
     from txtopo.client import Client

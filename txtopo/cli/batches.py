@@ -20,13 +20,13 @@ LIMIT_MAX = 100_000
 @click.argument("topology")
 @click.argument("txids", nargs=-1, type=TXIDS, metavar="[RANGE]...")
 @click.option("--state", type=click.Choice(["committed", "quarantined", "planned", "failed"]), help="Only these.")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="At most N.")
 @json_option
 @click.pass_context
 def batches(
     context: click.Context, topology: str, txids: tuple[tuple[Span, ...], ...], state: Any, limit: int, as_json: bool
 ) -> None:
-    """List batches of TOPOLOGY, or those of RANGE, newest first. Of each committer: tuples that arrived > target rows
+    """List batches of TOPOLOGY, or those of RANGE, newest first. For each committer: tuples that arrived > target rows
     written.
 
     RANGE is 17, 17..42, 17.. or ..42; several of them with blanks or commas.

@@ -1,4 +1,4 @@
-"""What every command shares: global flags on either side of the verb, settings, where output goes."""
+"""Shared by every command: global flags before or after the verb, settings, output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class VerbCommand(click.Command):
-    """A command that ends its help with an example and takes the global flags too, behind the verb."""
+    """A command whose help ends with an example and which accepts the global flags too, after the verb."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -33,20 +33,20 @@ class VerbCommand(click.Command):
 
 
 def verb(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare the command `name` of the table of verbs."""
+    """Declare the command `name` from the table of verbs."""
     known = VERBS[name]
     return click.command(name, cls=VerbCommand, short_help=known.summary, epilog=example(known.example), **options)
 
 
 def example(*lines: str, global_flags: bool = True) -> str:
-    """An epilog that click leaves as it is."""
-    hint = ["", "Global flags (txtopo --help) may stand here too."] if global_flags else []
+    """Return an epilog that click does not re-wrap."""
+    hint = ["", "Global flags (txtopo --help) are accepted here too."] if global_flags else []
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines), *hint])
 
 
 def option(*names: str, setting: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-    """A click option that sets `setting`, with its environment variable in the help. The variable itself is read with
-    the settings.
+    """Return a click option that sets `setting`, with its environment variable in the help. The variable itself is read
+    with the settings.
     """
     if setting is not None:
         names = (*names, setting)
@@ -58,13 +58,13 @@ _VARIABLES = {"zookeeper": "TXTOPO_ZK"}
 
 
 def json_option(function: _Function) -> _Function:
-    """`--json`, as every command that reads has it."""
+    """Return the option `--json`, the same for every command that reads."""
     decorate = click.option("--json", "as_json", is_flag=True, help="One JSON document with its schema version.")
     return decorate(function)
 
 
 def global_options(*, hidden: bool) -> list[click.Option]:
-    """Fresh global flags; what is given on the command line lands in the context's object."""
+    """Return new global flags; their values are stored in the context's object."""
 
     def flag(*names: str, variable: str | None = None, **options: Any) -> click.Option:
         return click.Option(
@@ -81,7 +81,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
             "--config",
             variable="TXTOPO_CONFIG",
             metavar="FILE",
-            help="Read this file instead of the next txtopo.toml upwards.",
+            help="Read this file, not the nearest txtopo.toml in this folder or above it.",
         ),
         flag(
             "-t",
@@ -90,22 +90,22 @@ def global_options(*, hidden: bool) -> list[click.Option]:
             metavar="NAME",
             help="Use [target.NAME] of the file before [default].",
         ),
-        flag("-q", "--quiet", variable="TXTOPO_QUIET", is_flag=True, help="Say nothing but results and errors."),
-        flag("-v", "--verbose", variable="TXTOPO_VERBOSE", count=True, help="Say more; -vv still more."),
+        flag("-q", "--quiet", variable="TXTOPO_QUIET", is_flag=True, help="Print only results and errors."),
+        flag("-v", "--verbose", variable="TXTOPO_VERBOSE", count=True, help="Print more; -vv prints even more."),
         flag("--debug", variable="TXTOPO_DEBUG", is_flag=True, help="Show traces of errors."),
         flag("--no-color", is_flag=True, help="No colours; NO_COLOR does the same."),
     ]
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    # The environment is read with the settings, so that each value knows its source; click only shows the variables in
-    # its help.
+    # The environment is read with the settings, so that the source of each value is known; click only shows the
+    # variables in its help.
     if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
         context.ensure_object(dict)[parameter.name] = value
 
 
 def load(context: click.Context) -> Settings:
-    """The settings of this command: its own flags, the global ones, then everything weaker."""
+    """Return the settings of this command: its own flags, the global ones, then the weaker sources."""
     from txtopo.config import load_settings
 
     given = dict(context.ensure_object(dict))
@@ -117,7 +117,7 @@ def load(context: click.Context) -> Settings:
         if name in _SETTINGS and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if isinstance(own.get("py_files"), str):
-        own["py_files"] = own["py_files"].split(",")  # as spark-submit takes them
+        own["py_files"] = own["py_files"].split(",")  # In the format of spark-submit.
     return load_settings({**given, **own}, cwd=Path.cwd(), environment=os.environ, target=target)
 
 
@@ -138,20 +138,20 @@ _SETTINGS = frozenset(
 
 
 def reachable(settings: Settings, *, zookeeper: bool = False) -> Settings:
-    """These settings, with running local services where no store was given."""
+    """Return these settings, completed from running local services if no store is given."""
     from txtopo.local.services import running_dev
 
     return settings.with_services(running_dev, zookeeper=zookeeper)
 
 
 def dsn_of(context: click.Context) -> str:
-    """The database that a reading command reads: given, or that of local services."""
+    """Return the database that a reading command reads: the given one, or that of local services."""
     return str(reachable(load(context)).dsn)
 
 
 @contextmanager
 def naming(dsn: str) -> Iterator[None]:
-    """Name the database, its password hidden, in what says that it is away."""
+    """Add the database, with its password hidden, to a message that it is unreachable."""
     from txtopo.core.connect_strings import masked
 
     try:
@@ -164,12 +164,14 @@ def naming(dsn: str) -> Iterator[None]:
 
 
 def width_of_terminal() -> int | None:
-    """Columns of the terminal that stdout is; None where it is a file or a pipe, which takes lines of any length."""
+    """Return the number of columns of the terminal at stdout; None for a file or a pipe, whose lines may have any
+    length.
+    """
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def sayer(settings: Settings) -> Callable[[str], None]:
-    """Tells the operator a line on stderr; nothing when quiet."""
+    """Return a function that prints a line to stderr; it prints nothing with `--quiet`."""
 
     def say(line: str) -> None:
         if not settings.quiet:

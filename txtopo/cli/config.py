@@ -21,7 +21,7 @@ from txtopo.reports.not_found import no_topology
 SCHEMA = "txtopo.config/1"
 HIDDEN = "***"
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access[._-]?key|api[._-]?key", re.IGNORECASE)
-"""As Spark redacts its own settings, and a little more."""
+"""Names of secrets: those that Spark redacts in its own settings, and a few more."""
 _OF_FILE = re.compile(r"(?P<path>.+) \[(?P<table>[^\]]+)\]")
 _HEADER = re.compile(r"\s*\[(?P<table>[^\[\]]+)\]\s*(?:#.*)?")
 _ENTRY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
@@ -76,7 +76,7 @@ def show(context: click.Context, topology: str | None, application: str | None, 
 
 
 def _in_force(settings: Settings) -> Settings:
-    """With the addresses of local services, where they run and a run would take them."""
+    """Return the settings with the addresses of local services, if they run and a run would use them."""
     from txtopo.errors import ConfigurationError
     from txtopo.local.services import running_dev
 
@@ -104,13 +104,13 @@ class ShownSetting:
 
     info: SettingInfo
     value: object
-    """As JSON knows it."""
+    """The value as JSON has it."""
     source: str
-    """Where it comes from; a file with the line, where that is found."""
+    """Its source; for a file with the line, if it is found."""
 
 
 def shown_settings(settings: Settings) -> list[ShownSetting]:
-    """Every setting in force; each of Spark's settings under its own name, `conf.spark.…`, behind `conf`."""
+    """Return every setting in force; after `conf`, each of Spark's settings under its own name, `conf.spark.…`."""
     shown = []
     for info in known_settings():
         if info.name == "conf":
@@ -123,7 +123,7 @@ def shown_settings(settings: Settings) -> list[ShownSetting]:
 
 
 def passed_on(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a topology's own config holds besides settings: it is passed on to components."""
+    """Return the entries of a topology's own config that are not settings: they are passed to components."""
     return {
         name: _hidden(name, value)
         for name, value in config.items()
@@ -132,14 +132,14 @@ def passed_on(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ignored(config: Mapping[str, Any]) -> dict[str, str]:
-    """What it holds of Storm's settings that mean nothing here, and why."""
+    """Return its entries that Storm knows and that have no effect here, with the reason."""
     return {one.name: one.why for one in ignored_in("the topology", config, (), whole=True)}
 
 
 def settings_json(
     topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any], ignored: Mapping[str, str]
 ) -> str:
-    """One JSON document."""
+    """Return one JSON document."""
     listed = [
         {
             "name": one.info.name,
@@ -168,7 +168,7 @@ def settings_json(
 def settings_text(
     topology: str | None, shown: Sequence[ShownSetting], passed: Mapping[str, Any], ignored: Mapping[str, str]
 ) -> str:
-    """Two lines a setting: name, value and source; below it Storm's name and the meaning."""
+    """Return two lines for each setting: name, value and source; below it Storm's name and the meaning."""
     width = max(len(one.info.name) for one in shown)
     values = [_for_people(one.value, one.info.unit) for one in shown]
     column = min(max(map(len, values)), 40)
@@ -192,7 +192,7 @@ def _of_spark(settings: Settings, info: SettingInfo, name: str, value: str) -> S
 
 
 def _hidden(name: str, value: Any) -> Any:
-    """A value of a name that is not ours: hidden where the name says that it is a secret."""
+    """Return a value of a name that txtopo does not know: hidden if the name looks like that of a secret."""
     if value is not None and _SECRET_NAME.search(name):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -224,7 +224,7 @@ def _for_people(value: object, unit: str | None) -> str:
 
 
 def _with_line(source: str, names: Sequence[str]) -> str:
-    """`FILE:LINE [TABLE]` of a source in a file; as it is where the line is not found."""
+    """Return `FILE:LINE [TABLE]` for a source in a file; unchanged if the line is not found."""
     match = _OF_FILE.fullmatch(source)
     if match is None:
         return source
@@ -243,5 +243,5 @@ def _with_line(source: str, names: Sequence[str]) -> str:
 
 
 def _bare(key: str) -> str:
-    """A dotted key without quotes and blanks."""
+    """Return a dotted key without quotes and blanks."""
     return re.sub(r"""["'\s]""", "", key)

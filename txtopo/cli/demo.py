@@ -1,4 +1,4 @@
-"""`txtopo demo`: a real job on services of its own, killed twice on the way, checked at the end."""
+"""`txtopo demo`: a real job on its own services, killed twice, with a check of the result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from txtopo.cli.common import load, verb
 @click.option(
     "--files", type=click.IntRange(5, 365), default=365, show_default=True, metavar="N", help="Run on the first N days."
 )
-@click.option("--keep", is_flag=True, help="Keep the folder with data and logs, and say how to look at it.")
+@click.option("--keep", is_flag=True, help="Keep the folder with data and logs, and print how to inspect it.")
 @click.pass_context
 def demo(context: click.Context, files: int, keep: bool) -> int:
     """Count a year of flights by carrier and airport on a Postgres, a ZooKeeper and a Spark of its own.
 
-    On the way two drivers are killed with kill -9. Ends with the table beside an independent recount; exit code 0 only
-    if all totals
-    agree and the ledger is right. Needs nothing but the package with its extra: pip install 'txtopo[local]'.
+    Meanwhile, two drivers are killed with kill -9. Prints the table next to an independent recount; exit code 0 only if
+    all totals agree and the ledger is correct. Needs nothing but the package with its extra: pip install
+    'txtopo[local]'.
     """
     from txtopo.demo.story import run_demo
 

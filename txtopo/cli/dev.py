@@ -29,7 +29,9 @@ def dev() -> None:
 @json_option
 @click.pass_context
 def up(context: click.Context, as_json: bool) -> None:
-    """Start what does not run yet; it goes on when this command has ended. Prints the addresses as export lines."""
+    """Start the services that do not run yet; they continue when this command ends. Prints their addresses as export
+    lines.
+    """
     from txtopo.committers.postgres.migrate import migrate
     from txtopo.local.services import dev_up
 
@@ -43,7 +45,7 @@ def up(context: click.Context, as_json: bool) -> None:
 @click.option("--wipe", is_flag=True, help="Delete their data as well.")
 @click.pass_context
 def down(context: click.Context, wipe: bool) -> None:
-    """Stop local services. Their data stays unless it is wiped."""
+    """Stop local services. Their data is kept unless --wipe is given."""
     from txtopo.local.services import dev_down
 
     ran = dev_down(wipe=wipe)
@@ -56,7 +58,7 @@ def down(context: click.Context, wipe: bool) -> None:
 @dev.command("status", cls=VerbCommand, epilog=example("txtopo dev status", "txtopo dev status --json"))
 @json_option
 def status(as_json: bool) -> int:
-    """Show whether local services run, and where. Exit code 1 when they do not."""
+    """Show whether local services run, and their addresses. Exit code 1 if they do not run."""
     from txtopo.local.services import dev_status
 
     state = dev_status()

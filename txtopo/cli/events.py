@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 LIMIT = 100
 LIMIT_MAX = 100_000
 POLL_S = 0.5
-"""Seconds between two looks with --follow."""
+"""Seconds between two reads with --follow."""
 
 
 @verb("events")
 @click.argument("topology")
 @click.argument("txid", type=TXID, required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is new, until Ctrl-C.")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="The last so many.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT, show_default=True, help="The last N.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, each with its schema version.")
 @click.pass_context
 def events(context: click.Context, topology: str, txid: int | None, follow: bool, limit: int, as_json: bool) -> None:
@@ -61,5 +61,5 @@ def _nothing(topology: str, txid: int | None, as_json: bool) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Wait between two looks."""
+    """Wait between two reads."""
     time.sleep(seconds)

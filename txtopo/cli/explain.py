@@ -60,7 +60,7 @@ def explain(context: click.Context, application: str, no_spark: bool, as_json: b
 
 
 def _loaded(application: str, settings: Settings, at_end: ExitStack | None) -> Topology:
-    """The application. Some modules cannot be imported before Spark runs; without `at_end` that is an error."""
+    """Return the application. Some modules can only be imported while Spark runs; without `at_end` this is an error."""
     from txtopo.driver.load_application import load_application, needs_spark
     from txtopo.errors import ConfigurationError
 
@@ -87,7 +87,7 @@ def _refusal(topology: Topology, settings: Settings, at_end: ExitStack) -> str |
 
 
 def _start(settings: Settings, at_end: ExitStack) -> None:
-    """A local Spark, whatever master a run would use: plans are the same everywhere."""
+    """Start a local Spark, whatever master a run would use: plans are the same everywhere."""
     from txtopo.app import session_options
     from txtopo.spark.session.spark_session import start_session, stop_session
 
@@ -97,12 +97,12 @@ def _start(settings: Settings, at_end: ExitStack) -> None:
 
 
 def explain_json(document: Mapping[str, Any]) -> str:
-    """The document as it is."""
+    """Return the document as JSON."""
     return json.dumps(document, indent=2)
 
 
 def explain_text(document: Mapping[str, Any]) -> str:
-    """One block for each question."""
+    """Return the document as text: one block for each question."""
     return "\n".join(
         [
             document["topology"],

@@ -1,6 +1,4 @@
-"""What there is to say about a topology that does not run: a document of JSON values, worked out from its description
-alone.
-"""
+"""Describes a topology without running it: a document of JSON values, derived from its description alone."""
 
 from __future__ import annotations
 
@@ -34,27 +32,27 @@ SCHEMA = "txtopo.explain/1"
 
 @dataclass(frozen=True, slots=True)
 class WavesExplained:
-    """Do batches share Spark jobs?"""
+    """Whether batches share Spark jobs."""
 
     shared: bool | None
     """None: not known."""
     reason: str | None = None
-    """Why not, or why it is not known."""
+    """The reason why not, or why it is not known."""
 
     @classmethod
     def refused(cls, reason: str | None) -> WavesExplained:
-        """With the reason against it; None where there is none."""
+        """Return the answer no, with the reason; None if there is no reason."""
         return cls(reason is None, reason)
 
 
 def frames_of(topology: Topology) -> list[str]:
-    """Components that are DataFrames, about which only Spark can tell."""
+    """Return the components that are DataFrames, whose plans only Spark knows."""
     spouts = [item.name for item in topology.spouts if item.spout.emits_frame]
     return [*spouts, *(bolt.name for bolt in topology.frame_bolts)]
 
 
 def waves_without_spark(topology: Topology, settings: Settings) -> WavesExplained | None:
-    """The answer as far as it needs no Spark; None where it does."""
+    """Return the answer if it needs no Spark; otherwise None."""
     if settings.wave_bytes_max == 0:
         return WavesExplained(False, f"wave_bytes_max is 0 ({settings.source('wave_bytes_max')})")
     if settings.wave_txids_max == 1:
@@ -63,14 +61,14 @@ def waves_without_spark(topology: Topology, settings: Settings) -> WavesExplaine
 
 
 def unknown_waves(frames: Sequence[str]) -> WavesExplained:
-    """The answer where Spark was not asked."""
+    """Return the answer if Spark was not asked."""
     return WavesExplained(
         None, f"whether {', '.join(frames)} looks at other rows is seen in Spark's plan: leave --no-spark out"
     )
 
 
 def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> Mapping[str, Any]:
-    """Everything, as `txtopo explain --json` prints it."""
+    """Return the whole document, as `txtopo explain --json` prints it."""
     ackers = settings.ackers if topology.acking == "tuple" else 0
     return {
         "schema": SCHEMA,
@@ -95,15 +93,15 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
                 "effects": committer.bolt.effects,
             }
             for committer in topology.committers
-            for spout in spouts_behind(topology, committer)
+            for spout in spouts_upstream(topology, committer)
         ],
         "committers": [{"name": item.name, "ddl": _ddl(item)} for item in topology.committers],
         "ignored": [one._asdict() for one in ignored_settings(topology)],
     }
 
 
-def spouts_behind(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:
-    """Spouts whose tuples reach a committer, in the order of the topology."""
+def spouts_upstream(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:
+    """Return the spouts whose tuples reach a committer, in the order of the topology."""
     inputs = {bolt.name: bolt.inputs for bolt in topology.bolts} | {
         item.name: item.inputs for item in topology.committers
     }
@@ -157,7 +155,7 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
 
 
 def _levels(topology: Topology) -> Mapping[str, int]:
-    """The longest way from a spout to each component."""
+    """Return the length of the longest path from a spout to each component."""
     inputs = {item.name: item.inputs for item in (*topology.bolts, *topology.committers)}
     levels = {spout.name: 0 for spout in topology.spouts}
 
@@ -224,7 +222,7 @@ def _stream(stream: Stream) -> Mapping[str, Any]:
 
 
 def _ddl(committer: CommitterComponent) -> list[str]:
-    """The statements that would make its tables; none where its code has tables of its own."""
+    """Return the statements that would create its tables; none if its code manages its own tables."""
     if not isinstance(committer.bolt, CountCommitter):
         return []
     shape = shape_of(committer)
@@ -232,7 +230,7 @@ def _ddl(committer: CommitterComponent) -> list[str]:
 
 
 def plain_ddl(fields: Fields) -> str:
-    """Fields as people write them: names in backticks only where they must be.
+    """Return fields as people write them: names in backticks only if necessary.
 
     >>> from txtopo.core.fields import parse_fields
     >>> plain_ddl(parse_fields("word string not null, `two words` int"))

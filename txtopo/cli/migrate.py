@@ -1,4 +1,4 @@
-"""`txtopo migrate`: the schema in Postgres, applied, checked or printed."""
+"""`txtopo migrate`: applies, checks or prints the schema in Postgres."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`txtopo retry`, `skip`, `redrive` and `replan`: orders to the leader, shown beforehand and carried out; and what they
-share with replay.
+"""`txtopo retry`, `skip`, `redrive` and `replan`: propose and show an order to the leader, and follow it to its end;
+replay shares their flags.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def order_options(function: _Function) -> _Function:
-    """The flags of every command that gives an order; they arrive as `app`, `no_run` and `timeout`."""
+    """Add the flags of every command that gives an order; they arrive as `app`, `no_run` and `timeout`."""
     for decorate in reversed(
         (
             click.option(
-                "--app", metavar="APP", help="The application, where no leader is alive; default: that of the last run."
+                "--app", metavar="APP", help="The application, if no leader is alive; default: that of the last run."
             ),
             click.option(
-                "--no-run", is_flag=True, help="Only leave the order: the leader, or the next one, carries it out."
+                "--no-run", is_flag=True, help="Only record the order: the leader, or the next one, carries it out."
             ),
             click.option(
                 "--timeout",
@@ -38,15 +38,15 @@ def order_options(function: _Function) -> _Function:
                 default=TIMEOUT_S,
                 show_default=True,
                 metavar="SECONDS",
-                help="How long to follow a living leader.",
+                help="How long to follow the current leader.",
             ),
             option(
                 "--on-poison",
                 setting="on_poison",
                 metavar="halt|quarantine_batch|dead_letter_rows",
-                help="What becomes of a batch that keeps failing, where no leader is alive; default: as the last run.",
+                help="What happens to a batch that keeps failing, if no leader is alive; default: as in the last run.",
             ),
-            option("--master", setting="master", metavar="URL", help="Spark master, where no leader is alive."),
+            option("--master", setting="master", metavar="URL", help="Spark master, if no leader is alive."),
             option(
                 "--conf",
                 setting="conf",
@@ -64,26 +64,26 @@ def order_options(function: _Function) -> _Function:
 
 
 def dry_run_options(function: _Function) -> _Function:
-    """`--dry-run`, and `--json` for what it shows."""
+    """Add `--dry-run`, and `--json` for its output."""
     json_flag = click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON document.")
     dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing at all.")
     return dry_run(json_flag(function))
 
 
 def reason_option(function: _Function) -> _Function:
-    """`--reason`, for the action log."""
+    """Add `--reason`, for the action log."""
     decorate = click.option("--reason", metavar="TEXT", help="Why; it is kept in the action log.")
     return decorate(function)
 
 
 def needs_reason(reason: str | None, dry_run: bool) -> None:
-    """Refuse an order that nobody could explain later; showing what it would do needs no reason."""
+    """Refuse an order without a reason, which nobody could explain later; a dry run needs none."""
     if not dry_run and (reason is None or not reason.strip()):
         raise click.UsageError("--reason TEXT is needed: it is kept in the action log")
 
 
 def operator_of(context: click.Context) -> Operator:
-    """Who gives the order: with the settings of this command, told on stdout and stderr."""
+    """Return the operator who gives the order: with the settings of this command, and output on stdout and stderr."""
     from txtopo.operating.carry_out import Operator
 
     given = load(context)
@@ -115,7 +115,7 @@ def give(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Find out what would be done; show it, or have it done. Returns the exit code."""
+    """Preview an order; show it (dry run), or give it and follow it. Returns the exit code."""
     from txtopo.client import Client
     from txtopo.operating.carry_out import carry_out
     from txtopo.operating.dry_runs import preview_text
@@ -145,9 +145,9 @@ def order_command(
     help: str,
     must_say_why: bool = False,
 ) -> click.Command:
-    """The command of the verb `kind`: finds out what the order would do, then shows it or has it done.
+    """Return the command of the verb `kind`: it proposes the order, then shows it or gives it.
 
-    `batches`: click's argument for the batches, `txids` or `txid`, where the order takes any.
+    `batches`: click's argument for the batches, `txids` or `txid`, if the order takes any.
     """
 
     def command(
@@ -189,12 +189,11 @@ retry = order_command(
 
     RANGE is 17, or the failed ones of 17..42, 17.., ..42; several of them with blanks or commas.
 
-    A living leader does it in its turn, and the command follows. Without one the command runs the application until
-    what is planned is committed;
-    it plans no new input.
+    The current leader carries out the order, and the command follows it. Without a leader, the command runs the
+    application until all planned batches are committed; it plans no new input.
 
     Exit code 0: committed, or nothing to retry. 1: refused, failed again, or the topology halted at another batch. 3:
-    not known yet; the order stands.
+    not known yet; the order stays open.
     """,
 )
 
@@ -203,12 +202,12 @@ skip = order_command(
     click.argument("txid", type=TXID),
     must_say_why=True,
     help="""
-    Quarantine the uncommitted batch TXID of TOPOLOGY: it gets its row in the ledger, has no effect, and the batches
-    behind it go on.
+    Quarantine the uncommitted batch TXID of TOPOLOGY: it gets its row in the ledger and has no effect, and later
+    batches can be committed.
 
-    `txtopo redrive` brings it back. Needs --reason.
+    `txtopo redrive` processes it again later. Needs --reason.
 
-    Exit code 0: quarantined. 1: refused. 3: not known yet; the order stands.
+    Exit code 0: quarantined. 1: refused. 3: not known yet; the order stays open.
     """,
 )
 
@@ -216,13 +215,12 @@ redrive = order_command(
     "redrive",
     click.argument("txids", nargs=-1, required=True, type=TXIDS, metavar="RANGE..."),
     help="""
-    Bring quarantined batches of TOPOLOGY back: their files are processed under new txids at the end of the order.
+    Process quarantined batches of TOPOLOGY again: under new txids, after all batches that are planned.
 
-    RANGE is 17, or the quarantined ones of 17..42, 17.., ..42; several of them with blanks or commas. The source does
-    not move, and doing it twice
-    counts once.
+    RANGE is 17, or the quarantined ones of 17..42, 17.., ..42; several of them with blanks or commas. The position of
+    the source does not change, and repeating the command counts nothing twice.
 
-    Exit code 0: committed, or redone before. 1: refused, or failed again. 3: not known yet; the order stands.
+    Exit code 0: committed, or redone before. 1: refused, or failed again. 3: not known yet; the order stays open.
     """,
 )
 
@@ -230,11 +228,11 @@ replan = order_command(
     "replan",
     must_say_why=True,
     help="""
-    Drop the plans of TOPOLOGY that were never mirrored in Postgres: the way out after a declared schema that was wrong.
+    Discard the plans of TOPOLOGY that were never mirrored in Postgres, for example after a wrong schema was declared.
 
-    A planned batch keeps the schema of its plan. Their files are planned anew by the next run, with what is declared
+    A planned batch keeps the schema of its plan. The next run plans these files again, with the schema that is declared
     then. Needs --reason.
 
-    Exit code 0: done. 1: refused. 3: not known yet; the order stands.
+    Exit code 0: done. 1: refused. 3: not known yet; the order stays open.
     """,
 )

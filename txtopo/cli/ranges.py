@@ -1,4 +1,4 @@
-"""Batches as people type them: 17, 17..42, 17.., ..42, and several of them with commas."""
+"""Ranges of batches as people type them: 17, 17..42, 17.., ..42, and several of them with commas."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     _OneType = click.ParamType[int]
     _ManyType = click.ParamType[tuple[Span, ...]]
 else:
-    _OneType = _ManyType = click.ParamType  # generic only since Click 8.3
+    _OneType = _ManyType = click.ParamType  # Generic only since Click 8.3.
 
 
 def one_span(text: str) -> Span:
-    """A single range. Raises click.BadParameter."""
+    """Return a single range. Raises click.BadParameter."""
     match = _RANGE.fullmatch(text)
     if match is None:
         habit = _HABIT.fullmatch(text)
@@ -37,12 +37,12 @@ def one_span(text: str) -> Span:
 
 
 def spans(text: str) -> tuple[Span, ...]:
-    """Ranges with commas between them: 1,5,7..9. Raises click.BadParameter."""
+    """Return ranges separated by commas: 1,5,7..9. Raises click.BadParameter."""
     return tuple(one_span(part.strip()) for part in text.split(","))
 
 
 def joined(given: tuple[tuple[Span, ...], ...]) -> tuple[Span, ...]:
-    """The ranges of an argument that may be repeated, in one row."""
+    """Return the ranges of an argument that may be repeated, as one list."""
     return tuple(span for one in given for span in one)
 
 
@@ -52,7 +52,7 @@ class Txid(_OneType):
     name = "txid"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The txid. Raises click.BadParameter, which says so where a range was typed."""
+        """Return the txid. Raises click.BadParameter, which says so if a range was typed."""
         text = str(value)
         if text.isascii() and text.isdigit() and len(text) <= 18 and int(text):
             return int(text)
@@ -68,7 +68,7 @@ class Txids(_ManyType):
     name = "txids"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Span, ...]:
-        """Their ranges. Raises click.BadParameter."""
+        """Return their ranges. Raises click.BadParameter."""
         return value if isinstance(value, tuple) else spans(str(value))
 
 

@@ -1,4 +1,6 @@
-"""`txtopo replay`: committed batches again, to compare with what was committed or to swap what they brought."""
+"""`txtopo replay`: processes committed batches again, to compare the result with what was committed or to replace
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--verify", is_flag=True, help="Process the batches again and compare with what was committed; changes nothing."
 )
-@click.option("--recompute", is_flag=True, help="Swap what the batches brought; only shown without --execute.")
+@click.option(
+    "--recompute", is_flag=True, help="Redo the batches and replace their contributions; only shown without --execute."
+)
 @click.option("--execute", is_flag=True, help="With --recompute: do it. Needs --reason.")
 @click.option("--dry-run", is_flag=True, help="Only print the plan, whatever else is given.")
 @reason_option
@@ -51,12 +55,11 @@ def replay(
     """Print what replaying the committed batches RANGE of TOPOLOGY would do; RANGE is 17, 17..42, 17.., ..42 or
     1,5,7..9.
 
-    --verify reads their files again with Spark and compares with what was committed: MATCH, MISMATCH, or UNVERIFIED
-    where that cannot be found out.
-    --recompute --execute redoes them as new txids that take back what they brought, so that totals are as after a
-    rebuild.
+    --verify reads their files again with Spark and compares with what was committed: MATCH, MISMATCH, or UNVERIFIED if
+    this cannot be determined. --recompute --execute redoes them under new txids that subtract their old contributions,
+    so that totals are as after a rebuild.
 
-    Exit code 0: done, or all MATCH. 1: refused, or MISMATCH. 3: not known, UNVERIFIED, or the order stands.
+    Exit code 0: done, or all MATCH. 1: refused, or MISMATCH. 3: not known, UNVERIFIED, or the order stays open.
     """
     wanted = spans(txids)
     _check(verify, recompute, execute, dry_run, reason)
@@ -153,7 +156,7 @@ def _say_left_out(plan: Replay, say: Callable[[str], None]) -> None:
 
 
 def _counting(dsn: str, topology: str, plan: Replay) -> list[BatchDetail]:
-    """The batches that count, in order; redos may lie outside the range."""
+    """Return the batches that count, in order; redos may be outside of the range."""
     from txtopo.reports.read import read_batch, reading
 
     known = {item.batch.txid: item.batch for item in plan.batches}
@@ -164,7 +167,7 @@ def _counting(dsn: str, topology: str, plan: Replay) -> list[BatchDetail]:
 
 @contextmanager
 def _recount(settings: Settings, topology: str, application: str) -> Iterator[Recount]:
-    """The application's own code on an executor of its own, without any lead."""
+    """Process batches with the application's own code on a separate executor, without a lead."""
     from txtopo import app
     from txtopo.driver.load_application import code_hash, load_application, needs_spark
     from txtopo.errors import ConfigurationError

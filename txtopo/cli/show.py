@@ -35,7 +35,7 @@ def show(context: click.Context, topology: str, txid: int, rejects: int | None, 
     """Show batch TXID of TOPOLOGY: files, rows, rejected rows, attempts with their errors, committers, redos, orders
     and actions.
 
-    Exit code 1 when there is no such batch.
+    Exit code 1 if there is no such batch.
     """
     from txtopo.client import Client
     from txtopo.reports import as_json as rendering

@@ -1,4 +1,4 @@
-"""`txtopo status`: how topologies fare."""
+"""`txtopo status`: shows the health and progress of topologies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def status(context: click.Context, topology: str | None, as_json: bool) -> int:
-    """Show one topology or all: state, last committed batch, what it waits for, who leads. Exit code 1 when one is
+    """Show one topology or all: state, last committed batch, what it waits for, who leads. Exit code 1 if one is
     HALTED or STALLED.
     """
     from txtopo.client import Client

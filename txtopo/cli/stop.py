@@ -1,4 +1,4 @@
-"""`txtopo stop`: an order to the leader, followed until it is carried out."""
+"""`txtopo stop`: orders the leader to stop, and follows the order to its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 def stop(context: click.Context, topology: str, timeout: float) -> None:
     """Order the leader of TOPOLOGY to commit what is in processing and end, and wait until it has.
 
-    Without a living leader nothing is done. Exit code 3 when the timeout passes; the order stands then.
+    Without a leader nothing is done. Exit code 3 if the timeout passes; the order then stays open.
     """
     from txtopo.client import Client
 
@@ -47,7 +47,7 @@ def stop(context: click.Context, topology: str, timeout: float) -> None:
 
 
 def _nothing_to_stop(one: TopologyStatus) -> str:
-    """Why there is nobody to stop, in a sentence."""
+    """Return why there is no leader to stop, in a sentence."""
     from txtopo.reports.text import duration
 
     if one.state == "STALLED" and one.leader is not None:

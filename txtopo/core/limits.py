@@ -30,7 +30,7 @@ ZooKeeper.
 """
 
 WORKERS = 4
-"""Waves in processing at once."""
+"""Waves that are processed concurrently."""
 
 WAVE_TXIDS_MAX = 64
 """Batches that one Spark job may process together."""

@@ -49,7 +49,7 @@ class Manner:
     no_run: bool
     """Only leave the order."""
     timeout_s: float
-    """How long to follow a living leader."""
+    """How long to follow the current leader."""
 
 
 def carry_out(

@@ -35,5 +35,5 @@ __all__ = [
     "TopologyHarness",
 ]
 
-# A test of one tuple bolt must not wait for stores and Spark.
+# A test of one tuple bolt should import neither stores nor Spark.
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,5 +1,5 @@
-"""Lanes for tests that hold a topology in their hands: work is done at once, but an attempt or a commit ends only when
-it is released.
+"""Work queues for tests that control the progress of a topology: work is done immediately, but an attempt or a commit
+ends only when the test releases it.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from txtopo.driver.work_queues import Work, WorkQueue
 from txtopo.testing.simulated import SimulatedClock
 
 IDLE_AFTER_S = 2.0
-"""Simulated seconds without work after which nothing more is to be expected."""
+"""Simulated seconds without work after which the run counts as idle."""
 BACKOFF_S = 31.0
-"""The longest backoff, and a little: simulated seconds to wait where a batch is to be tried again."""
+"""Simulated seconds to wait for a batch that is to be retried: a little more than the longest backoff."""
 SOURCE_S = SOURCE_AWAY_MAX_S + 2 * BACKOFF_S
-"""Simulated seconds to wait where a source has trouble and the run has an end: then it halts."""
+"""Simulated seconds to wait for a source that fails before the run halts."""
 
 
 Ended = TypeVar("Ended")
 
 
 class Idle(BaseException):
-    """Nothing is left to do but what is held; it ends the runner's loop, which can be entered again."""
+    """Nothing is left to do except what is held. Ends the runner's loop, which can be started again."""
 
 
 class HandLanes:
-    """All lanes in one thread. Events that end a held phase wait until they are let through."""
+    """All work queues in one thread. Events that end a held phase wait until they are released."""
 
     def __init__(
         self, clock: SimulatedClock, idle_after: Callable[[], float], works_max: int, in_turn: Callable[[], int | None]
     ) -> None:
-        """`in_turn` is the txid whose commit a piece of work for a commit is, None where it only looks up what became
-        of one. `idle_after` tells how long without work something may still happen by itself; after `works_max` pieces
-        of work there is no end to it.
+        """Create the queues. `in_turn` returns the txid that a piece of work commits, None if it only looks up the
+        outcome of a commit. `idle_after` returns for how many seconds without work something may still happen by
+        itself. After `works_max` pieces of work the run counts as endless.
         """
         self.clock = clock
         self.works = 0
-        """Pieces of work done since the test last looked."""
+        """Number of pieces of work since the test last looked."""
         self._works_max = works_max
         self._in_turn = in_turn
         self.refused: dict[int, Failure] = {}
-        """By txid, commits that will fail once, without any of it."""
+        """By txid, commits that will fail once, without any effect."""
         self.inbox = _HandInbox(self, idle_after)
         self._waiting: deque[tuple[WorkQueue, Work]] = deque()
 
@@ -57,7 +57,7 @@ class HandLanes:
             self.work_once()
 
     def work_once(self) -> WorkQueue | None:
-        """Do one piece of work; returns its lane, None when there is none."""
+        """Do one piece of work; returns its queue, None if there is none."""
         if not self._waiting:
             return None
         self.works += 1
@@ -82,7 +82,7 @@ class _HandInbox:
         self._items: deque[Any] = deque()
         self._idle_s = 0.0
         self.holds = False
-        """True if phases are held until they are released."""
+        """True if phases are held until the test releases them."""
         self.processing: dict[int, AttemptEnded] = {}
         """Attempts whose processing is done and held, by txid."""
         self.commits: dict[int, CommitEnded] = {}
@@ -110,7 +110,7 @@ class _HandInbox:
         return self._items.popleft()
 
     def awake(self) -> None:
-        """Something was let through: count idle time from now."""
+        """Something was released: idle time starts from now."""
         self._idle_s = 0.0
 
     def _wait(self, wait_s: float) -> None:
@@ -120,24 +120,24 @@ class _HandInbox:
         self._idle_s += wait_s
 
     def release_processing(self, txid: int) -> None:
-        """Let the attempt end as it did. Raises KeyError where none is held."""
+        """Let the processing end with its result. Raises KeyError if it is not held."""
         self._items.append(_released("processing", self.processing, txid))
         self.awake()
 
     def fail_processing(self, txid: int, failure: Failure) -> None:
-        """Let the attempt end in a failure instead. Raises KeyError where none is held."""
+        """Let the processing end in a failure instead. Raises KeyError if it is not held."""
         held = _released("processing", self.processing, txid)
         self._items.append(AttemptEnded(outcome=Failed(attempt=held.outcome.attempt, failure=failure)))
         self.awake()
 
     def release_commit(self, txid: int) -> None:
-        """Let the commit be known. Raises KeyError where none is held."""
+        """Let the result of the commit arrive. Raises KeyError if it is not held."""
         self._items.append(_released("commit", self.commits, txid))
         self.awake()
 
 
 def _released(phase: str, held: dict[int, Ended], txid: int) -> Ended:
-    """Take what is held of a batch, or say what is."""
+    """Remove and return what is held of a batch; the KeyError for another batch says what is held."""
     if txid not in held:
         known = f"held is that of {', '.join(map(str, sorted(held)))}" if held else "none is held (by_hand=True, run())"
         raise KeyError(f"the {phase} of batch {txid} is not held: {known}")

@@ -1,7 +1,7 @@
-"""A topology of tuple bolts run tuple by tuple in this process, without Spark, on a clock that the test moves: Storm's
-ack API as Storm has it.
+"""Runs a topology of tuple bolts tuple by tuple in this process, without Spark, on a clock that the test advances: with
+Storm's ack API, unchanged.
 
-Batches know neither time nor feeds: this is for bolts that hold tuples across several, and to see which tuple of a
+A batch has no clock. This module is for bolts that keep tuples until later ones arrive, and shows which tuple of a
 spout is acked when. Bolts, streams, groupings and anchors are those of a batch.
 """
 

@@ -1,4 +1,6 @@
-"""One tuple at a time through a graph of tasks: checked and routed as in a batch, and handed to any kind of bolt."""
+"""Passes one tuple at a time through a graph of tasks: checked and routed as in a batch, and given to any kind of
+bolt.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ _TICK_FIELDS = parse_fields("seconds double")
 
 
 class Way(NamedTuple):
-    """One task that gets a tuple."""
+    """One task that receives a tuple."""
 
     task: int
     origin: Origin
-    """Of the tuples that go this way."""
+    """Fields of the tuples on this edge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class FedEmission:
 
 
 class FedRouter:
-    """What one task declares to emit, and where it goes. It remembers what its groupings remember."""
+    """The outputs of one task and their receivers, with the state of its groupings."""
 
     def __init__(self, graph: TaskGraph, node: Node, index: int, tasks: int, streams: Mapping[str, Stream]) -> None:
         self.component = node.name
@@ -79,8 +81,8 @@ class FedRouter:
                 self._grouped.append((edge.stream, ways, grouping))
 
     def row(self, stream: str, values: Sequence[Any]) -> pa.RecordBatch:
-        """Values as a batch holds them. Raises ValueError for a stream that is not declared, BatchDataError for values
-        that do not fit its fields.
+        """Return the values as a batch holds them. Raises ValueError for a stream that is not declared, BatchDataError
+        for values that do not fit its fields.
         """
         if stream not in self._columns:
             declared = ", ".join(self._columns) or "none"
@@ -88,8 +90,8 @@ class FedRouter:
         return self._columns[stream].row(values)
 
     def choose(self, stream: str, row: pa.RecordBatch, task: int | None) -> list[Way]:
-        """Every task that gets a row, once for each time that it gets it; `task` is the one that the emitter names.
-        Raises ValueError where it may not name one, or must.
+        """Return every task that receives a row, once for each delivery; `task` is the one that the emitter names.
+        Raises ValueError if it must not name one, or must.
         """
         if task is None:
             if self._streams[stream].direct:
@@ -106,16 +108,16 @@ class FedRouter:
 
 
 def values_of(row: pa.RecordBatch) -> tuple[Any, ...]:
-    """The values of a row as a bolt gets them."""
+    """Return the values of a row as a bolt receives them."""
     return tuple(column[0].as_py() for column in row.columns)
 
 
 Emit = Callable[[FedRouter, str, Sequence[Any], Sequence[Tuple], int | None], None]
-"""Who emits, stream, values, anchors, and the task that is named."""
+"""The emitting task, stream, values, anchors, and the task that is named."""
 
 
 class FedCollector:
-    """What a bolt emits, acks and fails with, whatever kind of bolt it is."""
+    """The collector of every kind of bolt: emits, acks and fails."""
 
     def __init__(self, router: FedRouter, emit: Emit, tracker: Tracker) -> None:
         self._router = router
@@ -124,7 +126,7 @@ class FedCollector:
         self.fail = tracker.fail
         self.reset_timeout = tracker.reset
         self.anchor: tuple[Tuple, ...] = ()
-        """The tuple that a bolt which does not anchor by hand is executing."""
+        """The tuple being executed by a bolt with automatic anchoring."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()) -> None:
         """Emit one tuple."""
@@ -133,11 +135,11 @@ class FedCollector:
     def emit_direct(
         self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()
     ) -> None:
-        """The same, to one task."""
+        """Emit one tuple to one task."""
         self._emit(self._router, stream, values, (*self.anchor, *_several(anchors)), task)
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: pa.Array | None = None) -> None:
-        """Emit the rows of a batch; an anchor can only be the one row that was given."""
+        """Emit the rows of a batch; the only possible anchor is the single input row."""
         on = () if anchors is None else self.anchor
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             self._emit(self._router, stream, values, on, None)
@@ -158,16 +160,16 @@ class FedTask:
     def __init__(
         self, router: FedRouter, bolt: TupleBolt | None, collector: FedCollector, context: TopologyContext
     ) -> None:
-        """Without a `bolt` its tuples are only kept, and acked."""
+        """Create a task. Without a `bolt`, its tuples are only recorded, and acked."""
         self.router = router
         self.bolt = bolt
         self.arrived: list[tuple[Any, ...]] = []
-        """Values of its tuples, ticks left out."""
+        """Values of its tuples, without ticks."""
         self._collector = collector
         self._context = context
         self._every_s = float(context.config.get(TICK_SECONDS) or 0)
         self.ticks = Metronome(self._every_s) if self._every_s and bolt is not None else None
-        """When it gets a tick tuple; None: never by itself."""
+        """Time of its next tick tuple; None: never."""
 
     def prepare(self) -> None:
         """Called once, before the first tuple of the topology."""
@@ -181,8 +183,8 @@ class FedTask:
                 self.bolt.prepare(config, self._context)
 
     def execute(self, tup: FedTuple) -> None:
-        """Process one tuple; whatever does not ack and fail by hand is acked, or failed by a FailedException. Any other
-        goes on.
+        """Process one tuple. For bolts with automatic acking it is acked, or failed by a FailedException. Any other
+        exception is raised.
         """
         if not is_tick(tup):
             self.arrived.append(tuple(tup.values))
@@ -208,11 +210,11 @@ class FedTask:
             self._collector.anchor = ()
 
     def tick(self) -> FedTuple:
-        """A tick tuple for it, of the system and in no tree."""
+        """Execute a tick tuple of the system, which belongs to no tree."""
         return FedTuple((self._every_s,), Origin(SYSTEM, TICK, -1, _TICK_FIELDS), {})
 
     def finish_batch(self) -> None:
-        """All tuples have come."""
+        """Call the bolt's `finish_batch`: all tuples have arrived."""
         match self.bolt:
             case ArrowBolt():
                 self.bolt.finish_batch(self._collector)

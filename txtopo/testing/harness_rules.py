@@ -1,4 +1,4 @@
-"""The settings that a test may give a TopologyHarness, with their types."""
+"""The settings of a TopologyHarness, with their types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txtopo.core.state import PoisonPolicy
 
 
 class HarnessRules(TypedDict, total=False):
-    """Keywords of TopologyHarness: settings of the machine, by the names that they have in `txtopo run`."""
+    """Keywords of TopologyHarness: settings of the machine, under their names in `txtopo run`."""
 
     spout_pending_max: int
     workers: int

@@ -1,6 +1,4 @@
-"""An executor without Spark: the tuple runtime in the caller's thread, whatever the topology, for fast tests of
-everything around it.
-"""
+"""An executor without Spark, for fast tests: it runs the tuple runtime in the caller's thread, for any topology."""
 
 from __future__ import annotations
 
@@ -20,20 +18,20 @@ from txtopo.topology.user_exceptions import is_of_code, said
 from txtopo.tuples.user_errors import spout_failure_of
 
 Faults = Callable[[TransactionAttempt], None]
-"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or an OSError, judged as one
-of a spout.
+"""Called before each part of an attempt is read; may block, or raise BatchDataError (data) or an OSError, which is
+judged like an error of a spout.
 """
 
 NO_BATCH = TransactionAttempt(0, 0)
-"""What components are told of a run over nothing."""
+"""The context that components receive in a run without input."""
 
 
 class _Cancelled(BaseException):
-    """The attempt was cancelled; nobody takes it for a mistake of a spout or a bolt."""
+    """The attempt was cancelled; not a failure of a spout or bolt."""
 
 
 class _Run:
-    """What is known of an attempt while it runs."""
+    """The state of a running attempt."""
 
     def __init__(self) -> None:
         self.progress = 0
@@ -41,13 +39,13 @@ class _Run:
 
 
 class InProcessExecutor:
-    """Implements `txtopo.ports.Executor`. Attempts of a wave run one after another; several threads may call it at
-    once.
+    """Implements `txtopo.ports.Executor`. Attempts of a wave run one after another; several threads may call it
+    concurrently.
     """
 
     def __init__(self, topology: Topology, code_hash: bytes, *, faults: Faults | None = None) -> None:
-        """`code_hash` is what every attempt reports (R12). Acker tasks are as many as the topology's own config
-        says.
+        """Create an executor. `code_hash` is what every attempt reports (R12: the code hash belongs to the attempt).
+        The number of acker tasks comes from the topology's own config.
         """
         if topology.frame_bolts:
             names = ", ".join(bolt.name for bolt in topology.frame_bolts)
@@ -62,16 +60,16 @@ class InProcessExecutor:
         self._runs: dict[TransactionAttempt, _Run] = {}
         self._closed = False
         self.one_by_one: str | None = None
-        """Never: a wave's attempts run one after another anyway, and nothing is lost by handing them over together."""
+        """Never: the attempts of a wave run one after another, and nothing is gained by passing them one by one."""
         self.broken: str | None = None
-        """Never: there is no JVM to lose."""
+        """Never: there is no JVM that could die."""
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Does nothing: there is nothing to start."""
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
-        """One outcome for each attempt, in the same order, told when it has ended; trouble of one leaves the others
-        alone.
+        """Process attempts one after another. Reports one outcome for each, in the same order, when it has ended; a
+        failure of one does not affect the others.
         """
         runs = []
         with self._lock:
@@ -91,26 +89,26 @@ class InProcessExecutor:
                     self._runs.pop(assignment.attempt, None)
 
     def try_over_nothing(self) -> Failure | None:
-        """One run in which every spout is idle."""
+        """Run once with every spout idle."""
         nothing = Assignment(attempt=NO_BATCH, metadata={})
         outcome = self._outcome(nothing, _Run())
         return outcome.failure if isinstance(outcome, Failed) else None
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """Takes effect before the attempt's next record batch."""
+        """Cancel an attempt; takes effect before its next record batch."""
         with self._lock:
             run = self._runs.get(attempt)
         if run is not None:
             run.cancelled.set()
 
     def progress(self, attempt: TransactionAttempt) -> int:
-        """Record batches read so far, 0 for an attempt that does not run."""
+        """Return the number of record batches read so far, 0 for an attempt that does not run."""
         with self._lock:
             run = self._runs.get(attempt)
         return 0 if run is None else run.progress
 
     def close(self) -> None:
-        """Cancel what runs; later attempts are cancelled at once."""
+        """Cancel what runs; later attempts are cancelled immediately."""
         with self._lock:
             self._closed = True
             for run in self._runs.values():
@@ -134,7 +132,8 @@ class InProcessExecutor:
         except BaseException as error:
             if not is_of_code(error):
                 raise
-            # Whatever else a component raises is its own fault: a data failure, so that attempts are bounded.
+            # Any other exception of a component counts as its own: a data failure, so that the number of attempts is
+            # limited.
             failure = Failure(
                 kind="data",
                 message=f"{type(error).__name__}: {said(error)}".rstrip(": "),

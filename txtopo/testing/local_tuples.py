@@ -1,5 +1,5 @@
-"""Process one attempt of a tuple topology in this process: the tuple runtime, its verdict, and the search for the tuple
-that it fails on.
+"""Processes one attempt of a tuple topology in this process: the tuple runtime, its verdict, and the search for the
+tuple that causes a failure.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class LocalTuples:
     """Runs attempts of one topology, one at a time, each with a graph of all its committers."""
 
     def __init__(self, topology: Topology, code_hash: bytes, *, ackers: int = 1) -> None:
-        """`ackers` is the number of acker tasks where the topology tracks every tuple."""
+        """Create a runner. `ackers` is the number of acker tasks if the topology tracks every tuple."""
         self._topology = topology
         self._code_hash = code_hash
         self._graph = build_graph(topology, sinks_of(topology), ackers=ackers if topology.acking == "tuple" else 0)
 
     def process(self, assignment: Assignment, emitting: Callable[[Iterator[Any]], Iterator[Any]]) -> Outcome:
-        """One attempt. `emitting` wraps what spouts emit, to look after it."""
+        """Process one attempt. `emitting` wraps the output of spouts, to observe it."""
         began = time.monotonic()
         parts: dict[str, Sequence[Mapping[str, Any]]] = {
             item.name: list(item.spout.parts(assignment.metadata[item.name]))
@@ -69,8 +69,8 @@ class LocalTuples:
         spouts = {item.name: item.spout for item in self._topology.spouts}
 
         def emit(run_index: int, spout: str, index: int, tally: Tally) -> Iterator[pa.RecordBatch]:
-            # A generator: what a spout raises before its first tuple is then noted with its name and line, as what it
-            # raises later.
+            # A generator, so that an error before the spout's first tuple is noted with its name and line, like later
+            # errors.
             if spout in parts:
                 tally.attempt = assignment.attempt
                 yield from emitting(spouts[spout].emit_part(assignment.metadata[spout], parts[spout][index], tally))

@@ -1,7 +1,7 @@
 """A driver in simulated time: the real planner, machine, runner and commit on memory stores, one thread, one seed.
 
-`SimulatedDriver` lives until its run ends or until a crash point kills it with `Killed`; the stores live on, as real
-ones would.
+`SimulatedDriver` lives until its run ends or a crash point kills it with `Killed`; the stores survive, as real ones
+would.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
 
 STEPS_MAX = 200_000
-"""Actions of one driver after which a simulation is called endless."""
+"""Number of actions of one driver after which a simulation counts as endless."""
 
 
 class Killed(BaseException):
-    """The simulated driver died here."""
+    """The simulated driver dies here."""
 
 
 class SimulatedClock:
-    """Time that passes only when somebody waits."""
+    """A clock that only advances when a component waits."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -48,7 +48,7 @@ class SimulatedClock:
 
 
 class SerialInbox:
-    """The inbox of SerialWorkQueues: waiting for an event is when work gets done."""
+    """The inbox of SerialWorkQueues: waiting for an event makes work happen."""
 
     def __init__(self, lanes: SerialWorkQueues) -> None:
         self._lanes = lanes
@@ -56,7 +56,7 @@ class SerialInbox:
 
     def put(self, item: Any) -> None:
         if isinstance(item, BaseException):
-            raise item  # a death must not wait behind other events
+            raise item  # Raise it before any other event is handled.
         self._items.append(item)
 
     def get(self, wait_s: float) -> Any | None:
@@ -68,8 +68,8 @@ class SerialInbox:
 
 
 class SerialWorkQueues:
-    """All lanes in one thread; which lane goes next is drawn from the seed, order within a lane is kept (WORK
-    excepted).
+    """All work queues in one thread. The seed decides which queue is next; the order within a queue is kept (except
+    WORK).
     """
 
     def __init__(self, clock: SimulatedClock, chance: random.Random) -> None:
@@ -87,7 +87,7 @@ class SerialWorkQueues:
             self._waiting[lane].popleft()()
 
     def work_once(self) -> bool:
-        """Do one piece of work, and let a little time pass; False when there is none."""
+        """Do one piece of work and advance the clock a little; returns False if there is none."""
         lanes = [lane for lane, works in self._waiting.items() if works]
         if not lanes:
             return False
@@ -114,7 +114,7 @@ class SimulatedStores:
 
 @dataclass(kw_only=True)
 class SimulatedDriver:
-    """One driver process with a seed of its own."""
+    """One driver process with its own seed."""
 
     topology: Topology
     stores: SimulatedStores
@@ -128,15 +128,15 @@ class SimulatedDriver:
     said: list[str] = field(default_factory=list)
     watch: Callable[[State], None] = lambda state: None
     session: MemorySession | None = None
-    """Of the running candidacy, for whoever wants to suspend or expire it."""
+    """The session of the running candidacy, for tests that suspend or expire it."""
 
     def run(self) -> End:
-        """Take the lead and run to the end. Whatever ends it, its session is gone afterwards and its database
-        transactions are rolled back.
+        """Take the lead and run to the end. However it ends, its session is closed and its database transactions are
+        rolled back.
         """
         chance = random.Random(self.seed)
         while (end := self._run_once(chance)).kind == "replan":
-            pass  # as a driver process does: the plans are dropped when it takes the lead anew
+            pass  # As in a driver process: the plans are discarded when it takes the lead again.
         return end
 
     def _run_once(self, chance: random.Random) -> End:

@@ -204,5 +204,5 @@ def test_every_meaning_is_one_line_of_the_source() -> None:
     """What a setting means is written below it, once."""
     by_name = {info.name: info for info in known_settings()}
 
-    assert by_name["workers"].meaning == "Waves in processing at once."
+    assert by_name["workers"].meaning == "Waves that are processed concurrently."
     assert (by_name["zookeeper"].variable, by_name["workers"].variable) == ("TXTOPO_ZK", "TXTOPO_WORKERS")
