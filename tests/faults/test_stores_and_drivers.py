@@ -15,30 +15,28 @@ from tests.kit.orders import recount, write_orders
 from txtopo.local.postgres import LocalPostgres
 from txtopo.local.zookeeper import LocalZooKeeper
 
-SESSION = "2"
+SHORT_SESSION_S = "1"
+"""Each driver waits for the end of the session of the one before. One that loses its own tries again."""
 
 
 @pytest.fixture
-def fragile(own_postgres: LocalPostgres, own_zookeeper: LocalZooKeeper, tmp_path: Path) -> Iterator[World]:
-    """Servers of the test's own, to be crashed."""
-    from txtopo.committers.postgres.migrate import migrate
-
-    migrate(own_postgres.dsn)
-    made = World(own_postgres.dsn, f"{own_zookeeper.hosts}/txtopo", tmp_path / "orders", tmp_path)
+def fragile(database_to_crash: str, own_zookeeper: LocalZooKeeper, tmp_path: Path) -> Iterator[World]:
+    """On servers that may be crashed."""
+    made = World(database_to_crash, f"{own_zookeeper.hosts}/txtopo", tmp_path / "orders", tmp_path)
     made.folder.mkdir()
     yield made
     made.close()
 
 
-def test_postgres_crashes_in_mid_run(fragile: World, own_postgres: LocalPostgres) -> None:
+def test_postgres_crashes_in_mid_run(fragile: World, postgres_to_crash: LocalPostgres) -> None:
     """Postgres away is waited out: no loss, no duplicate, no operator."""
     write_orders(fragile.folder, 5)
     driver = fragile.start(once=False)
     wait_until(lambda: fragile.last_txid() >= 5, "the first five batches")
 
-    own_postgres.crash()
+    postgres_to_crash.crash()
     write_orders(fragile.folder, 5, first=6)
-    own_postgres.start()
+    postgres_to_crash.start()
     wait_until(lambda: fragile.last_txid() == 10, "all ten batches")
 
     driver.process.terminate()
@@ -144,15 +142,15 @@ def test_a_second_driver_says_who_leads_and_takes_over_when_the_leader_dies(worl
 
 
 def test_kills_at_random_moments(world: World) -> None:
-    """Ten kills while files keep coming; the last driver finishes."""
+    """Kills while files keep coming; the last driver finishes."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     written = 0
-    for _ in range(6):
+    for _ in range(5):
         write_orders(world.folder, 3, first=written + 1)
         written += 3
-        driver = world.start(once=False)
+        driver = world.start(once=False, TXTOPO_ZOOKEEPER_SESSION_S=SHORT_SESSION_S)
         target = chance.randrange(world.last_txid(), written + 1)
         wait_until(lambda target=target: world.last_txid() >= target, f"batch {target}")  # type: ignore[misc]
         driver.process.kill()

@@ -82,12 +82,12 @@ def test_a_commit_that_arrives_late_changes_nothing(postgres_proxy: PostgresProx
     check_each_batch_once(world, FILES)
 
 
-def test_postgres_refused_for_five_seconds_is_waited_out(postgres_proxy: PostgresProxy, world: World) -> None:
+def test_postgres_refused_for_a_while_is_waited_out(postgres_proxy: PostgresProxy, world: World) -> None:
     """Postgres away is waited out: the same leader goes on, without an operator."""
     driver = start_behind(postgres_proxy, world, once=False)
     wait_until(lambda: world.last_txid() == FILES, "the first batches")
 
-    postgres_proxy.refuse(5.0)
+    postgres_proxy.refuse(2.0)
     write_orders(world.folder, FILES, first=FILES + 1)
     wait_until(lambda: postgres_proxy.is_accepting, "the end of the fault")
     assert world.last_txid() == FILES

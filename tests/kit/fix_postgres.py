@@ -75,21 +75,26 @@ def postgres_server() -> Iterator[LocalPostgres]:
             server.remove()
 
 
-@pytest.fixture(scope="session")
-def migrated_template(postgres_server: LocalPostgres) -> str:
-    """Name of a database with the newest schema, migrated once a run and copied for each test."""
+def make_template(server: LocalPostgres) -> None:
+    """Make the database TEMPLATE with the newest schema, to be copied and for nothing else."""
     from txtopo.committers.postgres.migrate import migrate  # only now: tests without a schema must not need it
 
-    execute_as_superuser(postgres_server.dsn, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
-    migrate(with_database(postgres_server.dsn, TEMPLATE))
+    execute_as_superuser(server.dsn, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
+    migrate(with_database(server.dsn, TEMPLATE))
     # A connection that the migration left in a pool would make every copy fail.
     execute_as_superuser(
-        postgres_server.dsn,
+        server.dsn,
         sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(TEMPLATE)),
         sql.SQL("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}").format(
             sql.Literal(TEMPLATE)
         ),
     )
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: LocalPostgres) -> str:
+    """Name of a database with the newest schema, migrated once a run and copied for each test."""
+    make_template(postgres_server)
     return TEMPLATE
 
 
@@ -115,3 +120,27 @@ def own_postgres() -> Iterator[LocalPostgres]:
             yield server
         finally:
             server.remove()
+
+
+@pytest.fixture(scope="module")
+def postgres_of_module() -> Iterator[LocalPostgres]:
+    """See `postgres_to_crash`."""
+    with folder_for_services() as folder, LocalPostgres(folder / "postgres") as server:
+        make_template(server)
+        try:
+            yield server
+        finally:
+            server.remove()
+
+
+@pytest.fixture
+def postgres_to_crash(postgres_of_module: LocalPostgres) -> LocalPostgres:
+    """A Postgres of this module's own, free to be stopped, crashed and restarted. Each test finds it running."""
+    return postgres_of_module.start()
+
+
+@pytest.fixture
+def database_to_crash(postgres_to_crash: LocalPostgres) -> Iterator[str]:
+    """URL of a database of this test's own on `postgres_to_crash`, with txtopo's schema and nothing in it."""
+    with fresh_database(postgres_to_crash, TEMPLATE) as dsn:
+        yield dsn

@@ -68,8 +68,21 @@ def zookeeper_root(zookeeper_server: LocalZooKeeper, zookeeper_janitor: KazooCli
         zookeeper_janitor.delete(root, recursive=True)
 
 
-@pytest.fixture
-def own_zookeeper() -> Iterator[LocalZooKeeper]:
-    """A running ZooKeeper of this test's own, free to be stopped, crashed, restarted and wiped; it is empty."""
+@pytest.fixture(scope="module")
+def zookeeper_of_module() -> Iterator[LocalZooKeeper]:
+    """See `own_zookeeper`."""
     with folder_for_services() as folder, LocalZooKeeper(folder / "zookeeper") as server:
         yield server
+
+
+@pytest.fixture
+def own_zookeeper(zookeeper_of_module: LocalZooKeeper) -> LocalZooKeeper:
+    """A ZooKeeper of this module's own, free to be stopped, crashed, restarted and wiped. Each test finds it running
+    and empty.
+    """
+    zookeeper_of_module.start()
+    with connected(zookeeper_of_module.hosts) as client:
+        for name in client.get_children("/"):
+            if name != "zookeeper":
+                client.delete(f"/{name}", recursive=True)
+    return zookeeper_of_module

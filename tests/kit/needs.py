@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 SERVICES = {
     "spark": {"spark_session"},
-    "postgres": {"postgres_server", "own_postgres"},
+    "postgres": {"postgres_server", "own_postgres", "postgres_to_crash"},
     "zookeeper": {"zookeeper_server", "own_zookeeper"},
 }
 """Marker -> the fixtures at the bottom of all others that start this service."""
