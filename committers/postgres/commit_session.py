@@ -19,7 +19,6 @@ from txtopo.committers.postgres.batch_transaction import PostgresTransaction
 from txtopo.committers.postgres.reverse import reverse_batch
 from txtopo.committers.postgres.sql_errors import (
     EDGES,
-    PROGRAM_LIMIT_EXCEEDED,
     sqlstate,
     table_of,
     translate,
@@ -28,6 +27,7 @@ from txtopo.committers.postgres.sql_errors import (
     translate_kept,
     translating,
 )
+from txtopo.committers.postgres.sqlstates import LIMIT_EXCEEDED
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
 from txtopo.committers.postgres.targets import table_problem
@@ -147,7 +147,7 @@ class PostgresLedgerSession:
             answers=self._answers,
             compare=lambda: self._compared(committer),
         )
-        too_long = (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED)
+        too_long = (sqlstate(error) or "").startswith(LIMIT_EXCEEDED)
         keyed = None if isinstance(committer.bolt, BatchCommitter) else result
         if too_long and isinstance(typed, BatchDataError) and keyed is not None:
             longest = self._applier(committer).longest_key(keyed)

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from txtopo.committers.postgres.actions import order_of
-from txtopo.committers.postgres.sql_errors import LOCK_NOT_AVAILABLE, sqlstate, translate
+from txtopo.committers.postgres.sql_errors import sqlstate, translate
+from txtopo.committers.postgres.sqlstates import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION
 from txtopo.committers.postgres.transactions import Database, begin, commit, run
 from txtopo.committers.protocol.rules import check_incarnation, check_mirrored, last_metadata
 from txtopo.core.limits import RECENT_TXIDS
@@ -23,7 +24,6 @@ from txtopo.errors import Halted, PostgresUnavailable, TxtopoError
 from txtopo.ports import Claim, Claimed
 
 TRIES_MAX = 5
-_UNIQUE_VIOLATION = "23505"
 
 
 def claim_fence(database: Database, claim: Claim) -> Claimed:
@@ -37,7 +37,7 @@ def claim_fence(database: Database, claim: Claim) -> Claimed:
                 commit(connection, "claiming the fence")
                 return claimed
             except DBAPIError as error:
-                if sqlstate(error) not in (LOCK_NOT_AVAILABLE, _UNIQUE_VIOLATION):
+                if sqlstate(error) not in (LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION):
                     raise _for_good(translate(error, "claiming the fence")) from error
         # P6: a leader that is paused inside its database transaction would block this one until its timeout. It has
         # lost the election, so its session may be ended. (Or another driver has just created the fence row: then the

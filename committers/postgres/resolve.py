@@ -7,7 +7,8 @@ from __future__ import annotations
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from txtopo.committers.postgres.sql_errors import LOCK_NOT_AVAILABLE, sqlstate, translate
+from txtopo.committers.postgres.sql_errors import sqlstate, translate
+from txtopo.committers.postgres.sqlstates import LOCK_NOT_AVAILABLE
 from txtopo.committers.postgres.transactions import Database, begin, commit, run, tag
 from txtopo.committers.protocol.rules import compare_lead, outcome_of
 from txtopo.core.values import CommitOutcome, Lead

@@ -12,7 +12,21 @@ from typing import Any
 import psycopg2
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from txtopo.committers.postgres.sqlstates import BROKEN_CONNECTION, CLIENT, Fault, Owner, of_owner, verdict_on
+from txtopo.committers.postgres.sqlstates import (
+    BROKEN_CONNECTION,
+    CLIENT,
+    CONSTRAINT_VIOLATION,
+    INSUFFICIENT_PRIVILEGE,
+    NOT_MIGRATED,
+    QUERY_CANCELED,
+    RAISED,
+    UNIQUE_VIOLATION,
+    Fault,
+    Owner,
+    may_have_committed,
+    of_owner,
+    verdict_on,
+)
 from txtopo.committers.protocol.rules import describe_counts
 from txtopo.core.limits import STATEMENT_TIMEOUT_MS
 from txtopo.core.remedies import RESTORE, RUN_AGAIN
@@ -29,11 +43,6 @@ from txtopo.errors import (
     TxtopoError,
 )
 
-LOCK_NOT_AVAILABLE = "55P03"
-QUERY_CANCELED = "57014"
-PROGRAM_LIMIT_EXCEEDED = "54"
-_UNKNOWN = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
-_NOT_MIGRATED = ("3F000", "42P01", "42703", "42883")
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
 _LOCK_TIMED_OUT = "ProcessInterrupts"
 """Function of the server that ends a wait for a lock."""
@@ -53,7 +62,7 @@ def sqlstate(error: BaseException) -> str | None:
 def is_unknown(error: BaseException) -> bool:
     """True if the server may have committed although COMMIT raised this error (P2, a COMMIT without an answer)."""
     state = sqlstate(error)
-    return state is None or _UNKNOWN.match(state) is not None
+    return state is None or may_have_committed(state)
 
 
 def one_line(error: BaseException) -> str:
@@ -103,11 +112,11 @@ def translate(error: Exception, doing: str, *, committing: bool = False) -> Txto
         return PostgresUnavailable(message, definite=False)
     if _is_of_ledger(error):
         return _refused_by_ledger(message)
-    if state == "23505" and table_of(error) == ("txtopo", "attempt"):
+    if state == UNIQUE_VIOLATION and table_of(error) == ("txtopo", "attempt"):
         return InvariantBroken(f"an attempt id is used again: {message}")
-    if state in _NOT_MIGRATED:
+    if state in NOT_MIGRATED:
         return ConfigurationError(f"{message}; schema txtopo is missing or old: run `txtopo migrate`")
-    if state == "42501":
+    if state == INSUFFICIENT_PRIVILEGE:
         return ConfigurationError(f"{message}; grant the role the missing privilege")
     verdict = verdict_of(error, Owner.LEDGER)
     if verdict is Fault.BUG:
@@ -131,7 +140,7 @@ def translate_apply(
     """
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
-    if table_of(error) == ("txtopo", "committer_count") and (sqlstate(error) or "").startswith("23"):
+    if table_of(error) == ("txtopo", "committer_count") and (sqlstate(error) or "").startswith(CONSTRAINT_VIOLATION):
         return _data(error, committer, f"committer {committer}: {_numbers(error)}")
     verdict = verdict_of(error, Owner.TARGET, answers)
     if verdict is Fault.DATA:
@@ -229,7 +238,7 @@ def _diagnosis(error: BaseException, name: str) -> str | None:
 
 def _is_of_ledger(error: BaseException) -> bool:
     """True if a trigger of schema txtopo raised it."""
-    return sqlstate(error) == "P0001" and "txtopo:" in one_line(error)
+    return sqlstate(error) == RAISED and "txtopo:" in one_line(error)
 
 
 def _refused_by_ledger(message: str) -> TxtopoError:

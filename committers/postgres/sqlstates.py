@@ -1,10 +1,31 @@
-"""Who is at fault for an SQLSTATE, by the owner of the statement (W1 to W3, which batch an error belongs to). Pure."""
+"""Who is at fault for an SQLSTATE, by the owner of the statement (W1 to W3, which batch an error belongs to), and
+the codes that other modules ask for by name. Pure.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
+
+UNIQUE_VIOLATION = "23505"
+INSUFFICIENT_PRIVILEGE = "42501"
+LOCK_NOT_AVAILABLE = "55P03"
+QUERY_CANCELED = "57014"
+RAISED = "P0001"
+"""`raise exception` in a function, such as a trigger of schema txtopo."""
+DATA_EXCEPTION = "22"
+"""A class: values that do not fit."""
+CONSTRAINT_VIOLATION = "23"
+"""A class."""
+LIMIT_EXCEEDED = "54"
+"""A class: limits of the server, such as a key too long for its index."""
+NO_TABLE = ("3F000", "42P01", "42703")
+"""No such schema, table or column."""
+NOT_MIGRATED = (*NO_TABLE, "42883")
+"""The same, or no such function."""
+_MAYBE_COMMITTED = re.compile(r"^(08...|40003|57P0[123]|XX...)$")
 
 
 class Owner(Enum):
@@ -101,6 +122,11 @@ def verdict_on(state: str, owner: Owner) -> Fault:
     """
     row = TABLE.get(state) or TABLE.get(state[:2]) or UNKNOWN_CODE
     return of_owner(row, owner)
+
+
+def may_have_committed(state: str) -> bool:
+    """Return True if the server may have committed although COMMIT ended with this SQLSTATE (P2)."""
+    return _MAYBE_COMMITTED.match(state) is not None
 
 
 def of_owner(row: Row, owner: Owner) -> Fault:

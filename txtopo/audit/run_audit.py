@@ -37,13 +37,12 @@ from txtopo.audit.verdicts import (
 )
 from txtopo.audit.walk import Walk, head_of
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
+from txtopo.committers.postgres.sqlstates import INSUFFICIENT_PRIVILEGE, NO_TABLE
 from txtopo.errors import ConfigurationError
 from txtopo.reports.stored_description import CommitterTables, committers_of, own_committers_of
 from txtopo.reports.times import read_any_time
 
 PROGRESS_EVERY_S = 2.0
-_NO_TABLE = ("42P01", "42703", "3F000")
-_DENIED = "42501"
 
 
 class NothingToAuditError(ConfigurationError):
@@ -317,9 +316,9 @@ class _Audit:
                 yield
         except DBAPIError as error:
             state = sqlstate(error)
-            if state in _NO_TABLE:
+            if state in NO_TABLE:
                 self.findings.wrong(check, f"{what}: {one_line(error)}")
-            elif state == _DENIED:
+            elif state == INSUFFICIENT_PRIVILEGE:
                 self.findings.unknown(check, f"{what}: {one_line(error)}")
             else:
                 raise

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from txtopo.committers.postgres.connect import make_engine, mask_dsn
 from txtopo.committers.postgres.lock_holders import waits_for
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
+from txtopo.committers.postgres.sqlstates import INSUFFICIENT_PRIVILEGE, NO_TABLE
 from txtopo.core import limits
 from txtopo.errors import ConfigurationError, PostgresUnavailable, TxtopoError
 from txtopo.reports import report_statements
@@ -41,7 +42,6 @@ from txtopo.reports.times import read_any_time
 
 REJECTS_SHOWN = 20
 """Rejected rows of a batch that are read unless more are asked for."""
-_UNDEFINED = ("42P01", "3F000", "42703")
 
 
 @contextmanager
@@ -68,12 +68,12 @@ def reading(dsn: str) -> Iterator[Connection]:
 def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
     """What the operator reads when a SELECT did not go through."""
     state = sqlstate(error)
-    if state in _UNDEFINED:
+    if state in NO_TABLE:
         return ConfigurationError(
             f"{mask_dsn(dsn)} has no up-to-date schema txtopo: run `txtopo migrate` ({one_line(error)}); "
             "where that finds it up to date, somebody changed it, and `txtopo audit` says what"
         )
-    remedy = "; reading needs USAGE on the schema and SELECT on its tables" if state == "42501" else ""
+    remedy = "; reading needs USAGE on the schema and SELECT on its tables" if state == INSUFFICIENT_PRIVILEGE else ""
     return PostgresUnavailable(f"{mask_dsn(dsn)}: {mask_dsn(one_line(error))}{remedy}")
 
 

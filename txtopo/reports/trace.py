@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
+from txtopo.committers.postgres.sqlstates import DATA_EXCEPTION
 from txtopo.errors import ConfigurationError, TxtopoError
 from txtopo.reports.list_batches import one, rows
 from txtopo.reports.stored_description import CommitterTables, committers_of, quoted
@@ -192,7 +193,7 @@ def read_trace(connection: Connection, target: Target, key: Mapping[str, str | N
             f"select {', '.join(numbers)} from {tables.target_sql} where {where}", values
         ).one_or_none()
     except DBAPIError as error:
-        if (sqlstate(error) or "").startswith("22"):
+        if (sqlstate(error) or "").startswith(DATA_EXCEPTION):
             raise ConfigurationError(f"no key of {tables.target}: {one_line(error)}") from error
         raise
     _types(connection, f"{tables.target}_contribution")

@@ -14,7 +14,7 @@ from txtopo.committers.postgres import commit_session as module
 from txtopo.committers.postgres import resolve
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.resolve import TRIES_MAX, resolve_commit
-from txtopo.committers.postgres.sql_errors import LOCK_NOT_AVAILABLE
+from txtopo.committers.postgres.sqlstates import LOCK_NOT_AVAILABLE
 from txtopo.committers.postgres.transactions import Database
 from txtopo.core.values import Committed, Fence, Lead
 from txtopo.errors import Fenced, PostgresUnavailable
