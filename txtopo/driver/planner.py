@@ -37,6 +37,8 @@ class Cutting:
 
     plans: tuple[Plan, ...]
     exhausted: bool
+    sizes: Mapping[int, int]
+    """Estimated bytes of input, by txid."""
 
 
 @dataclass(kw_only=True)
@@ -78,6 +80,8 @@ class Planner:
     """
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
+    _sizes: dict[int, int] = field(default_factory=dict)
+    """Estimated bytes of input, by txid, of plans that ZooKeeper has not confirmed."""
     """Plans that ZooKeeper has not confirmed. They are recorded again, but never changed."""
     _refused: BatchDataError | None = None
     """Why no batch can be planned after those that are not recorded yet."""
@@ -208,9 +212,8 @@ class Planner:
             if self.clock.monotonic() >= deadline:
                 break
         plans = tuple(self._unrecorded)
-        if plans:
-            self._record(plans)
-        return Cutting(plans=plans, exhausted=self.once and not plans and self._is_at_end(last_txid))
+        sizes = self._record(plans) if plans else {}
+        return Cutting(plans=plans, exhausted=self.once and not plans and self._is_at_end(last_txid), sizes=sizes)
 
     def _is_at_end(self, last_txid: int) -> bool:
         """True if no spout will have more input and all spouts with `wants_settled` were notified of all their
@@ -248,7 +251,7 @@ class Planner:
         self._go_back(action.first_txid, action.last_txid, action.attempts)
         if self._unrecorded:
             again = self.cut(action.first_txid, 0, last_txid=action.last_txid, attempts=action.attempts)
-            return PlansCut(plans=again.plans, exhausted=False)
+            return PlansCut(plans=again.plans, exhausted=False, sizes=again.sizes)
         redo = action.redo
         try:
             chain = self.ledger.redo_chain(redo.txid)
@@ -352,7 +355,9 @@ class Planner:
 
     def batch_bytes(self, plan: Plan) -> int:
         """Return the estimated size of the batch in bytes of its sources, as far as the spouts know it."""
-        metadata = self.metadata(plan)
+        return self._bytes_of(self.metadata(plan))
+
+    def _bytes_of(self, metadata: Mapping[str, Metadata]) -> int:
         return sum(item.spout.batch_bytes(metadata[item.name]) for item in self.spouts if item.name in metadata)
 
     def _before(self) -> Mapping[str, Metadata]:
@@ -384,7 +389,10 @@ class Planner:
     def _compose(
         self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, order_id: int | None = None
     ) -> Plan:
-        """The next plan; it chains to the last one."""
+        """The next plan; it chains to the last one. Its size is taken from the metadata at hand: once these are in
+        Postgres, it could only be known while Postgres answers.
+        """
+        self._sizes[txid] = self._bytes_of({name: value for name, value in metadata.items() if not is_idle(value)})
         before = next(reversed([*self._chain, *self._unrecorded]), None)
         plan = Plan(
             topology=self.lead.topology,
@@ -399,13 +407,16 @@ class Planner:
         )
         return self._parts.fitted(plan)
 
-    def _record(self, plans: tuple[Plan, ...]) -> None:
+    def _record(self, plans: tuple[Plan, ...]) -> Mapping[int, int]:
+        """Write them to ZooKeeper; returns their sizes."""
         crash_points.reach(CrashPoint.BEFORE_METADATA, plans[0].txid)
         # Z6: if this raises, the nodes may exist all the same. The next call of `cut` writes the same bytes again.
         self.coordinator.record_plans(plans)
         crash_points.reach(CrashPoint.METADATA_WRITTEN, plans[-1].txid)
         self._chain += plans
         self._unrecorded.clear()
+        sizes, self._sizes = self._sizes, {}
+        return sizes
 
 
 _TRY_AGAIN = "fix the input, the spout or the declared fields, then start `txtopo run` again"

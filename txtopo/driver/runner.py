@@ -274,8 +274,7 @@ class Runner:
             )
         except (OSError, StoreUnavailable) as error:
             return CutFailed(store=_store_of(error), message=str(error))
-        sizes = {plan.txid: self._world.planner.batch_bytes(plan) for plan in cutting.plans}
-        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted, sizes=sizes)
+        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted, sizes=cutting.sizes)
 
     def _cut_redo(self, action: CutRedo) -> Event:
         try:

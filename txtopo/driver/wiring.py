@@ -102,6 +102,7 @@ def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, c
     )
     try:
         begin(leadership, topology, planner, around.ledger, around.by_hand)
+        sizes = {plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans}
     except BaseException:
         planner.close()
         raise
@@ -135,7 +136,7 @@ def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, c
         owed=frozenset(plan.txid for plan in reconciled.discarded),
         cut=cut,
         one_by_one=around.executor.one_by_one,
-        sizes={plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans},
+        sizes=sizes,
         last_digest=leadership.last_digest,
     )
     return ReadyLeader(planner=planner, runner=Runner(world), state=state, leadership=leadership)

@@ -54,6 +54,9 @@ class Source:
     def initialize_redo(self, metadata: Metadata) -> Metadata:
         return {**metadata, "again": True}
 
+    def batch_bytes(self, metadata: Metadata) -> int:
+        return len(metadata)
+
     def is_exhausted(self) -> bool:
         return self.done
 

@@ -13,10 +13,11 @@ import pytest
 from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
 from txtopo import CountCommitter
+from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.core.events import AttemptEnded
 from txtopo.core.state import Rules, State
 from txtopo.core.values import Outcome, TransactionAttempt
-from txtopo.errors import Halted
+from txtopo.errors import Halted, PostgresUnavailable
 from txtopo.ports import Assignment, Executor, Tell, tell_nobody
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SerialInbox, SimulatedDriver, SimulatedStores
@@ -181,6 +182,30 @@ def test_metadata_beyond_64_kib_goes_to_postgres(tmp_path: Path) -> None:
     assert len(stores.postgres.parts) == 1
     assert len(rows.plans[1][1]) < 1000
     assert len(rows.sources) == 400
+
+
+def test_postgres_may_be_away_at_every_reading_of_long_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also right after the batch was planned: it is waited for, and nothing ends the run."""
+    folder = tmp_path / "orders"
+    write_orders(folder, 400, rows=1)
+    read, away = MemoryLedger.read_part, [True, True, True]
+
+    def read_later(ledger: MemoryLedger, digest: str) -> bytes:
+        if away:
+            away.pop()
+            raise PostgresUnavailable("away")
+        return read(ledger, digest)
+
+    monkeypatch.setattr(MemoryLedger, "read_part", read_later)
+    stores = SimulatedStores()
+
+    end = SimulatedDriver(topology=orders_topology(folder, files_per_batch=400), stores=stores).run()
+
+    assert end.kind == "finished"
+    assert stores.postgres.topologies["orders"].fence.last_txid == 1
+    assert not away
 
 
 def test_results_of_other_code_are_never_committed(folder: Path) -> None:
