@@ -96,8 +96,8 @@ class Client:
         return Rows(TimelineEvent, found)
 
     def follow(self, topology: str, txid: int | None = None, *, limit: int = 100) -> Iterator[Rows[TimelineEvent]]:
-        """Yield the last `limit` events, then without end what is new. Each step looks once more and may find nothing;
-        the caller decides how long to wait between two steps.
+        """Yield the last `limit` events, then new ones as they happen. Each step reads the database once and may find
+        nothing; the caller decides how long to wait between two steps.
         """
         timeline = Timeline(topology, txid)
         with read.reading(self._dsn) as connection:

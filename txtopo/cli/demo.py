@@ -14,10 +14,10 @@ from txtopo.cli.common import load, verb
 @click.option("--keep", is_flag=True, help="Keep the folder with data and logs, and print how to inspect it.")
 @click.pass_context
 def demo(context: click.Context, files: int, keep: bool) -> int:
-    """Count a year of flights by carrier and airport on a Postgres, a ZooKeeper and a Spark of its own.
+    """Count a year of flights by carrier and airport on separate Postgres, ZooKeeper and Spark processes.
 
     Meanwhile, two drivers are killed with kill -9. Prints the table next to an independent recount; exit code 0 only if
-    all totals agree and the ledger is correct. Needs nothing but the package with its extra: pip install
+    all totals agree and the ledger is correct. Needs only the package with its extra: pip install
     'txtopo[local]'.
     """
     from txtopo.demo.story import run_demo

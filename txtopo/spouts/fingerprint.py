@@ -14,7 +14,7 @@ from typing import Any
 
 CHUNK_BYTES = 1024 * 1024
 _HEXADECIMAL = re.compile(rb"0[xX](?<![0-9A-Za-z]0[xX])")
-"""Begins with a literal and uses a look-behind: eight times as fast as searching for the preceding character. Every
+"""Begins with a literal and uses a lookbehind: eight times as fast as searching for the preceding character. Every
 file is searched.
 """
 

@@ -127,7 +127,7 @@ one by one.
 
 
 def _column(values: Sequence[Any], field: Field, before: int, place: str) -> pa.Array:
-    """Convert a whole column at once; value by value only if a value is or may be wrong."""
+    """Convert a whole column in one step; value by value only if a value is or may be wrong."""
     types = set(map(type, values))
     try:
         if types <= _QUICK[field.type.kind] and (field.nullable or type(None) not in types):

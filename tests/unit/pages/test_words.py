@@ -1,14 +1,21 @@
-"""docs/glossary.md lists words not to use, and no page uses one of them."""
+"""docs/glossary.md lists words not to use: no page uses one of them, and no docstring of the rooms named here."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = ("cli", "spouts", "testing", "topology")
+MODULES = [
+    *sorted((ROOT / "txtopo").glob("*.py")),
+    *(m for room in ROOMS for m in sorted((ROOT / "txtopo" / room).rglob("*.py"))),
+]
 TITLE = "## Words not to use\n"
 
 
@@ -28,6 +35,24 @@ def prose(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
+def docstrings(source: str) -> Iterator[str]:
+    """What `help()` shows of a module: docstrings of modules, classes and functions, and those below attributes."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def help_texts(source: str) -> Iterator[str]:
+    """What a command shows with `--help`: the texts of its keywords `help` and `short_help`."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg in ("help", "short_help")
+            and isinstance(node.value, ast.Constant)
+        ):
+            yield str(node.value.value)
+
+
 def used(words: list[str], text: str) -> list[str]:
     """Those of the words that the text uses, in upper or lower case."""
     return [word for word in words if re.search(rf"\b{re.escape(word)}\b", prose(text), re.IGNORECASE)]
@@ -37,6 +62,25 @@ def used(words: list[str], text: str) -> list[str]:
 def test_a_page_uses_none_of_the_words_not_to_use(page: Path) -> None:
     """A reader whose second language is English understands every page. The second column has the word to use."""
     assert used(banned(), page.read_text(encoding="utf-8")) == []
+
+
+def test_a_docstring_uses_none_of_the_words_not_to_use() -> None:
+    """What an editor and `help()` show is a page like any other."""
+    words, found = banned(), []
+    for module in MODULES:
+        source = module.read_text(encoding="utf-8")
+        texts = "\n\n".join([*docstrings(source), *help_texts(source)])
+        found += [f"{module.relative_to(ROOT)}: {word}" for word in used(words, texts)]
+
+    assert found == []
+
+
+def test_docstrings_and_help_texts_are_found() -> None:
+    """The test above is not one of nothing."""
+    source = '"""One."""\nclass A:\n    """Two."""\n    a = 1\n    """Three."""\n    b = option(help="Four.")\n'
+
+    assert sorted([*docstrings(source), *help_texts(source)]) == ["Four.", "One.", "Three.", "Two."]
+    assert len(MODULES) > 60
 
 
 def test_the_table_of_words_is_found() -> None:

@@ -1,6 +1,6 @@
 """Finds the values of a column that the parser refuses, from their texts, a column at a time.
 
-Three steps, each cheaper than the next one: a conversion of all values at once that accepts nothing that the parser
+Three steps, each cheaper than the next one: a conversion of all values together that accepts nothing that the parser
 refuses; a pattern that matches everything that the parser accepts; and the parser itself, by bisection over the
 distinct remaining values.
 """
