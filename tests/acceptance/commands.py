@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,14 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kit.fix_postgres import folder_for_services
+
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 280.0
+OUR_LINE = re.compile(r"\[ *\d+\.\d s\] \S.*")
+"""What the demo writes on the terminal, and nothing else."""
+START_OF_JVM = "SPARK_SUBMIT_OPTS"
+"""What tests/conftest.py gives every JVM so that it starts faster."""
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
     """This shell's environment without any setting of txtopo, Spark or Python's import path."""
     own = ("TXTOPO_", "FLIGHTS_", "SPARK_", "PYSPARK_", "PYTHONPATH")
-    return {**{name: value for name, value in os.environ.items() if not name.startswith(own)}, **extra}
+    kept = {name: value for name, value in os.environ.items() if name == START_OF_JVM or not name.startswith(own)}
+    return {**kept, **extra}
 
 
 def checkout_environment(**extra: str) -> dict[str, str]:
@@ -43,6 +51,21 @@ def run_txtopo(*arguments: str, cwd: Path, environment: dict[str, str]) -> subpr
         timeout=DEADLINE_S,
         check=False,
     )
+
+
+@contextmanager
+def folder_for_demo() -> Iterator[Path]:
+    """A folder that is all that the demo knows of this machine: its temporary files and its home lie there."""
+    with folder_for_services() as folder:
+        for name in ("tmp", "home", "here"):
+            (folder / name).mkdir()
+            (folder / name).chmod(0o711)
+        yield folder
+
+
+def places_of(machine: Path) -> dict[str, str]:
+    """The variables that keep the demo in this folder."""
+    return {"TMPDIR": str(machine / "tmp"), "TXTOPO_HOME": str(machine / "home")}
 
 
 @contextmanager

@@ -1,23 +1,35 @@
-"""The example that the README shows, run by its command on real services and real Spark."""
+"""The example that the README shows, run by its command on real services and real Spark.
+
+On a cluster as a process of its own, as somebody at a terminal would; on this machine in this process, in the Spark
+session of the other tests.
+"""
 
 from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 
 from tests.acceptance.commands import ROOT, checkout_environment, run_txtopo
+from tests.kit.asked import Said, runner
+from tests.kit.files import settle_soon
 from txtopo.committers.postgres.connect import make_engine
 from txtopo.demo.flights import find_flights, write_days
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Totals = dict[tuple[str, str], tuple[int, int]]
+COMMAND = ("run", "examples/flights.py:topology", "--once")
+DAYS = 4
 BAD_LINE = 4
 """The first line of the bad file that does not parse; the header is line 1."""
 
@@ -37,17 +49,19 @@ class Place:
         """Where the example looks for input."""
         return self.folder / "flights"
 
-    def run(self, *flags: str) -> CompletedProcess[str]:
-        """As in the README, with the stores in the environment."""
-        environment = checkout_environment(
-            TXTOPO_DSN=self.dsn,
-            TXTOPO_ZK=self.zookeeper,
-            TXTOPO_ZOOKEEPER_SESSION_S="4",
-            TXTOPO_HOME=str(self.folder / "home"),
-        )
-        return run_txtopo(
-            "run", "examples/flights.py:topology", "--once", *flags, cwd=self.folder, environment=environment
-        )
+    @property
+    def settings(self) -> dict[str, str]:
+        """As in the README: the stores in the environment."""
+        return {
+            "TXTOPO_DSN": self.dsn,
+            "TXTOPO_ZK": self.zookeeper,
+            "TXTOPO_ZOOKEEPER_SESSION_S": "4",
+            "TXTOPO_HOME": str(self.folder / "home"),
+        }
+
+    def run_apart(self, *flags: str) -> CompletedProcess[str]:
+        """The README's command as a process with a Spark of its own."""
+        return run_txtopo(*COMMAND, *flags, cwd=self.folder, environment=checkout_environment(**self.settings))
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Rows of a statement of the test's own."""
@@ -76,13 +90,42 @@ class Place:
         return [sorted(self.query(f"select xmin::text, t::text from {table} t")) for table in tables]
 
 
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Files of some days, in their order."""
+    folder = tmp_path_factory.mktemp("days")
+    write_days(find_flights(), folder, DAYS)
+    return sorted(folder.iterdir())
+
+
 @pytest.fixture
 def place(tmp_path: Path, database: str, zookeeper_root: str) -> Iterator[Place]:
+    """Without input."""
     (tmp_path / "examples").mkdir()
+    (tmp_path / "flights").mkdir()
     shutil.copy(ROOT / "examples" / "flights.py", tmp_path / "examples")
     yield Place(tmp_path, database, zookeeper_root)
     assert list((tmp_path / "examples").glob("*.py")) == [tmp_path / "examples" / "flights.py"]
-    assert {path.name for path in tmp_path.iterdir()} == {"examples", "flights", "home"}
+    assert {path.name for path in tmp_path.iterdir()} - {"home"} == {"examples", "flights"}
+
+
+@pytest.fixture
+def run(
+    place: Place, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[], Said]:
+    """Runs the README's command in this process."""
+    monkeypatch.chdir(place.folder)
+    monkeypatch.delenv("FLIGHTS_FOLDER", raising=False)
+    for name, value in place.settings.items():
+        monkeypatch.setenv(name, value)
+    settle_soon(monkeypatch)
+    ask = runner(capsys)
+
+    def once() -> Said:
+        sys.modules.pop("flights", None)  # each command is a process for the reader, and loads the file anew
+        return ask(*COMMAND)
+
+    return once
 
 
 def recount(files: list[Path]) -> Totals:
@@ -96,65 +139,74 @@ def recount(files: list[Path]) -> Totals:
     return totals
 
 
-def test_the_example_counts_every_flight_once_and_only_once(place: Place) -> None:
+def test_the_example_counts_every_flight_once_and_only_once(
+    place: Place, days: list[Path], run: Callable[[], Said]
+) -> None:
     """Promise: `txtopo run examples/flights.py:topology --once` ends at the end of the input; what was consumed is
     remembered for ever.
     """
-    rows = write_days(find_flights(), place.files, 6)
+    for day in days:
+        shutil.copy(day, place.files)
 
-    first = place.run()
+    first = run()
 
-    assert first.returncode == 0, first.stderr
-    assert place.totals() == recount(sorted(place.files.iterdir()))
-    assert [txid for txid, _ in place.ledger()] == [1, 2, 3, 4, 5, 6]
-    assert sum(read for _, read in place.ledger()) == rows
-    assert [line for line in first.stderr.splitlines() if not line.startswith("flights: ")] == []
-    assert first.stdout == ""
+    assert first.code == 0, first.err
+    assert place.totals() == recount(days)
+    assert [txid for txid, _ in place.ledger()] == [1, 2, 3, 4]
+    assert sum(read for _, read in place.ledger()) == sum(flights for flights, _ in recount(days).values())
+    assert [line for line in first.err.splitlines() if not line.startswith("flights: ")] == []
+    assert first.out == ""
     before = place.everything()
 
-    again = place.run()
+    again = run()
 
-    assert again.returncode == 0, again.stderr
+    assert again.code == 0, again.err
     assert place.everything() == before
 
 
-def test_lines_that_do_not_parse_halt_and_their_mended_file_is_refused(place: Place) -> None:
+def test_lines_that_do_not_parse_halt_and_their_mended_file_is_refused(
+    place: Place, days: list[Path], run: Callable[[], Said]
+) -> None:
     """Promise: more rejected rows than allowed fail the batch with file, line and the next command; a planned file that
     changed is not read.
     """
-    write_days(find_flights(), place.files, 3)
-    good, bad, _ = sorted(place.files.iterdir())
+    good, bad, _ = (Path(shutil.copy(day, place.files)) for day in days[:3])
     lines = bad.read_text(encoding="utf-8").splitlines(keepends=True)
     distance = lines[0].split(",").index("distance")
     broken = [line.split(",") for line in lines[BAD_LINE - 1 :]]
     spoiled = [",".join([*fields[:distance], "far", *fields[distance + 1 :]]) for fields in broken]
     bad.write_text("".join([*lines[: BAD_LINE - 1], *spoiled]), encoding="utf-8")
 
-    halted = place.run()
+    halted = run()
 
-    assert halted.returncode == 1, halted.stderr
-    assert f"{bad}:{BAD_LINE}" in halted.stderr
-    assert "distance" in halted.stderr
-    assert "far" in halted.stderr
-    assert "  next: txtopo show flights 2" in halted.stderr
-    assert "Traceback" not in halted.stderr
+    assert halted.code == 1, halted.err
+    assert f"{bad}:{BAD_LINE}" in halted.err
+    assert "distance" in halted.err
+    assert "far" in halted.err
+    assert "  next: txtopo show flights 2" in halted.err
+    assert "Traceback" not in halted.err
     assert place.totals() == recount([good])
 
     bad.write_text("".join(lines), encoding="utf-8")
-    refused = place.run()
+    refused = run()
 
-    assert refused.returncode == 1, refused.stderr
-    assert str(bad) in refused.stderr
-    assert "changed" in refused.stderr
+    assert refused.code == 1, refused.err
+    assert str(bad) in refused.err
+    assert "changed" in refused.err
     assert place.totals() == recount([good])
 
 
-def test_the_same_example_counts_right_on_a_cluster(place: Place) -> None:
-    """Promise: the same topology, unchanged, on `--master local-cluster[2,1,1024]`."""
-    write_days(find_flights(), place.files, 4)
+def test_the_same_example_counts_right_on_a_cluster(place: Place, days: list[Path]) -> None:
+    """Promise: the same topology, unchanged, on `--master local-cluster[2,1,1024]`; only txtopo's own lines on the
+    terminal.
+    """
+    for day in days[:3]:
+        shutil.copy(day, place.files)
 
-    done = place.run("--master", "local-cluster[2,1,1024]")
+    done = place.run_apart("--master", "local-cluster[2,1,1024]")
 
     assert done.returncode == 0, done.stderr
-    assert place.totals() == recount(sorted(place.files.iterdir()))
-    assert [txid for txid, _ in place.ledger()] == [1, 2, 3, 4]
+    assert place.totals() == recount(days[:3])
+    assert [txid for txid, _ in place.ledger()] == [1, 2, 3]
+    assert [line for line in done.stderr.splitlines() if not line.startswith("flights: ")] == []
+    assert done.stdout == ""

@@ -1,19 +1,37 @@
-"""The wheel: builds, installs one name, and works from an empty folder without the checkout."""
+"""The wheel: builds, installs one name, and works from an empty folder without the checkout. Its demo as a newcomer
+meets it: all totals right, no noise, and a clean machine afterwards.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.commands import ROOT, clean_environment, processes_of, run_txtopo
-from tests.kit.fix_postgres import folder_for_services
+from tests.acceptance.commands import (
+    OUR_LINE,
+    ROOT,
+    clean_environment,
+    folder_for_demo,
+    path_without_java,
+    places_of,
+    processes_of,
+    run_txtopo,
+)
 from tests.kit.foreign import SEEN, checked
+from txtopo.demo.flights import find_flights, write_days
+from txtopo.demo.recount import Totals, count_by_hand
 
+FILES = 9
+FIRST_KILL, SECOND_KILL = 3, 6
+TABLE_LINE = re.compile(r"(\w+) +(\w+) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+)")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "txtopo", "coordinators", "committers", "migrations")
 
 
@@ -107,18 +125,86 @@ def test_a_type_checker_sees_the_types_of_the_wheel(installed: Path, tmp_path: P
     assert said == SEEN
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A demo that has ended."""
+
+    exit_code: int
+    story: list[str]
+    """What it wrote on the terminal while it ran."""
+    report: str
+    left: list[Path]
+    """Files that it left where it ran and in the folder of temporary files."""
+    running: dict[int, str]
+    """Processes of it that still run."""
+    recounted: Totals
+    """Of the same days, in another way."""
+
+
+@pytest.fixture(scope="module")
+def demo(installed: Path) -> Iterator[Shown]:
+    """The demo of the wheel, played once for all tests: in an empty environment and an empty folder, on a machine whose
+    Java is hidden.
+    """
+    with folder_for_demo() as machine, path_without_java(machine / "bin") as path:
+        environment = clean_environment(PYTHONPATH=str(installed), PATH=path, **places_of(machine))
+        environment.pop("JAVA_HOME", None)
+        done = run_txtopo("demo", "--files", str(FILES), cwd=machine / "here", environment=environment)
+        running = processes_of(machine)
+        write_days(find_flights(), machine / "files", FILES)
+        yield Shown(
+            exit_code=done.returncode,
+            story=done.stderr.splitlines(),
+            report=done.stdout,
+            left=[*(machine / "tmp").iterdir(), *(machine / "here").iterdir()],
+            running=running,
+            recounted=count_by_hand(machine / "files"),
+        )
+
+
 @pytest.mark.spark
 @pytest.mark.postgres
 @pytest.mark.zookeeper
 @pytest.mark.slow
-def test_the_installed_wheel_runs_the_demo(installed: Path) -> None:
-    """Promise: the wheel runs the demo from an empty environment."""
-    with folder_for_services() as folder:
-        environment = clean_environment(PYTHONPATH=str(installed), TMPDIR=str(folder))
+def test_the_demo_survives_two_kills_without_any_java_on_the_machine(demo: Shown) -> None:
+    """Promise: kills its own driver between COMMIT and the ZooKeeper update, and before a COMMIT in the middle of
+    processing; exit code 0 only if all totals agree.
 
-        done = run_txtopo("demo", "--files", "8", cwd=folder, environment=environment)
+    Not one line of Spark noise; everything stopped afterwards; the machine's Java hidden.
+    """
+    assert demo.exit_code == 0, "\n".join(demo.story) + demo.report
+    assert [line for line in demo.story if not OUR_LINE.fullmatch(line)] == []
+    first = [line for line in demo.story if "kill -9 of driver 1" in line]
+    second = [line for line in demo.story if "kill -9 of driver 2" in line]
+    assert [f"COMMIT of batch {FIRST_KILL} and" in line for line in first] == [True]
+    assert [f"before COMMIT of batch {SECOND_KILL + 1}, with " in line for line in second] == [True]
+    assert second[0].partition(";")[0].endswith("begun")
+    check_report(demo)
 
-        assert done.returncode == 0, done.stderr + done.stdout
-        assert "MATCH      all" in done.stdout
-        assert processes_of(folder) == {}
-        assert list(folder.iterdir()) == []
+
+def check_report(demo: Shown) -> None:
+    """The table equals a recount of this test's own, and the ledger's story is that of three drivers."""
+    lines = demo.report.splitlines()
+    rows = [match.groups() for line in lines if (match := TABLE_LINE.fullmatch(line)) and match[1] != "total"]
+    numbers = {row[:2]: tuple(int(cell.replace(",", "")) for cell in row[2:]) for row in rows}
+    assert numbers == {key: (*value, *value) for key, value in demo.recounted.items()}
+    assert f"batches    {FILES} of {FILES} committed" in demo.report
+    first, second, third = (line for line in lines if line.startswith("driver "))
+    assert first == f"driver 1   epoch 1, committed 1-{FIRST_KILL}"
+    assert second.startswith(f"driver 2   epoch 2, committed {FIRST_KILL + 1}-{SECOND_KILL}, took over")
+    assert third.startswith(f"driver 3   epoch 3, committed {SECOND_KILL + 1}-{FILES}, took over")
+    assert f"  MATCH  batches 1 to {FILES}: " in demo.report
+    assert "MATCH      all" in demo.report
+    assert "differs" not in demo.report
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.zookeeper
+@pytest.mark.slow
+def test_the_installed_wheel_runs_the_demo(demo: Shown) -> None:
+    """Promise: the wheel runs the demo from an empty environment, and leaves nothing that runs and no file."""
+    assert demo.exit_code == 0, "\n".join(demo.story) + demo.report
+    assert "MATCH      all" in demo.report
+    assert demo.running == {}
+    assert demo.left == []

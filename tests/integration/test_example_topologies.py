@@ -13,6 +13,7 @@ import psycopg2
 import pytest
 
 from tests.kit.examples import WORDS, example, initials, lengths, words, write_log, write_message
+from tests.kit.files import settle_soon
 from tests.kit.pages import run_page
 from txtopo.app import drive, spark_executor
 from txtopo.cli import main
@@ -29,9 +30,14 @@ Query = Callable[[str], Sequence[tuple[Any, ...]]]
 
 @pytest.fixture
 def run(
-    spark_session: SparkSession, database: str, zookeeper_root: str, tmp_path_factory: pytest.TempPathFactory
+    spark_session: SparkSession,
+    database: str,
+    zookeeper_root: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Runs a topology to the end of its input, as `txtopo run --once` does, in the session that is there."""
+    settle_soon(monkeypatch)
     folder = tmp_path_factory.mktemp("logs")
     flags = {"dsn": database, "zookeeper": zookeeper_root, "once": True, "quiet": True, "log_folder": folder}
 

@@ -53,7 +53,7 @@ builder.set_committer_bolt(
 ).fields_grouping("departures", ["carrier", "origin"])
 topology = builder.build()
 """  # noqa: E501
-FILES = 200
+FILES = 42
 BAD = 17
 
 
@@ -153,7 +153,7 @@ def test_the_examples_of_the_help_in_one_story(site: Site) -> None:
     assert redriven.code == 0, redriven.err
 
     assert [site.example(verb).code for verb in ("status", "audit", "trace", "replay")] == [0, 0, 0, 0]
-    assert "row now   flights 200," in site.example("trace").out
+    assert f"row now   flights {FILES}," in site.example("trace").out
     dropped = site.example("replan")
     assert (dropped.code, "no plan was dropped" in dropped.out) == (0, True)
     idle, fresh = site.example("stop"), site.example("migrate")

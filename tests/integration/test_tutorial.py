@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.files import settle_soon
 from tests.kit.pages import is_shown, steps_of
 from txtopo.cli import main
 
@@ -50,6 +51,7 @@ def test_every_step_of_the_tutorial_does_what_the_page_says(
     monkeypatch.setenv("TXTOPO_DSN", database)
     monkeypatch.setenv("TXTOPO_ZK", zookeeper_root)
     monkeypatch.setenv("TXTOPO_ZOOKEEPER_SESSION_S", "4")
+    settle_soon(monkeypatch)
     application = Path("shops.py")
     codes = []
 

@@ -41,7 +41,7 @@ VERBS: dict[str, Verb] = {
         Verb(
             "audit",
             "Recount committed batches from source to target: MATCH, MISMATCH or UNVERIFIED.",
-            "txtopo audit flights 1..200",
+            "txtopo audit flights 1..42",
         ),
         Verb("retry", "Try failed batches again, with their stored plans.", "txtopo retry flights 17", "orders"),
         Verb(

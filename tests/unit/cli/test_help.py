@@ -69,7 +69,7 @@ def test_an_example_is_understood_by_its_command(verb: str, line: str) -> None:
         ("run", {"application": "examples/flights.py:topology", "once": True}),
         ("show", {"topology": "flights", "txid": 17}),
         ("events", {"topology": "flights", "follow": True}),
-        ("audit", {"topology": "flights", "txids": "1..200"}),
+        ("audit", {"topology": "flights", "txids": "1..42"}),
         ("retry", {"topology": "flights", "txids": (((17, 17),),), "dry_run": False}),
         ("skip", {"txid": 17, "reason": "the file is damaged, ticket 4711"}),
         ("replay", {"txids": "17..42", "verify": True, "execute": False}),
