@@ -19,6 +19,7 @@ what was committed.
 Public are the names in `__all__` of these modules; they change only with a note in CHANGELOG.md:
 
     txtopo            topologies, running them, reading what they did, errors
+    txtopo.client     the types of what a client returns
     txtopo.bolts      what bolts and committers are written with
     txtopo.spouts     what spouts are written with
     txtopo.errors     the errors of runs, with their exit codes
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from txtopo.client import Client, connect
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
+    from txtopo.core.fields import Fields
+    from txtopo.core.state import PoisonPolicy
     from txtopo.core.values import TransactionAttempt
     from txtopo.driver.run_result import RunResult
     from txtopo.errors import (
@@ -60,26 +63,36 @@ if TYPE_CHECKING:
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
-    from txtopo.topology.components import Topology
-    from txtopo.topology.specs import Grouping, spec
+    from txtopo.topology.components import Acking, CommitterBolt, Guarantee, Topology
+    from txtopo.topology.declarer import BoltDeclarer
+    from txtopo.topology.spark_types import RowsPromise
+    from txtopo.topology.specs import Grouping, Spec, spec
 
 _HOMES = {
+    "Acking": "txtopo.topology.components",
+    "BoltDeclarer": "txtopo.topology.declarer",
     "ClassTopology": "txtopo.topology.class_style",
     "Client": "txtopo.client",
+    "CommitterBolt": "txtopo.topology.components",
     "ConfigurationError": "txtopo.errors",
     "CountCommitter": "txtopo.committers.count_committer",
     "ExecutorLost": "txtopo.errors",
     "Fenced": "txtopo.errors",
+    "Fields": "txtopo.core.fields",
     "FileSpout": "txtopo.spouts.file_spout",
     "Grouping": "txtopo.topology.specs",
+    "Guarantee": "txtopo.topology.components",
     "Halted": "txtopo.errors",
     "NewIds": "txtopo.committers.new_ids",
     "NotFoundError": "txtopo.errors",
     "NotOrderedError": "txtopo.operating.dry_runs",
     "OrderStandsError": "txtopo.operating.orders",
+    "PoisonPolicy": "txtopo.core.state",
     "RefusedError": "txtopo.operating.orders",
+    "RowsPromise": "txtopo.topology.spark_types",
     "RunResult": "txtopo.driver.run_result",
     "RunSettings": "txtopo.run_settings",
+    "Spec": "txtopo.topology.specs",
     "StoreUnavailable": "txtopo.errors",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
@@ -92,22 +105,30 @@ _HOMES = {
 }
 
 __all__ = [
+    "Acking",
+    "BoltDeclarer",
     "ClassTopology",
     "Client",
+    "CommitterBolt",
     "ConfigurationError",
     "CountCommitter",
     "ExecutorLost",
     "Fenced",
+    "Fields",
     "FileSpout",
     "Grouping",
+    "Guarantee",
     "Halted",
     "NewIds",
     "NotFoundError",
     "NotOrderedError",
     "OrderStandsError",
+    "PoisonPolicy",
     "RefusedError",
+    "RowsPromise",
     "RunResult",
     "RunSettings",
+    "Spec",
     "StoreUnavailable",
     "Topology",
     "TopologyBuilder",
@@ -121,7 +142,8 @@ __all__ = [
 ]
 
 # Commands that need neither Arrow nor SQLAlchemy must not wait for them.
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES)
+if not TYPE_CHECKING:  # a type checker would take it for a promise of every name
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
 
 
 def _run_cli(topology: Topology, settings: RunSettings) -> int:

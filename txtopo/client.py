@@ -6,22 +6,57 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from txtopo._version import __version__
+from txtopo.audit.verdicts import (
+    ActionTaken,
+    AttemptFailure,
+    Auditor,
+    AuditReport,
+    BatchVerdict,
+    ByDesign,
+    CheckResult,
+    Finding,
+    Head,
+    LastAction,
+    OrderGiven,
+    Unbatched,
+    Verdict,
+)
+from txtopo.core.values import OrderKind
 from txtopo.errors import NotFoundError
 from txtopo.operating import dry_runs
+from txtopo.operating.dry_runs import OrderPreview, PreviewedBatch, PreviewKind
 from txtopo.operating.orders import LEADERLESS_S, NewOrder, OrderStandsError, RefusedError, follow, place, withdraw
 from txtopo.reports import read, trace
 from txtopo.reports.interventions import read_orders
 from txtopo.reports.list_batches import Span
-from txtopo.reports.model import BatchDetail, BatchRow, BatchState, OrderRow, OrderState, TopologyStatus
+from txtopo.reports.model import (
+    ActionRow,
+    AttemptRow,
+    AttemptState,
+    BatchDetail,
+    BatchRow,
+    BatchState,
+    CommitterNumbers,
+    DeadLetterRow,
+    EdgeNumbers,
+    FailureCounts,
+    LastLeader,
+    LedgerSummary,
+    OpenOrder,
+    OrderRow,
+    OrderState,
+    RedoLink,
+    RejectedRecord,
+    SourceFile,
+    TopologyState,
+    TopologyStatus,
+)
 from txtopo.reports.not_found import nearest, no_batch, no_topology
 from txtopo.reports.tables import Rows
-from txtopo.reports.timeline import Timeline, TimelineEvent
-
-if TYPE_CHECKING:
-    from txtopo.audit.verdicts import AuditReport
+from txtopo.reports.timeline import EventKind, Timeline, TimelineEvent
+from txtopo.reports.trace import Contribution, Target, Trace, UntraceableError
 
 
 def connect(dsn: str | None = None) -> Client:
@@ -117,7 +152,7 @@ class Client:
         nulls: Sequence[str] = (),
         topology: str | None = None,
         limit: int = 100,
-    ) -> trace.Trace:
+    ) -> Trace:
         """Return which batches made the row of a target with this key: their last `limit` contributions, and in
         `verdict` whether all of them add up to the row.
 
@@ -174,7 +209,7 @@ class Client:
             read.read_status(connection, topology)
             return Rows(OrderRow, read_orders(connection, topology, state=state, limit=limit))
 
-    def preview(self, topology: str, kind: dry_runs.PreviewKind, *spans: Span) -> dry_runs.OrderPreview:
+    def preview(self, topology: str, kind: PreviewKind, *spans: Span) -> OrderPreview:
         """Return what an order would do: its batches, or in `nothing` why there is nothing to do. Changes nothing.
 
         `spans` are the batches: any number to retry or redrive, one txid to skip, none to replan. Raises
@@ -241,7 +276,7 @@ class Client:
             raise RefusedError(f"{order.kind} of {topology}: {answered.answer or 'refused without a reason'}")
         return answered
 
-    def _give(self, previewed: dry_runs.OrderPreview, reason: str | None) -> OrderRow | None:
+    def _give(self, previewed: OrderPreview, reason: str | None) -> OrderRow | None:
         if previewed.nothing is not None:
             return None
         return self._order(previewed.topology, place(self._dsn, previewed.order(reason)).order_id)
@@ -257,3 +292,54 @@ class Client:
 def _check_reason(reason: str) -> None:
     if not reason.strip():
         raise dry_runs.NotOrderedError("a reason is needed: it is kept in the action log")
+
+
+__all__ = [
+    "ActionRow",
+    "ActionTaken",
+    "AttemptFailure",
+    "AttemptRow",
+    "AttemptState",
+    "AuditReport",
+    "Auditor",
+    "BatchDetail",
+    "BatchRow",
+    "BatchState",
+    "BatchVerdict",
+    "ByDesign",
+    "CheckResult",
+    "Client",
+    "CommitterNumbers",
+    "Contribution",
+    "DeadLetterRow",
+    "EdgeNumbers",
+    "EventKind",
+    "FailureCounts",
+    "Finding",
+    "Head",
+    "LastAction",
+    "LastLeader",
+    "LedgerSummary",
+    "OpenOrder",
+    "OrderGiven",
+    "OrderKind",
+    "OrderPreview",
+    "OrderRow",
+    "OrderState",
+    "PreviewKind",
+    "PreviewedBatch",
+    "RedoLink",
+    "RejectedRecord",
+    "Rows",
+    "SourceFile",
+    "Span",
+    "Target",
+    "TimelineEvent",
+    "TopologyState",
+    "TopologyStatus",
+    "Trace",
+    "Unbatched",
+    "UntraceableError",
+    "Verdict",
+    "connect",
+]

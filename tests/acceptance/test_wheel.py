@@ -25,7 +25,7 @@ from tests.acceptance.commands import (
     processes_of,
     run_txtopo,
 )
-from tests.kit.foreign import SEEN, checked
+from tests.kit.foreign import SEEN, checked, pyright_says, with_programs
 from txtopo.demo.flights import find_flights, write_days
 from txtopo.demo.recount import Totals, count_by_hand
 
@@ -113,16 +113,29 @@ def test_the_installed_wheel_answers_from_an_empty_folder(installed: Path, tmp_p
     assert Path(where.stdout.strip()).is_relative_to(installed)
 
 
-def test_a_type_checker_sees_the_types_of_the_wheel(installed: Path, tmp_path: Path) -> None:
-    """Promise: mypy follows the installed wheel, and not a checkout that is installed beside it."""
-    only_here = installed / "txtopo" / "only_here.py"
-    only_here.write_text("HERE: int = 1\n")
-    try:
-        said = checked(tmp_path, "from txtopo.only_here import HERE", PYTHONPATH=str(installed))
-    finally:
-        only_here.unlink()
+@pytest.fixture
+def only_here(installed: Path) -> Iterator[str]:
+    """A line that works with the wheel, and not with a checkout that is installed beside it."""
+    module = installed / "txtopo" / "only_here.py"
+    module.write_text("HERE: int = 1\n")
+    yield "from txtopo.only_here import HERE as HERE"
+    module.unlink()
 
-    assert said == SEEN
+
+def test_a_type_checker_sees_the_types_of_the_wheel(installed: Path, only_here: str, tmp_path: Path) -> None:
+    """Promise: mypy follows the installed wheel, and not a checkout that is installed beside it."""
+    assert checked(tmp_path, only_here, PYTHONPATH=str(installed)) == SEEN
+
+
+def test_programs_are_right_with_the_types_of_the_wheel(installed: Path, only_here: str, tmp_path: Path) -> None:
+    """Promise: pyright finds the same types in the wheel: programs of the public face pass, and a mistake does not."""
+    with_programs(tmp_path)
+    (tmp_path / "here.py").write_text(f"import txtopo\n{only_here}\n\ntxtopo.Halte()\n")
+
+    said = pyright_says(tmp_path, installed)
+
+    assert {(file, line) for file, line, _ in said} == {("here.py", 4)}
+    assert "reportAttributeAccessIssue" in {rule for _, _, rule in said}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +38,13 @@ INSIDE = ("alembic", "click", "kazoo", "numpy", "pandas", "psycopg2", "py4j", "p
 five times as long as all of txtopo.
 """
 PARTS_OF_PYSPARK = ("pyspark.ml", "pyspark.mllib", "pyspark.pandas", "pyspark.sql.connect")
+PROGRAMS = sorted((Path(__file__).parent / "programs").glob("[a-z]*.py"))
+"""Programs that use all of the public face."""
+
+
+def with_programs(folder: Path) -> list[Path]:
+    """Copies of them, in a folder outside of the checkout."""
+    return [Path(shutil.copy(program, folder)) for program in PROGRAMS]
 
 
 def mypy_says(folder: Path, *programs: Path, without: tuple[str, ...] = (), **environment: str) -> str:
@@ -59,6 +68,31 @@ def mypy_says(folder: Path, *programs: Path, without: tuple[str, ...] = (), **en
     )
     assert done.stderr == ""
     return done.stdout
+
+
+def pyright_says(folder: Path, installed: Path | None = None) -> list[tuple[str, int, str]]:
+    """What pyright in its mode `strict` says of the programs in a folder outside of the checkout: file, line, and its
+    rule. With `installed`, of a folder with another install, which then comes first.
+    """
+    programs = sorted(program.name for program in folder.glob("*.py"))
+    settings = {"typeCheckingMode": "strict", "include": programs, "extraPaths": [str(installed)] if installed else []}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "--project", str(folder)],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] == len(programs)
+    return [
+        (Path(one["file"]).name, one["range"]["start"]["line"] + 1, one.get("rule") or one["message"])
+        for one in found["generalDiagnostics"]
+    ]
 
 
 def checked(folder: Path, *more: str, **environment: str) -> list[str]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import collections.abc
 import importlib
+import inspect
+import re
 import textwrap
 import tomllib
+import typing
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,11 +246,75 @@ def test_help_teaches_with_code_that_works(monkeypatch: pytest.MonkeyPatch) -> N
     exec(textwrap.dedent(shown), {})
 
     assert [topology.name for topology in ran] == ["flights"]
-    for module in ("txtopo", "txtopo.bolts", "txtopo.spouts", "txtopo.errors", "txtopo.testing"):
-        assert f"    {module} " in said
+    assert re.findall(r"^    (txtopo[.a-z]*)  ", said, re.MULTILINE) == list(PUBLIC)
+    assert "Every other module and name is internal and may change" in said
+    for module in PUBLIC:
         assert importlib.import_module(module).__all__
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
     """Promise: audits, `txtopo version` and the wheel name one version."""
     assert txtopo.__version__ == tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["version"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+PUBLIC = ("txtopo", "txtopo.client", "txtopo.bolts", "txtopo.spouts", "txtopo.errors", "txtopo.testing")
+OF_THE_ENGINE = {
+    *("Aggregation", "Header", "Input", "Metadata", "Position", "SpoutCoordinator", "Subscription", "Tally"),
+    *("BoltComponent", "CommitterComponent", "SpoutComponent", "TupleBoltComponent", "Draft", "Origin", "StreamSpec"),
+    *("MemoryPostgres", "MemoryZooKeeper", "SimulatedClock", "CommitterTables", "NewOrder"),
+}
+"""Types of what the engine calls on spouts and committers, of what `build()` makes and of what a harness runs on: no
+program writes them.
+"""
+SHORT_NAMES = {
+    *("Field", "FrameFunction", "GroupingKind", "InputSpecs", "Inputs", "Patience", "Row", "SpecMethod"),
+    "SpoutKind",
+}
+"""Of unions and the like, which stand for what a program writes out."""
+OF_OTHERS = {"Array", "DataFrame", "Decimal", "Path", "PathLike", "RecordBatch", "SparkSession", "Table"}
+
+
+def annotations_of(value: Any) -> Iterator[str]:
+    """Of a function, or of what is public in a class and the classes of txtopo above it."""
+    if not isinstance(value, type):
+        yield from map(str, getattr(value, "__annotations__", {}).values())
+        return
+    for kind in value.__mro__:
+        for name, member in vars(kind).items() if kind.__module__.startswith("txtopo") else ():
+            if name == "__init__" or not name.startswith("_"):
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if inspect.isfunction(function):
+                    yield from map(str, function.__annotations__.values())
+        for name, hint in inspect.get_annotations(kind).items() if kind.__module__.startswith("txtopo") else ():
+            if not name.startswith("_"):
+                yield getattr(hint, "__forward_arg__", str(hint))
+
+
+def test_whatever_a_program_is_given_can_be_named_by_it() -> None:
+    """Promise: a type of a public function or field has a public name, so that a program can write it in its own
+    annotations.
+    """
+    modules = [importlib.import_module(module) for module in PUBLIC]
+    public = {name for module in modules for name in module.__all__}
+    known = public | OF_THE_ENGINE | SHORT_NAMES | OF_OTHERS | {*dir(typing), *dir(collections.abc), *dir(builtins)}
+    nameless: dict[str, set[str]] = {}
+    for module in modules:
+        for name in module.__all__:
+            for hint in annotations_of(getattr(module, name)):
+                for word in re.findall(r"(?<![\w'\"])[A-Z]\w+", re.sub(r"'[^']*'", "", hint)):
+                    if word not in known:
+                        nameless.setdefault(word, set()).add(name)
+
+    assert nameless == {}
+
+
+def test_the_same_name_is_the_same_thing_in_every_public_module() -> None:
+    """A program may import it from any of them."""
+    found: dict[str, set[int]] = {}
+    for module in map(importlib.import_module, PUBLIC):
+        for name in module.__all__:
+            found.setdefault(name, set()).add(id(getattr(module, name)))
+
+    assert {name for name, values in found.items() if len(values) > 1} == set()

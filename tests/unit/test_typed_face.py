@@ -1,53 +1,87 @@
-"""Programs of other people under mypy --strict: what is right passes, and what is misspelt is found before it runs."""
+"""Programs of other people under mypy --strict and pyright: what is right passes, and mistakes are found before it
+runs.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.kit.foreign import PARTS_OF_PYSPARK, mypy_says
+from tests.kit.foreign import PARTS_OF_PYSPARK, PROGRAMS, mypy_says, pyright_says, with_programs
+from tests.kit.wrong_programs import WRONG
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ROOT / "tests" / "kit" / "programs"
-WRONG = """
-import txtopo
-from txtopo import Topology
-from txtopo.testing import TopologyHarness
-
-
-def wrong(topology: Topology) -> None:
-    txtopo.run(topology, onec=True)
-    topology.run_cli(dns="postgresql://db/warehouse")
-    topology.run(workers="four")
-    txtopo.run(topology, on_poison="skip")
-    txtopo.run(topology).last_tixd
-    TopologyHarness(topology, atempts_max=1)
-    txtopo.connect("postgresql://db/warehouse").batches("flights", state="done")
-    txtopo.connect("postgresql://db/warehouse").status("flights").sate
-"""
-FIRST_WRONG, LAST_WRONG = 8, 15
-"""Lines of it with a mistake."""
+Found = dict[tuple[str, int], set[str]]
+"""What is said, by file and line."""
+EXPECTED = [
+    (number, *found.groups())
+    for number, line in enumerate(WRONG.splitlines(), 1)
+    if (found := re.search(r"  # ([\w-]+) (report\w+): ", line)) is not None
+]
+"""Line, code of mypy and rule of pyright of each mistake."""
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What mypy says of all of them, in one run of its own."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All programs, in a folder outside of the checkout."""
     folder = tmp_path_factory.mktemp("programs")
-    (folder / "wrong.py").write_text(WRONG)
-    programs = sorted(PROGRAMS.glob("[a-z]*.py"))
-    return mypy_says(folder, *programs, folder / "wrong.py", without=PARTS_OF_PYSPARK)
+    with_programs(folder)
+    (folder / "wrong.py").write_text(WRONG, encoding="utf-8")
+    return folder
 
 
-def test_programs_that_are_right_pass(checked: str) -> None:
-    """Promise: the face is typed, so that who checks strictly needs no `Any` and no `ignore`."""
-    assert len(list(PROGRAMS.glob("[a-z]*.py"))) == 5
-    assert [line for line in checked.splitlines() if "error:" in line and "wrong.py" not in line] == []
+@pytest.fixture(scope="module")
+def of_mypy(folder: Path) -> Found:
+    """What mypy says of all programs, in one run."""
+    found: Found = {}
+    said = mypy_says(folder, *sorted(folder.glob("*.py")), without=PARTS_OF_PYSPARK)
+    for file, line, code in re.findall(r"^(.+):(\d+): error: .*\[([\w-]+)\]$", said, re.MULTILINE):
+        found.setdefault((Path(file).name, int(line)), set()).add(code)
+    assert sum(map(len, found.values())) <= said.count(" error: ") <= len(EXPECTED), said
+    return found
 
 
-def test_every_mistake_is_found(checked: str) -> None:
-    """Misspelt settings, values that are none, fields that are not there."""
-    lines = {int(found) for found in re.findall(r"wrong\.py:(\d+): error:", checked)}
+@pytest.fixture(scope="module")
+def of_pyright(folder: Path) -> Found:
+    """What pyright says of all programs, in one run."""
+    found: Found = {}
+    for file, line, rule in pyright_says(folder):
+        found.setdefault((file, line), set()).add(rule)
+    return found
 
-    assert lines == set(range(FIRST_WRONG, LAST_WRONG + 1)), checked
+
+@pytest.mark.parametrize("checker", ["of_mypy", "of_pyright"])
+def test_programs_that_are_right_pass(checker: str, request: pytest.FixtureRequest) -> None:
+    """Promise: the face is typed, so that a strict program needs no `Any` for it and no `ignore`."""
+    found: Found = request.getfixturevalue(checker)
+
+    assert len(PROGRAMS) == 10
+    assert {place: said for place, said in found.items() if place[0] != "wrong.py"} == {}
+
+
+@pytest.mark.parametrize(("checker", "at"), [("of_mypy", 1), ("of_pyright", 2)])
+def test_every_mistake_is_found(checker: str, at: int, request: pytest.FixtureRequest) -> None:
+    """Misspelt names, wrong types, wrong returns: each at its line, with its code, and nothing else."""
+    found: Found = request.getfixturevalue(checker)
+    said = {line: codes for (file, line), codes in found.items() if file == "wrong.py"}
+    wanted = {mistake[0]: mistake[at] for mistake in EXPECTED if mistake[at] != "-"}
+
+    assert {line: codes for line, codes in said.items() if wanted.get(line) not in codes} == {}
+    assert sorted(said) == sorted(wanted)
+
+
+def test_their_own_tests_pass(tmp_path: Path) -> None:
+    """What they show with a harness or a feeder is so, not only typed so."""
+    ran = []
+    for program in PROGRAMS:
+        module = import_module(f"tests.kit.programs.{program.stem}")
+        for name, test in inspect.getmembers(module, inspect.isfunction):
+            if name.startswith("test_"):
+                folder = tmp_path / f"{program.stem}_{name}"
+                folder.mkdir()
+                test(*([folder] if inspect.signature(test).parameters else []))
+                ran.append(name)
+    assert len(ran) == 5

@@ -11,21 +11,34 @@ from typing import TYPE_CHECKING
 from txtopo._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from txtopo.spouts.acked_spout import ReliableSpout, RichSpout, SpoutOutputCollector, UnreliableSpout
+    from txtopo.spouts.acked_spout import MessageId, ReliableSpout, RichSpout, SpoutOutputCollector, UnreliableSpout
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
-    from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
+    from txtopo.spouts.partitioned import (
+        NOTHING,
+        PartitionedCoordinator,
+        PartitionedEmitter,
+        PartitionedTransactionalSpout,
+    )
     from txtopo.spouts.text_spout import TextSpout
-    from txtopo.spouts.transactional import EmitterContext, TransactionalSpout
+    from txtopo.spouts.transactional import Coordinator, Emitter, EmitterContext, TransactionalSpout
+    from txtopo.topology.components import Spout, SpoutContext
 
 _HOMES = {
-    "NOTHING": "txtopo.spouts.partitioned",
+    "Coordinator": "txtopo.spouts.transactional",
+    "Emitter": "txtopo.spouts.transactional",
     "EmitterContext": "txtopo.spouts.transactional",
     "FileSpout": "txtopo.spouts.file_spout",
+    "MessageId": "txtopo.spouts.acked_spout",
+    "NOTHING": "txtopo.spouts.partitioned",
     "OpaquePartitionedTransactionalSpout": "txtopo.spouts.opaque",
+    "PartitionedCoordinator": "txtopo.spouts.partitioned",
+    "PartitionedEmitter": "txtopo.spouts.partitioned",
     "PartitionedTransactionalSpout": "txtopo.spouts.partitioned",
     "ReliableSpout": "txtopo.spouts.acked_spout",
     "RichSpout": "txtopo.spouts.acked_spout",
+    "Spout": "txtopo.topology.components",
+    "SpoutContext": "txtopo.topology.components",
     "SpoutOutputCollector": "txtopo.spouts.acked_spout",
     "TextSpout": "txtopo.spouts.text_spout",
     "TransactionalSpout": "txtopo.spouts.transactional",
@@ -33,13 +46,20 @@ _HOMES = {
 }
 
 __all__ = [
-    "NOTHING",
+    "Coordinator",
+    "Emitter",
     "EmitterContext",
     "FileSpout",
+    "MessageId",
+    "NOTHING",
     "OpaquePartitionedTransactionalSpout",
+    "PartitionedCoordinator",
+    "PartitionedEmitter",
     "PartitionedTransactionalSpout",
     "ReliableSpout",
     "RichSpout",
+    "Spout",
+    "SpoutContext",
     "SpoutOutputCollector",
     "TextSpout",
     "TransactionalSpout",
@@ -47,4 +67,5 @@ __all__ = [
 ]
 
 # A program that reads files should not import the other spouts, and Arrow is imported only when it is needed.
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES)
+if not TYPE_CHECKING:  # a type checker would take it for a promise of every name
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

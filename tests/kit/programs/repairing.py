@@ -7,7 +7,7 @@ import txtopo
 
 def repair(topology: str) -> list[str]:
     """What became of each order."""
-    told = []
+    told: list[str] = []
     client = txtopo.connect()
     order = client.retry(topology, reason="nightly repair")
     if order is not None:

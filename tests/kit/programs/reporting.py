@@ -1,5 +1,8 @@
 """A report of what happened, and an alarm."""
 
+# pyarrow has no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from datetime import datetime

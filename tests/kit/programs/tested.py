@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from txtopo import CountCommitter, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BasicOutputCollector, Tuple
 from txtopo.spouts import TextSpout
@@ -18,17 +20,18 @@ class Split(BasicBolt):
             collector.emit((word,))
 
 
-def words(folder: str) -> Topology:
+def words(folder: Path) -> Topology:
     """How often each word comes."""
     builder = TopologyBuilder("words")
-    builder.set_spout("texts", TextSpout(f"{folder}/*.txt"))
+    builder.set_spout("texts", TextSpout(folder / "*.txt"))
     builder.set_bolt("split", Split(), parallelism_hint=2).shuffle_grouping("texts")
     builder.set_committer_bolt("words", CountCommitter("words", ["word"])).fields_grouping("split", ["word"])
     return builder.build()
 
 
-def test_words(folder: str) -> None:
+def test_words(folder: Path) -> None:
     """Two words in two lines."""
+    (folder / "a.txt").write_text("a\nb\n")
     with TopologyHarness(words(folder), attempts_max=1, spout_pending_max=2) as harness:
         harness.run()
 
@@ -37,4 +40,4 @@ def test_words(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(words("texts").run_cli(once=True))
+    raise SystemExit(words(Path("texts")).run_cli(once=True))

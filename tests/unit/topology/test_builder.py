@@ -266,7 +266,7 @@ def test_every_public_name_is_there() -> None:
         assert getattr(txtopo, name) is not None
     assert set(txtopo.__all__) <= set(dir(txtopo))
     with pytest.raises(AttributeError):
-        _ = txtopo.nothing
+        _ = txtopo.nothing  # type: ignore[attr-defined]
 
 
 def test_the_flights_example_builds_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
