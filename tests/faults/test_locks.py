@@ -33,7 +33,7 @@ def test_who_locks_the_target_or_the_fence_is_named_and_waited_for(world: World)
     Postgres being away.
     """
     write_orders(world.folder, 1)
-    driver = world.start(once=False, TXTOPO_POSTGRES_AWAY_MAX_S="3")
+    driver = world.start(once=False, TXTOPO_POSTGRES_AWAY_MAX_S="3", DRIVER_HEARTBEAT_S="0.5")
     wait_until(lambda: world.last_txid() == 1, "the first batch")
 
     with stranger(world, "lock table order_totals in access exclusive mode") as pid:
@@ -56,7 +56,7 @@ def test_who_locks_the_target_or_the_fence_is_named_and_waited_for(world: World)
         (age,) = world.query("select extract(epoch from clock_timestamp() - heartbeat_at) from txtopo.topology")[0]
         wait_until(
             lambda: (
-                world.query("select extract(epoch from clock_timestamp() - heartbeat_at) > 7 from txtopo.topology")[0][
+                world.query("select extract(epoch from clock_timestamp() - heartbeat_at) > 5 from txtopo.topology")[0][
                     0
                 ]
                 is True

@@ -107,7 +107,7 @@ def test_a_leader_without_postgres_gives_up_the_lead_and_comes_back(
     """R16: nobody stands in the queue while Postgres is away; when it answers again the driver campaigns anew by
     itself.
     """
-    driver = start_behind(postgres_proxy, world, once=False, TXTOPO_POSTGRES_AWAY_MAX_S="2")
+    driver = start_behind(postgres_proxy, world, once=False, TXTOPO_POSTGRES_AWAY_MAX_S="2", DRIVER_HEARTBEAT_S="0.5")
     wait_until(lambda: world.last_txid() == FILES, "the first batches")
 
     if fault == "refused":
@@ -133,7 +133,7 @@ def test_a_standby_that_reaches_postgres_takes_over_from_a_leader_that_does_not(
     postgres_proxy: PostgresProxy, world: World
 ) -> None:
     """R16: the one that can may lead; the other reads the fence once it answers again, and exits with 4."""
-    first = start_behind(postgres_proxy, world, once=False, TXTOPO_POSTGRES_AWAY_MAX_S="2")
+    first = start_behind(postgres_proxy, world, once=False, TXTOPO_POSTGRES_AWAY_MAX_S="2", DRIVER_HEARTBEAT_S="0.5")
     wait_until(lambda: world.last_txid() == FILES, "the first batches")
     standby = world.start(once=False)
     wait_until(lambda: f"pid {first.process.pid}" in standby.output(), "the standby's waiting")

@@ -3,6 +3,7 @@ settings from TXTOPO_*.
 
 `DRIVER_CLOCK_JUMP_S`: once the file `jump` is in the working folder of the input's parent, the clock on the wall is off
 by so much.
+`DRIVER_HEARTBEAT_S` is how often it beats and looks at the stores.
 `DRIVER_BAD`: txids, with commas, on which the user's code fails. `DRIVER_DIES`: `before METHOD` or `after METHOD` of
 the ledger or the coordinator.
 """
@@ -21,6 +22,7 @@ from txtopo.app import drive
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.config import Settings, load_settings
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
+from txtopo.core import limits
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, TxtopoError
 from txtopo.ports import Executor
@@ -71,6 +73,8 @@ def main() -> int:
         _jump(float(jump_s), Path(sys.argv[1]).parent / "jump")
     if dies := os.environ.get("DRIVER_DIES"):
         die(*dies.split())
+    if heartbeat_s := os.environ.get("DRIVER_HEARTBEAT_S"):
+        limits.HEARTBEAT_EVERY_S = float(heartbeat_s)
     once = os.environ.get("DRIVER_ONCE", "1") == "1"
     settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
     name = os.environ.get("DRIVER_NAME", "orders")
