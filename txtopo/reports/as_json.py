@@ -1,4 +1,6 @@
-"""The model as JSON with a schema version and stable keys: raw numbers, times in UTC with Z, one document a command."""
+"""The model as JSON with a schema version and stable keys: raw numbers, times in UTC with Z, one document per
+command.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from txtopo.reports.text import instant
 
 
 def status_json(topologies: Sequence[TopologyStatus]) -> str:
-    """Schema `txtopo.status/1`."""
+    """Return schema `txtopo.status/1`."""
     extra = ("planned_ahead", "next_commands")
     return document(
         "txtopo.status/1",
@@ -22,12 +24,12 @@ def status_json(topologies: Sequence[TopologyStatus]) -> str:
 
 
 def batches_json(topology: str, batches: Sequence[BatchRow]) -> str:
-    """Schema `txtopo.batches/1`; newest batch first."""
+    """Return schema `txtopo.batches/1`; newest batch first."""
     return document("txtopo.batches/1", {"topology": topology, "batches": plain(batches)})
 
 
 def batch_json(batch: BatchDetail) -> str:
-    """Schema `txtopo.batch/1`."""
+    """Return schema `txtopo.batch/1`."""
     return document(
         "txtopo.batch/1",
         {**plain(batch), "failures": plain(batch.failures), "next_commands": plain(batch.next_commands)},
@@ -35,12 +37,12 @@ def batch_json(batch: BatchDetail) -> str:
 
 
 def document(schema: str, values: Mapping[str, Any]) -> str:
-    """One JSON document that begins with its schema."""
+    """Return one JSON document that begins with its schema."""
     return json.dumps({"schema": schema, **values}, indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as objects, sequences as lists, times as text; anything else as it is."""
+    """Return dataclasses as objects, sequences as lists, times as text; anything else unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, datetime):

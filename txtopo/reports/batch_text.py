@@ -1,4 +1,4 @@
-"""One batch as plain text: what it consists of, what became of it, who did what about it, one subject a paragraph."""
+"""One batch as plain text, one subject per paragraph: its content, its outcome, the orders and actions about it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from txtopo.reports.text import (
 )
 
 FILES_SHOWN_MAX = 50
-"""Files of a batch that `show` lists; the JSON has all."""
+"""Number of files of a batch that `show` lists; the JSON has all."""
 RAW_CHARS_MAX = 120
-"""Of a rejected record where the width of the terminal is not known."""
+"""Characters of a rejected record if the width of the terminal is unknown."""
 METADATA_CHARS_MAX = 2000
-"""Of a spout's metadata; the JSON has all."""
+"""Characters of a spout's metadata; the JSON has all."""
 STATE_CHARS_MAX = 200
-"""Of a state in the action log; the JSON has all."""
+"""Characters of a state in the action log; the JSON has all."""
 
 
 def batch_text(batch: BatchDetail, width: int | None = None) -> str:
-    """Everything about one batch, one subject a paragraph; raw records are cut to `width`, the terminal's, where it is
-    known.
+    """Return everything about one batch, one subject per paragraph. Raw records are cut to `width`, the terminal's, if
+    it is known.
     """
     paragraphs = [
         _batch_head(batch),
@@ -108,7 +108,7 @@ def _batch_files(files: Sequence[SourceFile]) -> list[str]:
 
 
 def _batch_metadata(batch: BatchDetail) -> list[str]:
-    """What spouts without files planned: of a source of one's own nothing else tells which input it was."""
+    """Return the metadata of spouts without files: for a custom source, only this shows which input it was."""
     return [f"source: {clean(spout)} {clip(text, METADATA_CHARS_MAX)}" for spout, text in other_inputs(batch.metadata)]
 
 
@@ -139,7 +139,7 @@ def _dead_letters(batch: BatchDetail, width: int | None) -> list[str]:
 
 
 def order_lines(order: OrderRow) -> list[str]:
-    """Who wanted what, and the answer."""
+    """Return who wanted what, and the answer."""
     about = f" of {batches_named(order.txids)}" if order.txids else ""
     lines = [f"order {order.order_id}: {clean(order.kind)}{about} at {instant(order.created_at)} {_by(order)}"]
     answer = f": {order.answer}" if order.answer else ""
@@ -148,14 +148,14 @@ def order_lines(order: OrderRow) -> list[str]:
 
 
 def action_lines(action: ActionRow) -> list[str]:
-    """What was changed, by whom."""
+    """Return what was changed, by whom."""
     order = f", order {action.order_id}" if action.order_id is not None else ""
     lines = [f"action {action.action_id}: {clean(action.command)} at {instant(action.at)} {_by(action)}{order}"]
     return [*lines, f"  {changed(action.before, action.after)}"] if action.before or action.after else lines
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """States before and after, as the action log has them."""
+    """Return the states before and after, from the action log."""
     one, other = (
         clip(json.dumps(value, ensure_ascii=False, sort_keys=True), STATE_CHARS_MAX) for value in (before, after)
     )
@@ -204,7 +204,7 @@ def _failure(row: AttemptRow) -> list[str]:
     detail = [f"    {line}" for line in clean(row.detail, lines=True).splitlines()] if row.detail else []
     cause = (
         [f"  cause: {clean(row.cause)}"] if row.cause else []
-    )  # what is counted in a row before no more batches are left out
+    )  # Counts towards the maximum of batches that are quarantined in a row.
     return [f"attempt {row.attempt} failed{clean(place)}: {clean(row.message or '')}", *cause, *detail]
 
 

@@ -1,4 +1,4 @@
-"""Rows from cursors on the server: tables are read in step, in the order of the txids, without holding them in
+"""Rows from cursors on the server: several tables are read together in the order of the txids, without holding them in
 memory.
 """
 
@@ -14,13 +14,13 @@ ROWS_AT_ONCE = 5000
 
 
 def stream(connection: Connection, sql: str, /, *, rows_at_once: int = ROWS_AT_ONCE, **values: object) -> Iterator[Any]:
-    """Rows of a statement with psycopg2's own placeholders (at least one), from a cursor."""
+    """Yield rows of a statement with psycopg2's own placeholders (at least one), from a cursor."""
     options = {"stream_results": True, "yield_per": rows_at_once}
     return iter(connection.exec_driver_sql(sql, values, execution_options=options))
 
 
 class InStep:
-    """Rows of one statement ordered by txid, handed out txid by txid."""
+    """Rows of one statement ordered by txid, returned txid by txid."""
 
     def __init__(self, connection: Connection, sql: str, /, **values: object) -> None:
         result = connection.execute(
@@ -34,11 +34,11 @@ class InStep:
 
     @property
     def next_txid(self) -> int | None:
-        """The lowest txid that was not handed out or passed over; None behind the last row."""
+        """Return the lowest txid that was neither taken nor passed over; None after the last row."""
         return None if self._next is None else self._next[0]
 
     def take(self, txid: int) -> list[Any]:
-        """The rows of that txid; those of lower ones are passed over."""
+        """Return the rows of this txid; rows of lower txids are passed over."""
         while self._next is not None and self._next[0] < txid:
             self.passed[self._next[0]] = len(self._next[1])
             self._advance()
@@ -49,7 +49,7 @@ class InStep:
         return found
 
     def finish(self) -> dict[int, int]:
-        """Pass over the rest; returns what nobody asked for."""
+        """Read the rest; returns the rows that were not taken."""
         self.take(2**63)
         return self.passed
 

@@ -1,6 +1,4 @@
-"""What a batch reads, for people: from its mirrored plan, or, before it is mirrored, from what stands beside its
-attempts.
-"""
+"""The inputs of a batch, for people: from its mirrored plan or, before it is mirrored, from its attempts."""
 
 from __future__ import annotations
 
@@ -19,18 +17,20 @@ from txtopo.reports.model import AttemptRow, BatchRow, SourceFile
 from txtopo.reports.stored_plans import whole_metadata
 
 INPUTS_TOLD_MAX = 3
-"""Inputs of a batch that one line names."""
+"""Number of inputs of a batch that one line names."""
 
 
 def inputs_of_attempts(connection: Connection, attempts: Sequence[AttemptRow]) -> Mapping[str, Any]:
-    """What the last attempt that says it was to read, by spout, pieces put back; empty where none says it."""
+    """Return the inputs of the last attempt that recorded them, by spout, with pieces joined; empty if no attempt
+    did.
+    """
     known = [attempt.inputs for attempt in attempts if attempt.inputs]
     return _whole(connection, known[-1]) if known else {}
 
 
 def with_files(connection: Connection, topology: str, batches: Sequence[BatchRow]) -> list[BatchRow]:
-    """The same batches; of those that are not mirrored yet the files are counted that their last attempt was to
-    read.
+    """Return the same batches; for a batch that is not mirrored yet, the number of files is that of its last
+    attempt.
     """
     open_txids = [row.txid for row in batches if not row.files and row.state in ("planned", "failed")]
     if not open_txids:
@@ -49,12 +49,12 @@ def _whole(connection: Connection, inputs: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _number_of_files(metadata: Mapping[str, Any]) -> int:
-    """Also of those that a cut list only counts."""
+    """Return the number of files, including those that a shortened list only counts."""
     return sum(len(_listed(value)) + int(value.get(MORE_KEY, 0)) for value in metadata.values() if _listed(value))
 
 
 def files_in(metadata: Mapping[str, Any]) -> tuple[SourceFile, ...]:
-    """The files that the metadata of a batch names, of file spouts only."""
+    """Return the files that the metadata of a batch names, of file spouts only."""
     return tuple(
         SourceFile(
             spout=spout,
@@ -68,8 +68,8 @@ def files_in(metadata: Mapping[str, Any]) -> tuple[SourceFile, ...]:
 
 
 def other_inputs(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Spout and metadata, as JSON, of each spout that lists no files; of a list that was cut, how many files it has
-    besides.
+    """Return spout and metadata, as JSON, of each spout that lists no files; for a shortened list, the number of
+    further files.
     """
     for spout, value in metadata.items():
         if not _listed(value):
@@ -80,7 +80,7 @@ def other_inputs(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def inputs_told(metadata: Mapping[str, Any]) -> list[str]:
-    """The first inputs of a batch in words, for one line."""
+    """Return the first inputs of a batch in words, for one line."""
     unlisted = {spout: value for spout, value in metadata.items() if not _listed(value)}
     others = [f"{spout} {text}" for spout, text in other_inputs(unlisted)]
     named = [*(file.path for file in files_in(metadata)), *others]
@@ -90,7 +90,7 @@ def inputs_told(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def failed_inputs(connection: Connection, topology: str, txids: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    """Batch -> the first inputs in words, of those batches that are known."""
+    """Return batch -> its first inputs in words, for batches whose inputs are known."""
     if not txids:
         return {}
     bound = {"topology": topology, "txids": list(txids)}

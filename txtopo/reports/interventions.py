@@ -1,4 +1,4 @@
-"""What people and leaders did about a batch: redos, orders, rows of the action log; and the source records that it
+"""What people and leaders did about a batch (redos, orders, rows of the action log), and the source records that it
 rejected.
 """
 
@@ -16,7 +16,7 @@ from txtopo.reports.model import ActionRow, DeadLetterRow, OrderRow, RedoLink, R
 from txtopo.reports.stored_plans import redo_of
 
 RAW_SHOWN_BYTES_MAX = 2000
-"""Of each rejected record; the whole of it stays in its file."""
+"""Bytes of each rejected record; the complete record is in its file."""
 
 _REDOS = """
 select txid, redo_of, state from txtopo.ledger where topology = :topology and redo_of is not null order by txid
@@ -33,16 +33,16 @@ class Redos:
     """Batch at the head of a family -> its last applied redo."""
 
     def applied_for(self, txid: int) -> int | None:
-        """The applied redo that counts in the place of this batch, itself perhaps; None: no redo of its family was
-        applied.
+        """Return the applied redo that counts instead of this batch, possibly the batch itself; None: no redo of its
+        family was applied.
         """
         return self.applied.get(self.first.get(txid, txid))
 
 
 def read_redos(connection: Connection, topology: str) -> Redos:
-    """From the ledger, through the index of redos."""
+    """Return all redos, read from the ledger through the index of redos."""
     found = Redos({}, {})
-    for row in rows(connection, _REDOS, topology=topology):  # in txid order: whatever a redo redoes was met before it
+    for row in rows(connection, _REDOS, topology=topology):  # In txid order: a batch comes before its redos.
         head = found.first[row["txid"]] = found.first.get(row["redo_of"], row["redo_of"])
         if row["state"] == "applied":
             found.applied[head] = row["txid"]
@@ -50,13 +50,13 @@ def read_redos(connection: Connection, topology: str) -> Redos:
 
 
 def txids_of(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """What an order is about, from its arguments; rows written by hand may say anything."""
+    """Return the txids of an order, from its arguments; rows written by hand may contain anything."""
     found = arguments.get("txids") if isinstance(arguments, Mapping) else None
     return tuple(txid for txid in found if isinstance(txid, int)) if isinstance(found, list) else ()
 
 
 def redos_of(connection: Connection, topology: str, txid: int, last_txid: int) -> tuple[RedoLink, ...]:
-    """Batches that redo this one: those in the ledger, then those planned."""
+    """Return the batches that redo this one: those in the ledger, then those planned."""
     links = [RedoLink(**row) for row in rows(connection, report_statements.REDOS, topology=topology, txid=txid)]
     plans = rows(connection, report_statements.OPEN_PLAN_BYTES, topology=topology, last=last_txid)
     planned = [row["txid"] for row in plans if redo_of(row["bytes"]) == txid]
@@ -65,7 +65,7 @@ def redos_of(connection: Connection, topology: str, txid: int, last_txid: int) -
 
 
 def rejected_rows(connection: Connection, topology: str, txid: int, limit: int | None) -> tuple[RejectedRecord, ...]:
-    """Rejected records in the order of spout, file and line, at most `limit`; None: all."""
+    """Return rejected records in the order of spout, file and line, at most `limit`; None: all."""
     found = rows(
         connection,
         report_statements.REJECTED_ROWS,
@@ -80,7 +80,7 @@ def rejected_rows(connection: Connection, topology: str, txid: int, limit: int |
 
 
 def dead_letters(connection: Connection, topology: str, txid: int, limit: int | None) -> tuple[DeadLetterRow, ...]:
-    """Dead letters in the order of spout and position, at most `limit`; None: all."""
+    """Return dead letters in the order of spout and position, at most `limit`; None: all."""
     bound = {"topology": topology, "txid": txid, "raw_bytes_max": RAW_SHOWN_BYTES_MAX, "limit": limit}
     return tuple(
         DeadLetterRow(**{**row, "raw": bytes(row["raw"]).decode("utf-8", "backslashreplace")})
@@ -89,7 +89,7 @@ def dead_letters(connection: Connection, topology: str, txid: int, limit: int | 
 
 
 def actions_about(connection: Connection, topology: str, txid: int) -> tuple[ActionRow, ...]:
-    """Rows of the action log about this batch, oldest first."""
+    """Return the rows of the action log about this batch, oldest first."""
     return tuple(
         ActionRow(**row) for row in rows(connection, report_statements.ACTIONS_ABOUT, topology=topology, txid=txid)
     )
@@ -98,7 +98,7 @@ def actions_about(connection: Connection, topology: str, txid: int) -> tuple[Act
 def orders_about(
     connection: Connection, topology: str, txid: int, actions: Sequence[ActionRow]
 ) -> tuple[OrderRow, ...]:
-    """Orders that name this batch, or from which one of the actions came, oldest first."""
+    """Return the orders that name this batch, or that caused one of the actions, oldest first."""
     ids = sorted({action.order_id for action in actions if action.order_id is not None})
     found = rows(connection, report_statements.ORDERS_ABOUT, topology=topology, txid=txid, order_ids=ids)
     return tuple(order_row(dict(row)) for row in found)
@@ -107,11 +107,11 @@ def orders_about(
 def read_orders(
     connection: Connection, topology: str, *, state: str | None = None, order_id: int | None = None, limit: int = 100
 ) -> list[OrderRow]:
-    """The newest orders of a topology first, at most `limit`; those in that state, or the one."""
+    """Return the newest orders of a topology first, at most `limit`; those in this state, or the one with this id."""
     bound = {"topology": topology, "state": state, "order_id": order_id, "limit": limit}
     return [order_row(dict(row)) for row in rows(connection, report_statements.ORDERS_OF, **bound)]
 
 
 def order_row(row: Mapping[str, Any]) -> OrderRow:
-    """A row of `txtopo.request`."""
+    """Return a row of `txtopo.request` as a value."""
     return OrderRow(txids=txids_of(row["arguments"]), **{name: row[name] for name in row if name != "arguments"})

@@ -1,4 +1,4 @@
-"""Lists batches: which there are, then what each table knows of them, put together here."""
+"""Lists batches: their txids first, then the rows of each table, joined here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Span = tuple[int | None, int | None]
 
 
 def rows(connection: Connection, statement: str, **values: object) -> Sequence[RowMapping]:
-    """All rows of a statement."""
+    """Return all rows of a statement."""
     return connection.execute(text(statement), values).mappings().all()
 
 
 def one(connection: Connection, statement: str, **values: object) -> RowMapping | None:
-    """The row of a statement that gives at most one."""
+    """Return the row of a statement that returns at most one."""
     return connection.execute(text(statement), values).mappings().one_or_none()
 
 
@@ -34,8 +34,8 @@ def list_batches(
     state: BatchState | None,
     limit: int,
 ) -> list[BatchRow]:
-    """The newest batches within `spans` (none: all) in that state, or in any, at most `limit`; those above `last_txid`
-    are uncommitted.
+    """Return the newest batches within `spans` (empty: all) in this state, or in any, at most `limit`; those above
+    `last_txid` are uncommitted.
     """
     picked: list[Mapping[str, Any]] = []
     if state in (None, "planned", "failed"):
@@ -68,8 +68,8 @@ def _within(txid: int, span: Span) -> bool:
 
 
 def _open(connection: Connection, topology: str, last_txid: int) -> list[Mapping[str, Any]]:
-    """Uncommitted batches, newest first: as many as may be pending at most. An attempt may be known before its plan is
-    mirrored.
+    """Return uncommitted batches, newest first: at most as many as may be pending. An attempt may be known before its
+    plan is mirrored.
     """
     planned = [row["txid"] for row in rows(connection, report_statements.OPEN_PLANS, topology=topology, last=last_txid)]
     states = {**dict.fromkeys(planned, "planned"), **tried_states(connection, topology, last_txid)}
@@ -77,14 +77,14 @@ def _open(connection: Connection, topology: str, last_txid: int) -> list[Mapping
 
 
 def tried_states(connection: Connection, topology: str, last_txid: int) -> dict[int, BatchState]:
-    """State of each uncommitted batch that was tried, in txid order."""
+    """Return the state of each uncommitted batch that was tried, in txid order."""
     tried = rows(connection, report_statements.OPEN_ATTEMPTS, topology=topology, last=last_txid)
     return {row["txid"]: open_state([row["state"]]) for row in tried}
 
 
 def open_state(attempts: Sequence[str]) -> BatchState:
-    """State of an uncommitted batch whose attempts are in these states, in order. One that was cancelled, by a halt of
-    another batch say, changes nothing.
+    """Return the state of an uncommitted batch whose attempts are in these states, in order. A cancelled attempt, for
+    example after a halt of another batch, changes nothing.
 
     >>> open_state(["failed", "cancelled"]), open_state(["failed", "begun"])
     ('failed', 'planned')
@@ -131,7 +131,7 @@ def _numbers(row: RowMapping) -> CommitterNumbers:
 
 
 def _duration_s(row: Mapping[str, Any], attempts: Sequence[RowMapping]) -> float | None:
-    """From the start of the attempt that was applied to its commit."""
+    """Return the seconds from the start of the applied attempt to its commit."""
     if row["state"] != "committed":
         return None
     started = [attempt["started_at"] for attempt in attempts if attempt["attempt"] == row["attempt"]]

@@ -1,4 +1,4 @@
-"""What the reading commands know: frozen values made from the rows of schema `txtopo`, before any formatting."""
+"""The values of the reading commands: frozen, made from the rows of schema `txtopo`, before any formatting."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from txtopo.core import limits
 from txtopo.core.values import IN_FOLDER, FailureKind, OrderKind
 
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
-"""RUNNING: its leader's heartbeat is fresh. STALLED: it says running and its heartbeat is old, or it has committed
-nothing for too long.
+"""RUNNING: its leader's heartbeat is fresh. STALLED: the last state is running and the heartbeat is old, or nothing was
+committed for too long.
 """
 
 BatchState = Literal["committed", "quarantined", "planned", "failed"]
-"""planned: cut and not yet in the ledger. failed: the same, and its last attempt that was not cancelled failed."""
+"""planned: planned and not yet in the ledger. failed: the same, and the last attempt that was not cancelled failed."""
 AttemptState = Literal["begun", "applied", "failed", "cancelled"]
 OrderState = Literal["open", "done", "refused"]
 
@@ -27,22 +27,22 @@ BATCH_STATES: tuple[BatchState, ...] = ("committed", "quarantined", "planned", "
 
 TXIDS_NAMED_MAX = 10
 ORDERS_NAMED_MAX = 10
-"""What `status` names; the numbers beside count all."""
+"""Number of txids that `status` names; the counts include all."""
 
 
 def after_failure(topology: str, txid: int) -> tuple[str, ...]:
-    """The two ways out of a failed batch: again as it was planned, or without it."""
+    """Return the two commands for a failed batch: retry it, or skip it."""
     return (f"txtopo retry {topology}", f'txtopo skip {topology} {txid} --reason "…"')
 
 
 def told_advice(advice: str | None) -> str | None:
-    """What a halt said to do next, where that is more than to look at the batch."""
+    """Return what a halt said to do next, unless that is only to look at the batch."""
     return None if advice is None or advice.startswith("txtopo show") else advice or None
 
 
 def how_to_run(application: str | None) -> str:
-    """The command that runs an application again: `txtopo run APP`, or its own script, in its folder where that is
-    another one.
+    """Return the command that runs an application again: `txtopo run APP`, or its own script, with its folder if that
+    differs.
     """
     name = application or "APP"
     script, _, folder = name.partition(IN_FOLDER)
@@ -55,23 +55,23 @@ def how_to_run(application: str | None) -> str:
 def _here() -> str:
     try:
         return str(Path.cwd())
-    except OSError:  # somebody removed it
+    except OSError:  # The folder was removed.
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCounts:
-    """Failed attempts by kind, counted apart: only data failures count towards `attempts_max`."""
+    """Failed attempts by kind; only data failures count towards `attempts_max`."""
 
     data: int
     infrastructure: int
     suspect: int
     halt: int = 0
-    """Any batch would have failed alike."""
+    """Every batch would have failed in the same way."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all kinds."""
         return self.data + self.infrastructure + self.suspect + self.halt
 
 
@@ -84,7 +84,7 @@ class LastLeader:
     since: datetime
     heartbeat_at: datetime
     heartbeat_age_s: float
-    """Seconds since the heartbeat, by the database's clock."""
+    """Seconds since the heartbeat, by the clock of the database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class OpenOrder:
     order_id: int
     kind: OrderKind
     txids: tuple[int, ...]
-    """What it is about; none where it speaks of the whole topology."""
+    """The txids that the order names; empty if it concerns the whole topology."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class TopologyStatus:
     epoch: int
     incarnation: str
     application: str | None
-    """`file.py:topology` of the last run; None where no leader ever said it."""
+    """`file.py:topology` of the last run; None if no leader recorded it."""
     last_txid: int
     """Highest committed txid; 0 before the first batch."""
     last_committed_at: datetime | None
@@ -115,8 +115,8 @@ class TopologyStatus:
     problem: str | None
     """What a running leader waits for."""
     waiting: Mapping[str, Any] = field(default_factory=dict)
-    """The batch whose turn it is: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit; empty where none
-    waits or nobody leads.
+    """The next batch to commit: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit; empty if no batch
+    waits or no driver leads.
     """
     reason: str | None
     """Why it ended."""
@@ -124,24 +124,24 @@ class TopologyStatus:
     advice: str | None = None
     """What the halt said to do next."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the last driver was given by flags or its environment, of the settings that say how batches run."""
+    """Settings for batches that the last driver received by flags or environment."""
     failed_attempts: int
     failures: FailureCounts
     """The failed attempts by kind."""
     failed_txids: tuple[int, ...]
     """Uncommitted batches whose last attempt that was not cancelled failed, lowest first, at most `TXIDS_NAMED_MAX`."""
     failed_inputs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Of each of these what it reads, the first inputs in words; those of which it is not known are missing."""
+    """The first inputs of each of these batches, in words; batches with unknown inputs are missing."""
     quarantined: int
-    """Batches in the ledger without effect."""
+    """Batches in the ledger without effect (quarantined)."""
     holes: int
-    """Of these: neither redone nor themselves the redo of another batch."""
+    """Quarantined batches that are not redone and are not redos themselves."""
     hole_txids: tuple[int, ...]
     """The lowest of the holes, at most `TXIDS_NAMED_MAX`."""
     rejected: int
-    """Source records in the ledger that were not parsable under the declared schema."""
+    """Source records in the ledger that did not parse under the declared schema."""
     dead_lettered: int
-    """Source records in the ledger that were left out because a bolt fails on them."""
+    """Source records in the ledger that were removed because a bolt failed on them."""
     open_order_count: int
     open_orders: tuple[OpenOrder, ...]
     """The oldest open orders, at most `ORDERS_NAMED_MAX`."""
@@ -149,7 +149,7 @@ class TopologyStatus:
 
     @property
     def planned_ahead(self) -> int:
-        """Batches planned and not yet committed."""
+        """Number of batches planned and not yet committed."""
         return max(0, self.planned_txid - self.last_txid)
 
     @property
@@ -160,19 +160,19 @@ class TopologyStatus:
 
     @property
     def who_leads(self) -> str:
-        """In words: who carries an order out, or will."""
+        """Return in words who carries an order out, or will."""
         if self.is_led and self.leader is not None:
             return f"the leader on {self.leader.host}, pid {self.leader.pid}"
         return "the next leader"
 
     @property
     def is_bad(self) -> bool:
-        """True if an operator must look."""
+        """True if an operator must act or look."""
         return self.state in ("STALLED", "HALTED")
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        """What to type where a person must look."""
+        """Return the commands to type if an operator must act."""
         ordered = {txid for order in self.open_orders if order.kind == "redrive" for txid in order.txids}
         holes = [txid for txid in self.hole_txids if txid not in ordered]
         redrive = (f"txtopo redrive {self.topology} {holes[0]}",) if holes else ()
@@ -183,7 +183,7 @@ class TopologyStatus:
         run = how_to_run(self.application)
         txid = self.halted_txid
         if any(order.kind != "stop" for order in self.open_orders) and not self.is_led:
-            return (run,)  # carries out what was ordered, before anything is processed
+            return (run,)  # The next run carries out the order before it processes anything.
         if self.state == "STALLED" and self.is_led and self.waiting:
             stuck = self.waiting["txid"]
             return (f"txtopo show {self.topology} {stuck}", f"txtopo events {self.topology} {stuck}")
@@ -201,7 +201,7 @@ class TopologyStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterNumbers:
-    """A row of `committer_count`: four numbers of one committer from four places."""
+    """A row of `committer_count`: four numbers of one committer, each from another source."""
 
     committer: str
     arrived: int
@@ -211,7 +211,7 @@ class CommitterNumbers:
     ignored: int
     reversed: int
     digest: str
-    """Decimal digits: too large for JSON's numbers."""
+    """Decimal digits as text: too large for JSON's numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,21 +221,19 @@ class BatchRow:
     txid: int
     state: BatchState
     attempts: int
-    """Attempts begun; the first has the id 0."""
+    """Number of attempts begun; the first has the id 0."""
     failed_attempts: int
     files: int
-    """Inputs that it consumes; before its plan is mirrored those that its last attempt was to read, 0 where it has had
-    none.
-    """
+    """Number of inputs that it consumes; before its plan is mirrored, those of its last attempt; 0 if it has none."""
     read: int | None
     """Source records; None until committed."""
     rejected: int | None
     redo_of: int | None
-    """The batch that this one redoes; known once it is in the ledger."""
+    """The batch that this one redoes; known after it is in the ledger."""
     committers: tuple[CommitterNumbers, ...]
     committed_at: datetime | None
     duration_s: float | None
-    """From the start of the attempt that was applied to its commit."""
+    """Seconds from the start of the applied attempt to its commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,21 +243,21 @@ class SourceFile:
     spout: str
     path: str
     size: int | None
-    """Bytes; None where the plan's file list lies elsewhere."""
+    """Bytes; None if the plan's file list is stored elsewhere."""
     fingerprint: str
-    """sha-256 or the like, in hex."""
+    """sha-256 or a similar digest, in hex."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRow:
-    """One try at a batch."""
+    """One attempt at a batch."""
 
     attempt: int
     epoch: int
     state: AttemptState
     alone: bool
     kind: FailureKind | None
-    """Of a failure."""
+    """The message of a failure."""
     component: str | None
     position: str | None
     message: str | None
@@ -270,10 +268,10 @@ class AttemptRow:
     spans: Mapping[str, float]
     """Seconds by phase."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """What it was to read, by spout and in short; empty where an earlier release began it."""
+    """Its inputs, by spout and shortened; empty if an earlier release began it."""
     cause: str | None = None
-    """Of a failure, without values: failures of the same cause are counted in a row (W7). None where an earlier release
-    ended it.
+    """Cause of a failure, without values: failures of the same cause are counted in a row (W7). None if an earlier
+    release ended it.
     """
 
 
@@ -305,22 +303,22 @@ class LedgerSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRecord:
-    """A row of `rejected_row`: a source record that came with its batch without being counted by any committer."""
+    """A row of `rejected_row`: a source record that was committed with its batch and counted by no committer."""
 
     spout: str
     path: str
     line: int
-    """Where it starts in its file; the header is line 1."""
+    """The line where it starts in its file; the header is line 1."""
     reason: str
     raw: str
-    """The first `RAW_SHOWN_BYTES_MAX` of it as text; what is no UTF-8 as escapes."""
+    """Its first `RAW_SHOWN_BYTES_MAX` bytes as text; bytes that are not UTF-8 are escaped."""
     raw_bytes: int
-    """Bytes of the whole record."""
+    """Bytes of the complete record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRow:
-    """A row of `dead_letter`: a source record that was taken out of its batch because a bolt failed on it."""
+    """A row of `dead_letter`: a source record that was removed from its batch because a bolt failed on it."""
 
     spout: str
     position: str
@@ -329,7 +327,7 @@ class DeadLetterRow:
     """The bolt that failed."""
     reason: str
     raw: str
-    """The first `RAW_SHOWN_BYTES_MAX` of it as text; what is no UTF-8 as escapes."""
+    """Its first `RAW_SHOWN_BYTES_MAX` bytes as text; bytes that are not UTF-8 are escaped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,12 +336,12 @@ class RedoLink:
 
     txid: int
     state: BatchState
-    """Planned or failed while its own turn has not come."""
+    """Planned or failed while it is not yet next to commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRow:
-    """A row of `txtopo.request` whole: who wanted what, and what became of it."""
+    """A complete row of `txtopo.request`: who wanted what, and the outcome."""
 
     order_id: int
     kind: OrderKind
@@ -368,7 +366,7 @@ class ActionRow:
     command: str
     reason: str | None
     order_id: int | None
-    """The order behind it; None: the leader acted by its own rules."""
+    """The order that caused it; None: the leader acted by its own rules."""
     txid: int | None
     before: Mapping[str, Any]
     after: Mapping[str, Any]
@@ -383,8 +381,8 @@ class BatchDetail:
     state: BatchState
     application: str | None
     advice: str | None = None
-    """What the halt over this batch said to do next; None where the topology has not halted over it, or where that only
-    names `txtopo show`.
+    """What the halt over this batch said to do next; None if the topology has not halted over it, or if that only names
+    `txtopo show`.
     """
     digest: str | None
     """Identity of the batch, hex; None until its plan is mirrored."""
@@ -392,9 +390,7 @@ class BatchDetail:
     plan_problem: str | None
     """Why the stored plan cannot be read."""
     metadata: Mapping[str, Any]
-    """By spout, as planned; before the plan is mirrored in short, as its last attempt had it; empty where nothing
-    tells.
-    """
+    """By spout, as planned; before the plan is mirrored shortened, as in its last attempt; empty if unknown."""
     ledger: LedgerSummary | None
     files: tuple[SourceFile, ...]
     attempts: tuple[AttemptRow, ...]
@@ -403,13 +399,13 @@ class BatchDetail:
     targets: Mapping[str, str]
     """Committer -> target table."""
     redo_of: int | None
-    """The batch that this one redoes, from its ledger row or its plan."""
+    """The batch that this one redoes, according to its ledger row or its plan."""
     redone_as: tuple[RedoLink, ...]
     """Batches that redo this one, in txid order."""
     rejected_rows: tuple[RejectedRecord, ...]
-    """As many as were asked for; the ledger row counts all."""
+    """As many as requested; the ledger row counts all."""
     dead_letters: tuple[DeadLetterRow, ...] = ()
-    """Likewise."""
+    """As many as requested; the ledger row counts all."""
     orders: tuple[OrderRow, ...]
     """Orders that name this batch, oldest first."""
     actions: tuple[ActionRow, ...]
@@ -417,7 +413,7 @@ class BatchDetail:
 
     @property
     def failures(self) -> FailureCounts:
-        """Its failed attempts by kind."""
+        """Return its failed attempts by kind."""
         kinds = [attempt.kind for attempt in self.attempts if attempt.state == "failed"]
         return FailureCounts(
             data=kinds.count("data"),
@@ -428,8 +424,8 @@ class BatchDetail:
 
     @property
     def _may_be_at_fault(self) -> bool:
-        """True if its last failure was caused by the batch or the code. A failure of a store, or one that any batch
-        would have, is no reason to skip it.
+        """True if the batch or the code caused its last failure. A failure of a store, or one that every batch would
+        have, is no reason to skip it.
         """
         kinds = [attempt.kind for attempt in self.attempts if attempt.state == "failed"]
         return kinds[-1:] not in (["infrastructure"], ["halt"])
@@ -441,10 +437,13 @@ class BatchDetail:
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        """What to type next."""
+        """Return what to type next."""
         status = f"txtopo status {self.topology}"
         if any(order.state == "open" for order in self.orders):
-            return (status, how_to_run(self.application))  # a leader carries it out, the next one at its start
+            return (
+                status,
+                how_to_run(self.application),
+            )  # The current leader carries it out, or the next one when it starts.
         if self.state == "failed":
             if self.advice:
                 return (self.advice, status)
@@ -452,7 +451,7 @@ class BatchDetail:
             return (again, without, status) if self._may_be_at_fault else (again, status)
         if (
             self.state == "quarantined" and self.redo_of
-        ):  # its place is free again: what to do depends on the batch itself
+        ):  # It has not been redone: what to do depends on the batch itself.
             return (f"txtopo show {self.topology} {self.redo_of}", status)
         if self.state == "quarantined" and not self.is_redone:
             return (f"txtopo redrive {self.topology} {self.txid}", status)

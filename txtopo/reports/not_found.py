@@ -1,4 +1,4 @@
-"""What to say where a topology or a batch is named that is not there."""
+"""Errors for a topology or a batch that does not exist."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from txtopo.errors import NotFoundError
 
 
 def no_topology(name: str, known: Sequence[str]) -> NotFoundError:
-    """The error for a topology that no database row knows."""
+    """Return the error for a topology that is in no database row."""
     there = f"; there is {', '.join(known[:10])}" if known else "; no topology has run on this database yet"
     return NotFoundError(f"no topology {name!r}{nearest(name, known)}{there}\n  next: txtopo status")
 
 
 def no_batch(topology: str, txid: int, planned: Mapping[str, int]) -> NotFoundError:
-    """The error for a batch that nothing knows; `planned` has the highest txid planned of each topology."""
+    """Return the error for an unknown batch; `planned` has the highest planned txid of each topology."""
     if topology not in planned:
         return no_topology(topology, list(planned))
     last = planned[topology]
@@ -24,6 +24,6 @@ def no_batch(topology: str, txid: int, planned: Mapping[str, int]) -> NotFoundEr
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """ ": did you mean X?" where something known is near, else nothing."""
+    """Return ": did you mean X?" for a similar name, otherwise an empty text."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f": did you mean {near[0]}?" if near else ""

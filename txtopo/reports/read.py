@@ -41,15 +41,15 @@ from txtopo.reports.stored_plans import files_of, metadata_of, redo_of
 from txtopo.reports.times import read_any_time
 
 REJECTS_SHOWN = 20
-"""Rejected rows of a batch that are read unless more are asked for."""
+"""Number of rejected rows of a batch that are read by default."""
 
 
 @contextmanager
 def reading(dsn: str) -> Iterator[Connection]:
-    """A connection that can only read and sees one state of the database throughout (I12).
+    """Yield a connection that can only read and sees one state of the database throughout (I12).
 
-    Raises PostgresUnavailable where Postgres does not answer or does not allow it, ConfigurationError where schema
-    `txtopo` is missing.
+    Raises PostgresUnavailable if Postgres does not answer or refuses access, ConfigurationError if schema `txtopo` is
+    missing.
     """
     engine = make_engine(dsn, "txtopo/reading", pooled=False)
     try:
@@ -66,7 +66,7 @@ def reading(dsn: str) -> Iterator[Connection]:
 
 
 def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
-    """What the operator reads when a SELECT did not go through."""
+    """Return the error for the operator when a SELECT fails."""
     state = sqlstate(error)
     if state in NO_TABLE:
         return ConfigurationError(
@@ -78,12 +78,12 @@ def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
 
 
 def read_topologies(connection: Connection, topology: str | None = None) -> list[TopologyStatus]:
-    """All topologies by name, or the one; empty where there is none."""
+    """Return all topologies by name, or one; empty if there is none."""
     return [_status(connection, row) for row in rows(connection, report_statements.TOPOLOGIES, topology=topology)]
 
 
 def read_status(connection: Connection, topology: str) -> TopologyStatus:
-    """One topology. Raises NotFoundError where nothing knows it."""
+    """Return one topology. Raises NotFoundError if it is unknown."""
     found = read_topologies(connection, topology)
     if not found:
         raise no_topology(topology, read_names(connection))
@@ -91,7 +91,7 @@ def read_status(connection: Connection, topology: str) -> TopologyStatus:
 
 
 def read_names(connection: Connection) -> list[str]:
-    """Names of all topologies."""
+    """Return the names of all topologies."""
     return [row["topology"] for row in rows(connection, report_statements.NAMES)]
 
 
@@ -103,7 +103,9 @@ def read_batches(
     state: BatchState | None = None,
     limit: int = 20,
 ) -> list[BatchRow] | None:
-    """The newest batches, or the newest within `spans`, first, at most `limit`; None where the topology is unknown."""
+    """Return the newest batches, or the newest within `spans`, first, at most `limit`; None if the topology is
+    unknown.
+    """
     fence = one(connection, report_statements.FENCE, topology=topology)
     if fence is None:
         return None
@@ -113,8 +115,8 @@ def read_batches(
 def read_batch(
     connection: Connection, topology: str, txid: int, *, rejects: int | None = REJECTS_SHOWN
 ) -> BatchDetail | None:
-    """Everything about one batch, with at most `rejects` of its rejected rows (None: all); None where nothing knows
-    that txid.
+    """Return everything about one batch, with at most `rejects` of its rejected rows (None: all); None if the txid is
+    unknown.
     """
     fence = one(connection, report_statements.FENCE, topology=topology)
     ledger = one(connection, report_statements.LEDGER_ROW, topology=topology, txid=txid)
@@ -195,11 +197,11 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     failed_txids = tuple(txid for txid, state in tried.items() if state == "failed")[:TXIDS_NAMED_MAX]
     own_words = {name: row[name] for name in own}
     if row["state"] in ("running", "stalled"):
-        # Asked now: who cannot write its heartbeat for a lock cannot say so either.
+        # Asked now: a driver that cannot write its heartbeat because of a lock cannot report the lock either.
         own_words["problem"] = waits_for(connection, topology) or own_words["problem"]
     return TopologyStatus(
         state=_state(row),
-        # The word of the last heartbeat: the batch may be committed by now.
+        # From the last heartbeat: the batch may be committed now.
         waiting=row["waiting"] if row["waiting"] and row["waiting"]["txid"] > row["last_txid"] else {},
         leader=leader,
         settings=row["settings"] or {},

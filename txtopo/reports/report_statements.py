@@ -1,9 +1,7 @@
-"""The SQL of the reading commands. Only SELECTs; every one is bound to a topology and ends after a bounded number of
-rows.
+"""The SQL of the reading commands. Only SELECTs; each one is for one topology and returns a limited number of rows.
 
-Read through the primary keys (topology, txid, …) from the newest batch down. Lists are put together outside the server,
-table by table: a join
-over tables that were never analysed can take minutes.
+Read through the primary keys (topology, txid, …) from the newest batch down. Lists are joined outside of the server,
+table by table: a join over tables without statistics can take minutes.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ select count(*) as holes, (array_agg(l.txid order by l.txid))[1:cast(:named as i
  where l.topology = :topology and l.state = 'quarantined' and l.redo_of is null and l.txid not in (select txid from
  filled)
 """
-"""A redo that was quarantined is no hole itself: the batch that it redoes is, or has its effect all the same."""
+"""A quarantined redo is not a hole: the batch that it redoes is one, or has its effect."""
 
 OPEN_ORDERS = """
 select request_id as order_id, kind, arguments from txtopo.request where topology = :topology and state = 'open'
@@ -155,7 +153,7 @@ REJECTED_ROWS = """
 select spout, path, line, reason, substring(raw for cast(:raw_bytes_max as integer)) as raw, raw_bytes
   from txtopo.rejected_row where topology = :topology and txid = :txid order by spout, path, line limit :limit
 """
-"""In the order of their key. Without a limit (NULL) only where somebody asked for all."""
+"""In the order of their key. Without a limit (NULL) only if all were requested."""
 
 DEAD_LETTERS = """
 select spout, position, component, reason, substring(raw for cast(:raw_bytes_max as integer)) as raw

@@ -1,5 +1,5 @@
-"""What the stored description of a topology tells: its `config`, and for an audit tables, keys and sums of its
-committers, and the way of the rows to them.
+"""Reads the stored description of a topology: its `config`, and for an audit the tables, keys and sums of its
+committers, and the path of rows to them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from txtopo.committers.sql_names import postgres_type
 from txtopo.core.fields import parse_fields
 
 Way = Literal["direct", "same", "fewer", "any"]
-"""How rows come from the spout to a committer: straight, through bolts that keep their number, that may drop some, or
-that may do anything.
+"""The path of rows from the spout to a committer: direct, through bolts that keep the number of rows, that may drop
+some, or that may do anything.
 """
 
 _CONFIG = text("select description -> 'config' from txtopo.topology where topology = :topology")
 
 
 def read_config(connection: Connection, topology: str) -> Mapping[str, Any] | None:
-    """The `config` of a topology, empty where it was described without one; None where no driver has described the
+    """Return the `config` of a topology, empty if it was described without one; None if no driver has described the
     topology yet.
     """
     found = connection.execute(_CONFIG, {"topology": topology}).one_or_none()
@@ -44,18 +44,18 @@ class CommitterTables:
     """Input field -> column."""
     contributions: bool
     spout: str | None
-    """The spout that it reads in the end; None where there are several."""
+    """The spout at the start of its path; None if there are several."""
     way: Way
     types: Mapping[str, str | None] = field(default_factory=dict)
-    """Key -> the type of its column, as Postgres spells it; None where the description does not tell."""
+    """Key -> the type of its column, as Postgres spells it; None if the description does not contain it."""
     alone: bool = True
-    """True if it reads the topology's only spout. With several spouts, the ledger has the number of records of all
-    together.
+    """True if it reads the topology's only spout. With several spouts, the ledger has one number of records for all of
+    them.
     """
 
     def ordered(self, columns: Sequence[str]) -> CommitterTables:
-        """The same with its sums in the order of these columns: objects in the stored description have none, and rows
-        are hashed in theirs.
+        """Return the same with its sums in the order of these columns: JSON objects in the stored description have no
+        order, and rows are hashed in the order of the columns.
         """
         places = {name: at for at, name in enumerate(columns)}
         sums = sorted(self.sums.items(), key=lambda item: places.get(item[1], len(places)))
@@ -63,38 +63,38 @@ class CommitterTables:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the target, in the order in which its rows are hashed."""
+        """Return the columns of the target, in the order in which its rows are hashed."""
         return (*self.keys, *self.numbers)
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The count first, then the sums."""
+        """Return the count column first, then the sums."""
         return (self.count, *self.sums.values())
 
     @property
     def target_columns(self) -> Mapping[str, str | None]:
-        """Column of the target -> its type."""
+        """Return column of the target -> its type."""
         numbers = dict.fromkeys(self.sums.values(), "numeric")
         return {**{key: self.types.get(key) for key in self.keys}, self.count: "bigint", **numbers}
 
     @property
     def contribution_columns(self) -> Mapping[str, str | None]:
-        """Column of the contribution table -> its type."""
+        """Return column of the contribution table -> its type."""
         return {"txid": "bigint", "reverses": "bigint", **self.target_columns}
 
     @property
     def target_sql(self) -> str:
-        """The target table, quoted."""
+        """Return the quoted name of the target table."""
         return _qualified(self.target)
 
     @property
     def contributions_sql(self) -> str:
-        """The contribution table, quoted."""
+        """Return the quoted name of the contribution table."""
         return _qualified(f"{self.target}_contribution")
 
 
 def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
-    """The counting committers of a topology, by name. Raises ValueError for what is not described as expected."""
+    """Return the counting committers of a topology, by name. Raises ValueError for an unexpected description."""
     found = {}
     own = own_committers_of(description)
     try:
@@ -122,8 +122,8 @@ def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
 
 
 def own_committers_of(description: Mapping[str, Any]) -> frozenset[str]:
-    """The committers that write by code of their own, by name: what they wrote, nobody else can tell. Raises ValueError
-    as `committers_of`.
+    """Return the custom committers, by name: only their own code knows what they wrote. Raises ValueError as
+    `committers_of`.
     """
     try:
         return frozenset(name for name, one in description["committers"].items() if "class" in one)
@@ -132,17 +132,17 @@ def own_committers_of(description: Mapping[str, Any]) -> frozenset[str]:
 
 
 def quoted(name: str) -> str:
-    """An identifier in quotes, for statements with psycopg2's placeholders (a percent sign doubled)."""
+    """Return an identifier in quotes, for statements with psycopg2's placeholders (a percent sign doubled)."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
 def listed(names: Sequence[str], alias: str) -> str:
-    """Columns of a table, quoted."""
+    """Return the columns of a table, quoted."""
     return ", ".join(f"{alias}.{quoted(name)}" for name in names)
 
 
 def _types(one: Mapping[str, Any]) -> Mapping[str, str | None]:
-    """Types of a committer's keys; its fields are those that it reads."""
+    """Return the types of a committer's keys, from the fields that it reads."""
     fields = parse_fields(one["fields"]) if one.get("fields") else None
     known = (
         {}
@@ -165,7 +165,7 @@ def _way(description: Mapping[str, Any], source: str) -> tuple[str | None, Way]:
         bolt = description["bolts"][source]
         if len(bolt["inputs"]) != 1:
             return None, "any"
-        # Of a tuple bolt an input is an object, and nothing tells what it does to the number of tuples.
+        # The inputs of a tuple bolt are objects; the number of its output tuples is unknown.
         (read,), rows = bolt["inputs"], bolt.get("rows", "any")
         if "any" in (way, rows) or rows not in ("same", "fewer"):
             way = "any"

@@ -1,6 +1,4 @@
-"""What the stored plan of a batch says: its inputs, put together from pieces where they are long, and what it
-redoes.
-"""
+"""Reads the stored plan of a batch: its inputs, joined from pieces if they are long, and the batch that it redoes."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ from txtopo.reports.list_batches import one
 from txtopo.reports.model import SourceFile
 
 _PART_KEY = "$part"
-"""A file list too long for a plan is a pointer under this key, to a piece in `plan_part`."""
+"""Under this key, a file list too long for a plan is a pointer to a piece in `plan_part`."""
 _IDLE_KEY = "$idle"
-"""Under this key stands what a spout without a part in the batch had before."""
+"""Under this key is the previous entry of a spout without a part in the batch."""
 _WHERE = "table txtopo.plan"
 
 
 def redo_of(data: bytes) -> int | None:
-    """The txid that this plan redoes; None also where it cannot be read, which `metadata_of` tells."""
+    """Return the txid that this plan redoes; None also if the plan cannot be read, which `metadata_of` reports."""
     try:
         return read_plan(bytes(data), _WHERE).redo_of
     except Halted:
@@ -34,9 +32,9 @@ def redo_of(data: bytes) -> int | None:
 
 
 def metadata_of(connection: Connection, plan: RowMapping | None) -> tuple[Mapping[str, Any], str | None]:
-    """What the plan says, by spout with a part in the batch, pieces put back; or why it cannot be said.
+    """Return the metadata by spout with a part in the batch, pieces joined; or why it cannot be read.
 
-    A plan that cannot be read must not hide the rest.
+    An unreadable plan must not hide the rest.
     """
     if plan is None:
         return {}, None
@@ -48,7 +46,7 @@ def metadata_of(connection: Connection, plan: RowMapping | None) -> tuple[Mappin
 
 
 def whole_metadata(connection: Connection, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """By spout with a part in the batch, pieces put back. Raises Halted where one is missing."""
+    """Return the metadata by spout with a part in the batch, pieces joined. Raises Halted if one is missing."""
     return {spout: _whole(connection, value) for spout, value in stored.items() if not is_idle(value)}
 
 
@@ -67,7 +65,9 @@ def _whole(connection: Connection, metadata: Any) -> Any:
 
 
 def files_of(metadata: Mapping[str, Any], consumed: Sequence[RowMapping]) -> tuple[SourceFile, ...]:
-    """Inputs as `source_file` remembers them for ever, with the sizes that the plan knows."""
+    """Return the inputs in the form in which `source_file` stores them permanently, with the sizes that the plan
+    knows.
+    """
     sizes = {(spout, path): size for spout, value in metadata.items() for path, size in _sizes(value)}
     return tuple(
         SourceFile(

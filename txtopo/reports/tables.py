@@ -1,4 +1,4 @@
-"""Rows of the model as a sequence that also becomes an Arrow table or a pandas frame."""
+"""Rows of the model as a sequence that can also become an Arrow table or a pandas frame."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Rows(Sequence[Row], Generic[Row]):
         return f"Rows({self._kind.__name__}, {list(self._values)!r})"
 
     def to_arrow(self) -> pa.Table:
-        """A table with a column for each field, of the same types whatever the values: times in UTC; what is no single
-        value and no list of them, such as `committers` or `facts`, is JSON text.
+        """Return a table with a column for each field; its types do not depend on the values. Times are in UTC; a field
+        that is neither a single value nor a list of them, such as `committers` or `facts`, is JSON text.
         """
         import pyarrow as pa
 
@@ -69,12 +69,12 @@ class Rows(Sequence[Row], Generic[Row]):
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        """The same as a pandas frame."""
+        """Return the same as a pandas frame."""
         return self.to_arrow().to_pandas()
 
 
 def _arrow_type(hint: Any) -> Any:
-    """The Arrow type of a field by its type hint; text where it is told as JSON."""
+    """Return the Arrow type of a field from its type hint; text if the field becomes JSON."""
     import pyarrow as pa
 
     simple = {

@@ -12,21 +12,21 @@ from typing import Any
 from txtopo.reports.model import BatchRow, CommitterNumbers, FailureCounts, OpenOrder, TopologyStatus
 
 NOTHING = "-"
-"""Stands where there is no value."""
+"""Shown if there is no value."""
 INPUTS_CHARS_MAX = 300
-"""Of the inputs of a failed batch in `status`; `show` has all."""
+"""Characters of the inputs of a failed batch in `status`; `show` has all."""
 THIN_SPACE = "\N{THIN SPACE}"
 
 
 def status_text(topologies: Sequence[TopologyStatus]) -> str:
-    """One block a topology; a sentence where there is none."""
+    """Return one block per topology; a sentence if there is none."""
     if not topologies:
         return "No topology has run on this database yet. Start one with `txtopo run APP`."
     return "\n\n".join("\n".join(_status_lines(one)) for one in topologies)
 
 
 def batches_text(topology: str, batches: Sequence[BatchRow]) -> str:
-    """A table, newest batch first; a sentence where there is none."""
+    """Return a table, newest batch first; a sentence if there is none."""
     if not batches:
         return f"{topology} has no such batches."
     committers = sorted({numbers.committer for row in batches for numbers in row.committers})
@@ -134,7 +134,7 @@ def _written(numbers: CommitterNumbers | None) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> str:
-    """Columns two blanks apart, numbers to the right, those named in `left` to the left."""
+    """Return columns two blanks apart, numbers right-aligned, the columns in `left` left-aligned."""
     lines = [[clean(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     aligned = ["<" if name in left else ">" for name in header]
@@ -145,29 +145,29 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequenc
 
 
 def count(value: int) -> str:
-    """12 400 with a thin space."""
+    """Return 12 400 with a thin space."""
     return f"{value:,}".replace(",", THIN_SPACE)
 
 
 def count_or_nothing(value: int | None) -> str:
-    """The same, or a dash where it is not known."""
+    """Return the same, or a dash if the number is unknown."""
     return NOTHING if value is None else count(value)
 
 
 def counted(value: int, noun: str) -> str:
-    """1 batch, 2 batches, 3 source rows."""
+    """Return 1 batch, 2 batches, 3 source rows."""
     if value == 1:
         return f"1 {noun}"
     return f"{count(value)} {noun}es" if noun.endswith("ch") else f"{count(value)} {noun}s"
 
 
 def batches_named(txids: Sequence[int]) -> str:
-    """batch 7; batches 7, 9."""
+    """Return batch 7; batches 7, 9."""
     return f"batch{'es' if len(txids) > 1 else ''} {', '.join(map(str, txids))}"
 
 
 def failures_text(failures: FailureCounts) -> str:
-    """Each kind apart: they mean different things."""
+    """Return each kind separately: they have different meanings."""
     kinds = (
         f"{count(failures.data)} data, {count(failures.infrastructure)} infrastructure, "
         f"{count(failures.suspect)} suspect"
@@ -177,15 +177,15 @@ def failures_text(failures: FailureCounts) -> str:
 
 
 def clip(text: str, width: int | None) -> str:
-    """`text` without control characters in at most `width` characters, an ellipsis where something is left out; None:
-    all of it.
+    """Return `text` without control characters in at most `width` characters, with an ellipsis if it was cut; None: the
+    whole text.
     """
     text = clean(text)
     return text if width is None or len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def size(value: int) -> str:
-    """Bytes in binary units: 512 B, 1.5 MiB."""
+    """Return bytes in binary units: 512 B, 1.5 MiB."""
     if value < 1024:
         return f"{value} B"
     amount = value / 1024
@@ -197,7 +197,7 @@ def size(value: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """350 ms, 1.85 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. A clock that went back shows as 0."""
+    """Return 350 ms, 1.85 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. After a clock went back: 0."""
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
@@ -212,18 +212,18 @@ def duration(seconds: float) -> str:
 
 
 def instant(when: datetime) -> str:
-    """2026-11-21T07:44:01.235Z: always UTC, always milliseconds."""
+    """Return 2026-11-21T07:44:01.235Z: always UTC, always milliseconds."""
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""What moves the cursor, turns the direction of writing, or is invisible; and what no terminal's encoding can take."""
+"""Characters that move the cursor, change the direction of writing, are invisible, or that no terminal can encode."""
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """`text` with control characters spelled out: what comes from files and tracebacks must not steer the reader's
+    """Return `text` with control characters escaped: text from files and tracebacks must not control the reader's
     terminal.
     """
     keep = "\n\t" if lines else ""
@@ -233,8 +233,8 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 
 def place_of(component: str | None, position: str | None, message: str | None) -> str:
-    """ " in COMPONENT at POSITION", as far as they are known and the message does not say the position itself; else
-    nothing.
+    """Return " in COMPONENT at POSITION", as far as they are known and the message does not contain the position;
+    otherwise an empty text.
     """
     said = position if position and position not in (message or "") else None
     place = " at ".join(part for part in (component, said) if part)

@@ -1,4 +1,4 @@
-"""One timeline of a topology out of the rows that are there anyway: attempts, plans, batches, orders, actions, the last
+"""One timeline of a topology from the rows of several tables: attempts, plans, batches, orders, actions, the last
 leader.
 """
 
@@ -28,16 +28,16 @@ EventKind = Literal[
     "quarantined",
     "action",
 ]
-"""What happened at one moment is told in this order."""
+"""Events of the same moment are in this order."""
 
 LATE_TXIDS = 100
-"""While following: batches below the last one that are looked at again, since the end of an attempt may be noted after
-its batch's commit.
+"""While following: number of batches below the last one that are read again, since the end of an attempt may be
+recorded after the commit of its batch.
 """
 LATE_S = 60
-"""The same for orders, which are answered in no order, and actions."""
+"""The same for orders, which are answered in any order, and for actions."""
 AT_ONCE_MAX = 10_000
-"""Rows of a table that one look while following takes: more than can come between two looks."""
+"""Maximum number of rows of a table in one read while following: more than can arrive between two reads."""
 _ALL = 2**63 - 1
 _RANKS = {kind: rank for rank, kind in enumerate(get_args(EventKind))}
 
@@ -58,7 +58,7 @@ select txid, attempt, epoch, state, alone, kind, component, position, message, h
  where topology = :topology and txid between :low and :high
  order by coalesce(ended_at, started_at) desc, txid desc, attempt desc limit :rows
 """
-"""Those that were in motion last: an old batch may be tried for days."""
+"""Batches whose attempts changed last: an old batch may be tried for days."""
 
 LEDGER = """
 select txid, state, attempt, epoch, read, rejected, reason, redo_of, committed_at from txtopo.ledger
@@ -98,14 +98,14 @@ class TimelineEvent:
     attempt: int | None = None
     order_id: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values of this kind; absent is what is not known."""
+    """JSON values that depend on the kind; unknown ones are missing."""
     identity: tuple[object, ...] = field(default=(), metadata={"in_tables": False})
-    """Tells it from every other event, however often it is read."""
+    """Identifies the event, also when it is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """Which rows are looked at."""
+    """The range of rows that are read."""
 
     topology: str
     txid: int | None
@@ -116,34 +116,34 @@ class _Window:
 
     @property
     def bound(self) -> dict[str, Any]:
-        """Values of the statements."""
+        """Return the bound values of the statements."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 class Timeline:
-    """Reads the events of a topology, or of one of its batches; each event once, however often it is asked."""
+    """Reads the events of a topology, or of one of its batches, and returns each event once."""
 
     def __init__(self, topology: str, txid: int | None = None) -> None:
         self._topology = topology
         self._txid = txid
         self._seen: frozenset[tuple[object, ...]] = frozenset()
         self._next: tuple[int, datetime] | None = None
-        """First txid and first time of the next look."""
+        """First txid and first time of the next read."""
 
     def last(self, connection: Connection, limit: int, *, is_followed: bool = False) -> list[TimelineEvent] | None:
-        """The last `limit` events, oldest first; None where the topology is unknown. `is_followed`: `new` will be asked
-        for more.
+        """Return the last `limit` events, oldest first; None if the topology is unknown. `is_followed`: `new` will be
+        called afterwards.
         """
         now = one(connection, NOW, topology=self._topology)
         if now is None:
             return None
-        # What follows the commit of some batch is about higher ones: the ledger is in order.
+        # Events after the commit of a batch concern higher txids: the ledger is in order.
         depth = max(limit, LATE_TXIDS) if is_followed else limit
         low = max(1, now["last_txid"] - depth + 1)
         return self._look(connection, now, low, None, AT_ONCE_MAX if is_followed else limit)[-limit:]
 
     def new(self, connection: Connection) -> list[TimelineEvent]:
-        """What no look has given yet, oldest first."""
+        """Return events that no earlier read returned, oldest first."""
         now = one(connection, NOW, topology=self._topology)
         if now is None or self._next is None:
             return []
@@ -202,7 +202,7 @@ def _events(connection: Connection, now: Mapping[Any, Any], window: _Window) -> 
 
 
 def _of_leader(now: Mapping[Any, Any]) -> Iterator[TimelineEvent]:
-    """The last one only: each takeover writes over what the one before said of itself."""
+    """Return the event of the last leader only: each takeover overwrites what the previous one recorded."""
     if now["state"] is None:
         return
     who = _known(now, "host", "pid", "epoch")
@@ -219,7 +219,9 @@ def _of_leader(now: Mapping[Any, Any]) -> Iterator[TimelineEvent]:
 
 
 def _of_attempt(row: Mapping[Any, Any]) -> Iterator[TimelineEvent]:
-    """Its begin and, where it was not applied, its end: the commit of the batch tells which attempt was."""
+    """Return the begin of an attempt and, unless it was applied, its end: the commit of the batch shows which attempt
+    was applied.
+    """
     txid, attempt = row["txid"], row["attempt"]
     facts = {**_known(row, "epoch", "host"), **({"alone": True} if row["alone"] else {})}
     yield TimelineEvent(

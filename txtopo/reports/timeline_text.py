@@ -1,4 +1,4 @@
-"""Events as lines: one event a line, as text that is read downwards or as JSON that programs read as it comes."""
+"""Events as lines: one event per line, as text in reading order or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ _KIND_WIDTH = max(map(len, _WORDS.values()))
 
 
 def event_line(event: TimelineEvent, width: int | None = None) -> str:
-    """Time, batch (and attempt), what happened, what is known of it; cut to `width`, the terminal's, where it is
-    known.
-    """
+    """Return time, batch (and attempt), event and facts; cut to `width`, the terminal's, if it is known."""
     batch = "" if event.txid is None else str(event.txid)
     attempt = "" if event.attempt is None else f":{event.attempt}"
     kind = _WORDS.get(event.kind, event.kind)
@@ -36,7 +34,7 @@ def event_line(event: TimelineEvent, width: int | None = None) -> str:
 
 
 def event_json(event: TimelineEvent) -> str:
-    """Schema `txtopo.event/1`, on one line."""
+    """Return schema `txtopo.event/1`, on one line."""
     values = {
         "schema": "txtopo.event/1",
         "at": instant(event.at),

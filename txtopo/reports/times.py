@@ -1,5 +1,5 @@
-"""Reads times for which Python has no datetime, such as infinity or a year before Christ: whoever plants one must not
-end an audit with it.
+"""Reads times for which Python has no datetime, such as infinity or a year before Christ: a planted one must not stop
+an audit.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import psycopg2.extensions
 from sqlalchemy import Connection
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-"""In place of anything before or after. Times may be subtracted from each other; nothing may be added to one."""
+"""Used for a time before or after the range. Times may be subtracted from each other; nothing may be added to one."""
 _TIMESTAMPTZ = 1184
 
 
 def read_any_time(connection: Connection) -> None:
-    """From here on this connection reads each `timestamptz` as a datetime in UTC, those out of range as FIRST or LAST.
-    It is not for writing.
+    """Make this connection read each `timestamptz` as a datetime in UTC, those out of range as FIRST or LAST. Not for
+    writing.
     """
     psycopg2.extensions.register_type(_TIMES, connection.connection.dbapi_connection)
 
 
 def any_time(text: str | None, _cursor: Any) -> datetime | None:
-    """`text`: as the server spells it in style ISO, which the driver asks for."""
+    """Return the time of `text`, in the server's ISO style, which the driver requests."""
     if text is None:
         return None
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):  # before the year 1 in some time zone, or after 9999
+    except (ValueError, OverflowError):  # Before the year 1 in some time zone, or after 9999.
         return FIRST if text.startswith(("-", "0001")) or text.endswith("BC") else LAST
 
 

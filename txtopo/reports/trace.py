@@ -1,5 +1,5 @@
-"""Traces one row of a target back: which batches brought what to it, out of which files, and whether that adds up to
-the row.
+"""Traces one row of a target: which batches contributed what to it, from which files, and whether the sum is the
+row.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from txtopo.reports.list_batches import one, rows
 from txtopo.reports.stored_description import CommitterTables, committers_of, quoted
 
 FILES_SHOWN = 3
-"""Input files named of each batch."""
+"""Number of input files named for each batch."""
 _SETTINGS = (
     "set local search_path = pg_catalog; set local timezone = 'UTC'; set local datestyle = 'ISO, YMD'; "
     "set local bytea_output = 'hex'"
 )
-"""Names of types come out qualified, text of values as the audit reads it."""
+"""Names of types are qualified, and values are text as in the audit."""
 
 TARGETS = """select target, topology, committer from txtopo.target order by target collate "C" limit 10000"""
 
@@ -37,7 +37,7 @@ select a.attname as name, pg_catalog.format_type(a.atttypid, -1) as type
   join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where n.nspname = :schema and c.relname = :table
 """
-"""Types without their length: a longer value must not be cut to one that is there."""
+"""Types without their length: a longer value must not be truncated to an existing one."""
 
 BATCHES = """
 select txid, case state when 'applied' then 'committed' else state end as state, attempt, epoch, committed_at,
@@ -55,7 +55,7 @@ select txid, path, files from (
 
 
 class UntraceableError(TxtopoError):
-    """Nothing tells which batches made the row; nothing is known to be wrong."""
+    """It is unknown which batches made the row; nothing is known to be wrong."""
 
     exit_code = 3
 
@@ -71,16 +71,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What one batch brought to the row, or took back from it."""
+    """The contribution of one batch to the row, or its reversal."""
 
     txid: int
-    """0: what the table held before its topology took it over."""
+    """0: the content of the table before its topology took it over."""
     reverses: int | None
-    """The batch whose contribution is taken back; None: its own."""
+    """The batch whose contribution is reversed; None: the row is the batch's own contribution."""
     numbers: Mapping[str, Decimal]
     """By column."""
     state: str | None
-    """Of the batch; None where the ledger does not know it."""
+    """State of the batch; None if it is not in the ledger."""
     attempt: int | None
     epoch: int | None
     code_hash: str | None
@@ -88,33 +88,33 @@ class Contribution:
     paths: tuple[str, ...]
     """The first of its input files, at most `FILES_SHOWN`."""
     files: int
-    """How many there are."""
+    """Number of all its input files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A row and what it was made of."""
+    """A row and its contributions."""
 
     target: Target
     key: Mapping[str, str | None]
-    """Column -> value as asked for; None is NULL."""
+    """Column -> value as given; None is NULL."""
     row: Mapping[str, Decimal] | None
     """The numbers in the target now; None: there is no such row."""
     contributions: tuple[Contribution, ...]
-    """The last so many, oldest first."""
+    """The last contributions, oldest first."""
     count: int
-    """How many there are."""
+    """Number of all contributions."""
     sums: Mapping[str, Decimal]
-    """Of all of them, by column."""
+    """Sums over all contributions, by column."""
 
     @property
     def is_known(self) -> bool:
-        """True if there is a row, or ever was one."""
+        """True if the row exists, or existed before."""
         return self.row is not None or self.count > 0
 
     @property
     def verdict(self) -> Literal["MATCH", "MISMATCH"]:
-        """MATCH: the contributions add up to the row. A row goes when its count becomes 0, so no row stands for
+        """MATCH: the contributions add up to the row. A row is removed when its count becomes 0, so no row means
         zeros.
         """
         expected = dict.fromkeys(self.sums, Decimal(0)) if self.row is None else dict(self.row)
@@ -122,7 +122,9 @@ class Trace:
 
 
 def find_target(connection: Connection, table: str, topology: str | None) -> Target:
-    """The registered target of this name, with or without its schema. Raises ConfigurationError, UntraceableError."""
+    """Return the registered target of this name, with or without its schema. Raises ConfigurationError or
+    UntraceableError.
+    """
     known = [row for row in rows(connection, TARGETS) if topology in (None, row["topology"])]
     exact = [row for row in known if row["target"] in (table, f"public.{table}")]
     found = exact or [row for row in known if row["target"].partition(".")[2] == table]
@@ -154,8 +156,8 @@ def find_target(connection: Connection, table: str, topology: str | None) -> Tar
 
 
 def read_key(target: Target, given: Sequence[str], nulls: Sequence[str]) -> dict[str, str | None]:
-    """The whole key from `column=value`, or `value` where there is one column, and the columns that are NULL. Raises
-    ConfigurationError.
+    """Return the complete key from `column=value`, or `value` if there is one column, and the columns that are NULL.
+    Raises ConfigurationError.
     """
     keys = target.tables.keys
     spelled = (
@@ -168,7 +170,7 @@ def read_key(target: Target, given: Sequence[str], nulls: Sequence[str]) -> dict
         if column not in keys or column in found:
             raise ConfigurationError(f"{column!r} is {'given twice' if column in found else 'no key'}; {spelled}")
         if value is not None and ("\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value)):
-            # P14: the client would refuse these in Python, without an SQLSTATE.
+            # P14: the client library would refuse these in Python, without an SQLSTATE.
             raise ConfigurationError(f"{column}: no text in Postgres holds NUL or what is not UTF-8")
         found[column] = value
     if missing := [column for column in keys if column not in found]:
@@ -177,8 +179,8 @@ def read_key(target: Target, given: Sequence[str], nulls: Sequence[str]) -> dict
 
 
 def read_trace(connection: Connection, target: Target, key: Mapping[str, str | None], limit: int) -> Trace:
-    """The row with that key and its contributions, of which the last `limit` are given. Raises ConfigurationError for
-    values of another type.
+    """Return the row with this key and its last `limit` contributions. Raises ConfigurationError for values of another
+    type.
     """
     connection.exec_driver_sql(_SETTINGS)
     tables = target.tables
@@ -234,14 +236,16 @@ def _types(connection: Connection, table: str) -> dict[str, str]:
 
 
 def _condition(column: str, value: str | None, type_name: str, number: int) -> str:
-    """Of an index' own kind: `is not distinct from` would walk through the table. The server casts the value."""
+    """Return a condition that an index can serve: `is not distinct from` would scan the table. The server casts the
+    value.
+    """
     if value is None:
         return f"{quoted(column)} is null"
     return f"{quoted(column)} = cast(%(k{number})s as {type_name.replace('%', '%%')})"
 
 
 def _contributions(connection: Connection, target: Target, found: Sequence[Any]) -> tuple[Contribution, ...]:
-    """With what the ledger knows of their batches."""
+    """Return the contributions, with the ledger's data about their batches."""
     txids = sorted({row[0] for row in found})
     batches = {row["txid"]: row for row in rows(connection, BATCHES, topology=target.topology, txids=txids)}
     paths: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A trace as plain text and as JSON: the row now, a line a contribution, and whether they add up."""
+"""A trace as plain text and as JSON: the current row, a line per contribution, and whether they add up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from txtopo.reports.text import NOTHING, THIN_SPACE, clean, count, counted, inst
 from txtopo.reports.trace import Contribution, Trace
 
 CODE_SHOWN = 12
-"""Hex digits of a code hash."""
+"""Number of hex digits of a code hash."""
 
 
 def trace_text(trace: Trace) -> str:
-    """The row, its contributions oldest first, the verdict."""
+    """Return the row, its contributions oldest first, and the verdict."""
     target = trace.target
     key = ", ".join(
         f"{column} is NULL" if value is None else f"{column} = {value}" for column, value in trace.key.items()
@@ -34,7 +34,7 @@ def trace_text(trace: Trace) -> str:
 
 
 def trace_json(trace: Trace) -> str:
-    """Schema `txtopo.trace/1`; numbers as decimal digits: too large for JSON's."""
+    """Return schema `txtopo.trace/1`; numbers are decimal digits as text, too large for JSON's."""
     target = trace.target
     contributions = [{**plain(one), "numbers": _digits(one.numbers)} for one in trace.contributions]
     values = {
