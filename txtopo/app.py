@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from txtopo.core.backoff import backoff_s
 from txtopo.core.events import End
 from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
-from txtopo.core.retry import backoff_s
 from txtopo.core.state import Rules
 from txtopo.core.values import IN_FOLDER, Fence, Lead
 from txtopo.driver.console import Reporter

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from txtopo.committers.memory.memory_store import Key, MemoryPostgres, Numbers
-from txtopo.committers.protocol.count_tables import Shape, result_of_rows, shape_of
+from txtopo.committers.protocol.count_tables import TableShape, result_of_rows, shape_of
 from txtopo.committers.protocol.redo_checks import check_reversed, no_contributions
 from txtopo.committers.protocol.rules import describe_counts
 from txtopo.core.values import CommitterCount, CommitterResult
@@ -110,7 +110,7 @@ def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
 
 
-def _check_row(committer: CommitterComponent, shape: Shape, row: tuple[Any, ...]) -> None:
+def _check_row(committer: CommitterComponent, shape: TableShape, row: tuple[Any, ...]) -> None:
     """Raise BatchDataError for values that Postgres refuses (P14, text and numbers that it cannot hold)."""
     for value in row[: len(shape.keys)]:
         if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from txtopo.committers.postgres.transactions import Held, joined
-from txtopo.committers.protocol.count_tables import Column, Shape, result_of_rows, shape_of
+from txtopo.committers.protocol.count_tables import Column, TableShape, result_of_rows, shape_of
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError
@@ -158,7 +158,7 @@ def _element(value: Any) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _work(shape: Shape) -> str:
+def _work(shape: TableShape) -> str:
     """The part that all statements share: rows r, target t, contributions x, numbers n."""
     names = ", ".join(quoted(column.name) for column in shape.columns)
     arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))

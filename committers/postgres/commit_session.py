@@ -30,7 +30,7 @@ from txtopo.committers.postgres.sql_errors import (
 from txtopo.committers.postgres.sqlstates import LIMIT_EXCEEDED
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
-from txtopo.committers.postgres.targets import table_problem
+from txtopo.committers.postgres.target_tables import table_problem
 from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
 from txtopo.committers.postgres.user_committers import record_user_committer
 from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions

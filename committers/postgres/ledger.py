@@ -19,7 +19,7 @@ from txtopo.committers.postgres.resolve import resolve_commit
 from txtopo.committers.postgres.sql_errors import translating
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
-from txtopo.committers.postgres.targets import prepare_target
+from txtopo.committers.postgres.target_tables import prepare_target
 from txtopo.committers.postgres.transactions import Database, fence_of, joined, opening, run
 from txtopo.committers.protocol.rules import (
     ANSWERS,

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from txtopo.committers.postgres.transactions import Held, joined
-from txtopo.committers.protocol.count_tables import Shape
+from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.sql_names import quoted
 from txtopo.errors import BatchDataError, unreachable
@@ -19,7 +19,7 @@ from txtopo.topology.components import CommitterComponent
 def reverse_batch(
     connection: Connection,
     committer: CommitterComponent,
-    shape: Shape,
+    shape: TableShape,
     values: dict[str, Any],
     held: Held | None,
 ) -> int:
@@ -43,7 +43,7 @@ def reverse_batch(
     return int(taken)
 
 
-def _reversal(shape: Shape) -> str:
+def _reversal(shape: TableShape) -> str:
     """Return the statement that changes both tables.
 
     It uses ON CONFLICT like every apply: only that finds NULL keys by the unique index. A row that does not exist
@@ -73,7 +73,7 @@ select (select count(*) from c), (select count(*) from t where weight < 0),
        (select array_agg(row_id::text order by row_id) from t where weight = 0)"""
 
 
-def _removal(shape: Shape) -> str:
+def _removal(shape: TableShape) -> str:
     # This database transaction has just written these rows, so nothing else can have moved them: their ctid finds them
     # without a scan.
     weight = quoted(shape.numbers[0].name)

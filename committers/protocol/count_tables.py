@@ -28,7 +28,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """The tables of a counting committer: names and columns."""
 
     schema: str
@@ -53,7 +53,7 @@ class Shape:
         return None if self.contribution_table is None else f"{quoted(self.schema)}.{quoted(self.contribution_table)}"
 
 
-def shape_of(component: CommitterComponent) -> Shape:
+def shape_of(component: CommitterComponent) -> TableShape:
     """Return the tables that a counting committer needs."""
     bolt = component.bolt
     if not isinstance(bolt, CountCommitter):
@@ -62,7 +62,7 @@ def shape_of(component: CommitterComponent) -> Shape:
     keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
     numbers = (Column(bolt.count, "bigint", False), *(Column(column, "numeric", False) for _, column in bolt.sums))
     contribution = bolt.contribution_table.partition(".")[2] if bolt.contributions else None
-    return Shape(bolt.schema, bolt.name, contribution, keys, numbers)
+    return TableShape(bolt.schema, bolt.name, contribution, keys, numbers)
 
 
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:

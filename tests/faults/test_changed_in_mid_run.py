@@ -26,7 +26,7 @@ from tests.kit.fix_postgres import execute_as_superuser
 from tests.kit.orders import Totals, recount, write_orders
 from txtopo.app import drive
 from txtopo.config import load_settings
-from txtopo.core import crash_points, limits, patience, retry
+from txtopo.core import backoff, crash_points, limits, patience
 from txtopo.core.crash_points import CrashPoint
 from txtopo.errors import TxtopoError
 
@@ -119,7 +119,7 @@ def changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Changed]:
     """Six files, a role that may run a topology, and waits that are short."""
-    monkeypatch.setattr(retry, "BACKOFF_MAX_S", 0.05)
+    monkeypatch.setattr(backoff, "BACKOFF_MAX_S", 0.05)
     monkeypatch.setattr(limits, "HEARTBEAT_EVERY_S", 0.05)
     execute_as_superuser(database, sql.SQL(GRANTS))
     write_orders(tmp_path / "in", 6)

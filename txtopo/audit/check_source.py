@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements
-from txtopo.audit.check_left_out import DEAD_LETTERS, lines_by_path
 from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_rejects import DEAD_LETTERS, lines_by_path
 from txtopo.audit.check_target import shown
 from txtopo.audit.recount import (
     ChangedError,
@@ -43,7 +43,7 @@ class PlanError(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Source:
+class SourceCheck:
     """Compares batches with their sources, one by one."""
 
     findings: Findings

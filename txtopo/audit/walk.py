@@ -16,11 +16,11 @@ from txtopo.audit import audit_statements as sql
 from txtopo.audit.check_actions import Actions
 from txtopo.audit.check_contributions import Contributed, check_contributions
 from txtopo.audit.check_ledger import LedgerCheck
-from txtopo.audit.check_left_out import check_dead_letters, check_rejected_rows
 from txtopo.audit.check_plan import DIGEST, Plans
 from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
+from txtopo.audit.check_rejects import check_dead_letters, check_rejected_rows
 from txtopo.audit.check_seal import Around, Seals
-from txtopo.audit.check_source import FILES, Source
+from txtopo.audit.check_source import FILES, SourceCheck
 from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings, Head, Verdict
 from txtopo.reports.cursors import InStep
 from txtopo.reports.stored_description import CommitterTables
@@ -124,7 +124,7 @@ class Walk:
     def _in_step(self, statement: str, bound: Mapping[str, Any]) -> InStep:
         return InStep(self.connection, statement, **bound)
 
-    def _checks(self) -> tuple[LedgerCheck, Plans, Source]:
+    def _checks(self) -> tuple[LedgerCheck, Plans, SourceCheck]:
         scope = self.scope
         described = None if scope.code_hash is None else bytes(scope.code_hash)
         ledger = LedgerCheck(
@@ -138,7 +138,7 @@ class Walk:
             self.own,
         )
         plans = Plans(findings=self.findings, topology=self.topology)
-        source = Source(
+        source = SourceCheck(
             findings=self.findings,
             connection=self.connection,
             topology=self.topology,
@@ -241,7 +241,9 @@ def head_of(row: Any) -> Head:
     )
 
 
-def check_strays(findings: Findings, connection: Connection, topology: str, committed: int, source: Source) -> None:
+def check_strays(
+    findings: Findings, connection: Connection, topology: str, committed: int, source: SourceCheck
+) -> None:
     """Everything planned that is not committed. `committed`: the last batch that is. A stray file would never be read
     as new input.
     """
@@ -262,7 +264,7 @@ def check_strays(findings: Findings, connection: Connection, topology: str, comm
     _check_ahead(connection, topology, committed, source)
 
 
-def _check_ahead(connection: Connection, topology: str, committed: int, source: Source) -> None:
+def _check_ahead(connection: Connection, topology: str, committed: int, source: SourceCheck) -> None:
     ahead = {"topology": topology, "first": committed + 1, "last": 2**63 - 1}
     plans, files = InStep(connection, sql.PLANS, **ahead), InStep(connection, sql.FILES, **ahead)
     while (txid := plans.next_txid) is not None:

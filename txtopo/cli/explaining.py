@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo.committers.count_committer import CountCommitter
-from txtopo.committers.postgres.targets import ddl_of, tables_of
+from txtopo.committers.postgres.target_tables import ddl_of, tables_of
 from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.config import Settings
 from txtopo.core.fields import Fields

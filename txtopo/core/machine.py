@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from txtopo.core import limits
+from txtopo.core.backoff import backoff_s
 from txtopo.core.events import (
     Action,
     AttemptEnded,
@@ -51,7 +52,6 @@ from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.plan import Plan
 from txtopo.core.poison import nobodys_fault, proven, remembered, used_up, with_cause
 from txtopo.core.remedies import RUN_AGAIN
-from txtopo.core.retry import backoff_s
 from txtopo.core.scheduling import due
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State, Stopping
 from txtopo.core.unreadable import judged

@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 
 from txtopo.core import limits
+from txtopo.core.backoff import backoff_s
 from txtopo.core.events import Action, Proven, Say
 from txtopo.core.opaque_replanning import tried_again
 from txtopo.core.operator_orders import failed_again
 from txtopo.core.remedies import RUN_AGAIN
-from txtopo.core.retry import backoff_s
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
 from txtopo.core.values import Failure, Left, Processed, Quarantine, TransactionAttempt, cause_of
 
@@ -103,7 +103,7 @@ def _poisoned(state: State, batch: Batch) -> Step:
     return state, [Say(message=f"batch {batch.plan.txid} will be quarantined: {reason}")]
 
 
-def leaves_out_too_many(state: State) -> Step:
+def too_many_quarantined(state: State) -> Step:
     """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides
     nothing. Before its plan is mirrored.
 

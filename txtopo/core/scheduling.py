@@ -22,7 +22,7 @@ from txtopo.core.events import (
     Resolve,
 )
 from txtopo.core.operator_orders import apply_skips, next_redo, wants_replan
-from txtopo.core.poison import leaves_out_too_many, used_up
+from txtopo.core.poison import too_many_quarantined, used_up
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.errors import unreachable
@@ -37,7 +37,7 @@ def due(state: State, now: float) -> Step:
         _give_up,
         _replan,
         _skip,
-        _leave_out,
+        _halt_if_too_many,
         _judge_deadly,
         _commit,
         _mirror,
@@ -83,10 +83,10 @@ def _skip(state: State, now: float) -> Step:
     return apply_skips(state)
 
 
-def _leave_out(state: State, now: float) -> Step:
+def _halt_if_too_many(state: State, now: float) -> Step:
     """A batch that `on_poison` leaves out may be one too many."""
     del now
-    return leaves_out_too_many(state)
+    return too_many_quarantined(state)
 
 
 def _judge_deadly(state: State, now: float) -> Step:

@@ -34,7 +34,7 @@ class MetadataParts:
             raise Halted("a part in table txtopo.plan_part holds no metadata", next_command=RESTORE)
         return value
 
-    def fitted(self, plan: Plan) -> Plan:
+    def moved_to_table(self, plan: Plan) -> Plan:
         """Return the plan, small enough for a znode. Its parts are stored in Postgres before the znode that refers to
         them is created, so a reference always has its part. Raises Halted if one part is too long.
         """

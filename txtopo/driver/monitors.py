@@ -12,7 +12,7 @@ from txtopo.core.events import Event, ExecutorGone, LockSeen, PostgresSilent
 from txtopo.core.health import Health, health_of
 from txtopo.core.state import State
 from txtopo.core.values import TransactionAttempt
-from txtopo.driver.unanswered import Question
+from txtopo.driver.unanswered import AnswerTimer
 from txtopo.driver.work_queues import WorkQueue
 from txtopo.errors import PostgresUnavailable, ZooKeeperUnavailable
 from txtopo.ports import Candidacy, Executor, Ledger
@@ -49,10 +49,10 @@ class Monitors:
         self._ledger = ledger
         self._submit = submit
         self._beat = beat
-        self._beating = Question(limits.HEARTBEAT_EVERY_S)
-        self._moving = Question(PROGRESS_EVERY_S)
-        self._standing = Question(limits.HEARTBEAT_EVERY_S)
-        self._locked = Question(limits.HEARTBEAT_EVERY_S)
+        self._beating = AnswerTimer(limits.HEARTBEAT_EVERY_S)
+        self._moving = AnswerTimer(PROGRESS_EVERY_S)
+        self._standing = AnswerTimer(limits.HEARTBEAT_EVERY_S)
+        self._locked = AnswerTimer(limits.HEARTBEAT_EVERY_S)
         self._commit_seen: tuple[tuple[int, int] | None, float] = None, 0.0
         """The attempt at a commit that is in progress, and when it was first seen."""
 

@@ -405,7 +405,7 @@ class Planner:
             order_id=order_id,
             cut=max(self._attempts.get(txid, 0), self._recuts.first_attempt(txid)),
         )
-        return self._parts.fitted(plan)
+        return self._parts.moved_to_table(plan)
 
     def _record(self, plans: tuple[Plan, ...]) -> Mapping[int, int]:
         """Write them to ZooKeeper; returns their sizes."""

@@ -10,7 +10,7 @@ other process is not blamed.
 """
 
 
-class Question:
+class AnswerTimer:
     """Decides when to send the request, and measures how long its answer is overdue. `look` is called from one thread,
     `answered` from any.
     """

@@ -16,7 +16,7 @@ from txtopo.audit.audit_statements import SETTINGS
 from txtopo.committers.postgres.apply_counts import ROWS_PER_STATEMENT, array_literal, hash_of
 from txtopo.committers.postgres.sql_errors import one_line
 from txtopo.committers.postgres.user_committers import RowSums
-from txtopo.committers.protocol.count_tables import Shape, shape_of
+from txtopo.committers.protocol.count_tables import TableShape, shape_of
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterResult, Failed, Processed, TransactionAttempt
 from txtopo.errors import ConfigurationError
@@ -200,7 +200,7 @@ def _of_own(
 
 
 def _of_committer(
-    connection: Connection, shape: Shape, result: CommitterResult, recorded: CommitterNumbers, txid: int
+    connection: Connection, shape: TableShape, result: CommitterResult, recorded: CommitterNumbers, txid: int
 ) -> Iterator[str]:
     who = f"committer {result.committer}"
     if result.arrived != recorded.arrived:
@@ -223,7 +223,7 @@ def _told(sums: Sums) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _sums_of_rows(connection: Connection, shape: Shape, rows: Any) -> Sums:
+def _sums_of_rows(connection: Connection, shape: TableShape, rows: Any) -> Sums:
     """As the apply statement would sum them up: hashed by Postgres, of the types that the tables have."""
     found = Sums(0, 0, 0)
     for start in range(0, rows.num_rows, ROWS_PER_STATEMENT):
@@ -233,13 +233,13 @@ def _sums_of_rows(connection: Connection, shape: Shape, rows: Any) -> Sums:
     return found
 
 
-def _sums_of_contributions(connection: Connection, shape: Shape, txid: int) -> Sums:
+def _sums_of_contributions(connection: Connection, shape: TableShape, txid: int) -> Sums:
     sql = f"{_summed(shape, 'c')} from {shape.contributions} c where c.txid = %(txid)s and c.reverses is null"
     row = _run(connection, sql, {"txid": txid})[0]
     return Sums(int(row[0]), int(row[1]), int(row[2]))
 
 
-def _differing_keys(connection: Connection, shape: Shape, result: CommitterResult, txid: int) -> Iterator[str]:
+def _differing_keys(connection: Connection, shape: TableShape, result: CommitterResult, txid: int) -> Iterator[str]:
     """The first keys whose rows are not the same on both sides, with both rows."""
     names = ", ".join(quoted(column.name) for column in shape.columns)
     keys = ", ".join(quoted(column.name) for column in shape.keys)
@@ -261,7 +261,7 @@ select side, {cells} from d order by {keys}, side limit %(limit)s"""
         )
 
 
-def _row(shape: Shape, numbers: tuple[Any, ...] | None) -> str:
+def _row(shape: TableShape, numbers: tuple[Any, ...] | None) -> str:
     if numbers is None:
         return "nothing"
     return ", ".join(f"{column.name} {value}" for column, value in zip(shape.numbers, numbers, strict=True))
@@ -271,18 +271,18 @@ def _shown(value: Any) -> str:
     return "NULL" if value is None else repr(value)
 
 
-def _recomputed(shape: Shape) -> str:
+def _recomputed(shape: TableShape) -> str:
     names = ", ".join(quoted(column.name) for column in shape.columns)
     arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))
     return f"r ({names}) as materialized (select * from unnest({arrays}) as u ({names}))"
 
 
-def _summed(shape: Shape, alias: str) -> str:
+def _summed(shape: TableShape, alias: str) -> str:
     weight = f"{alias}.{quoted(shape.numbers[0].name)}"
     return f"select count(*), coalesce(sum({weight}), 0), coalesce(sum({hash_of(shape.columns, alias)}), 0)"
 
 
-def _arrays(shape: Shape, rows: Any) -> dict[str, str]:
+def _arrays(shape: TableShape, rows: Any) -> dict[str, str]:
     return {
         f"c{index}": array_literal(rows.column(column.name).to_pylist()) for index, column in enumerate(shape.columns)
     }

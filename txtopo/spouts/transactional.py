@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from txtopo.core.plan import Metadata
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, unreachable
-from txtopo.spouts.json_values import stored_metadata
+from txtopo.spouts.metadata_values import stored_metadata
 from txtopo.spouts.user_spout import UserSpout, check_settled_method, errors_of, must_have, wants_settled_calls
 from txtopo.topology.components import Position, SpoutContext, SpoutCoordinator, Tally
 from txtopo.topology.spark_types import DataFrame, SparkSession

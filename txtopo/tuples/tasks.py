@@ -16,7 +16,7 @@ from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.tuples import acking
 from txtopo.tuples.aggregate_batches import Aggregator, Overflow
 from txtopo.tuples.bolt_runner import TaskRunner
-from txtopo.tuples.coordinated import Coordination
+from txtopo.tuples.coordination import Coordination
 from txtopo.tuples.graph import Edge
 from txtopo.tuples.message import DRIVER, Kind, Message, TakeReport, TaskReport
 from txtopo.tuples.rich_and_arrow_runners import work_of

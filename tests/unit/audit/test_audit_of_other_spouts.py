@@ -13,7 +13,7 @@ import pytest
 from txtopo.audit.check_ledger import LedgerCheck
 from txtopo.audit.check_redos import Chains
 from txtopo.audit.check_seal import Chain, Seals
-from txtopo.audit.check_source import Source
+from txtopo.audit.check_source import SourceCheck
 from txtopo.audit.verdicts import Findings, Verdict
 from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Plan
@@ -62,7 +62,7 @@ def checked(
     """
     findings = Findings()
 
-    class Recounting(Source):
+    class Recounting(SourceCheck):
         def _contributions(self, committer: CommitterTables, txid: int) -> Any:
             return (contributed or {}).get(committer.name, {})
 

@@ -22,7 +22,7 @@ from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Tally, Topology
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import BasicBolt, BatchBolt, FailedException
-from txtopo.tuples.coordinated import Coordination
+from txtopo.tuples.coordination import Coordination
 from txtopo.tuples.edge_checks import judge
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.message import Kind, Message, TaskReport

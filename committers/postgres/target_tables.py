@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.committers.postgres.apply_counts import Applier, hash_of
 from txtopo.committers.postgres.transactions import run
-from txtopo.committers.protocol.count_tables import Column, Shape
+from txtopo.committers.protocol.count_tables import Column, TableShape
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import Lead
 from txtopo.errors import ConfigurationError, Halted
@@ -62,7 +62,7 @@ class Table:
     append_only: bool = False
 
 
-def tables_of(shape: Shape) -> tuple[Table, ...]:
+def tables_of(shape: TableShape) -> tuple[Table, ...]:
     """Return the target, and the contribution table if the committer keeps one."""
     target = Table(shape.table, shape.columns, shape.keys)
     if shape.contribution_table is None:
@@ -84,7 +84,7 @@ def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
     )
 
 
-def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, registered: bool) -> None:
+def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *, registered: bool) -> None:
     table, columns, keys = wanted.name, wanted.columns, wanted.keys
     found = run(connection, "list_columns", schema=shape.schema, table=table).all()
     ddl, *further = ddl_of(shape.schema, wanted)
@@ -108,7 +108,7 @@ def _create_or_check(connection: Connection, shape: Shape, wanted: Table, *, reg
         connection.exec_driver_sql(statement.replace("%", "%%"), {})
 
 
-def table_problem(connection: Connection, shape: Shape) -> str | None:
+def table_problem(connection: Connection, shape: TableShape) -> str | None:
     """Return what is wrong with the tables of a committer that has counted in them, as text; None if no problem is
     found.
     """
@@ -153,7 +153,9 @@ def _check_columns(table: str, found: dict[str, tuple[str, bool]], columns: Sequ
         )
 
 
-def _check_unique(connection: Connection, shape: Shape, table: str, keys: Sequence[Column], not_null: set[str]) -> None:
+def _check_unique(
+    connection: Connection, shape: TableShape, table: str, keys: Sequence[Column], not_null: set[str]
+) -> None:
     names = {key.name for key in keys}
     numbers = [column for column in shape.numbers if column.name not in not_null]
     name = f"{_plain(shape.schema)}.{_plain(table)}"
@@ -198,7 +200,7 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
     run(connection, "insert_target", target=target, topology=lead.topology, committer=name, baseline_digest=digest)
 
 
-def _adopt(connection: Connection, shape: Shape) -> int:
+def _adopt(connection: Connection, shape: TableShape) -> int:
     """Make the existing rows contributions of txid 0; returns their digest."""
     names = ", ".join(quoted(column.name) for column in shape.columns)
     if shape.contributions is not None:
