@@ -1,5 +1,5 @@
-"""What Alembic runs: on the connection handed over by `txtopo.committers.postgres.migrate`, or offline, printing
-SQL.
+"""Called by Alembic: runs the migrations on the connection that `txtopo.committers.postgres.migrate` passes, or
+offline, printing SQL.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from alembic import context
 
 SCHEMA = "txtopo"
-# Only where it is missing: CREATE SCHEMA IF NOT EXISTS asks for the right to create one even when it is there.
+# Only if it is missing: CREATE SCHEMA IF NOT EXISTS needs the privilege to create one even if it exists.
 CREATE_SCHEMA = f"do $$ begin if to_regnamespace('{SCHEMA}') is null then create schema {SCHEMA}; end if; end $$"
 
 options = {

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         TxtopoError,
     )
     from txtopo.operating.dry_runs import NotOrderedError
-    from txtopo.operating.orders import OrderStandsError, RefusedError
+    from txtopo.operating.orders import OrderOpenError, RefusedError
     from txtopo.run_settings import RunSettings
     from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
@@ -86,7 +86,7 @@ _HOMES = {
     "NewIds": "txtopo.committers.new_ids",
     "NotFoundError": "txtopo.errors",
     "NotOrderedError": "txtopo.operating.dry_runs",
-    "OrderStandsError": "txtopo.operating.orders",
+    "OrderOpenError": "txtopo.operating.orders",
     "PoisonPolicy": "txtopo.core.state",
     "RefusedError": "txtopo.operating.orders",
     "RowsPromise": "txtopo.topology.spark_types",
@@ -122,7 +122,7 @@ __all__ = [
     "NewIds",
     "NotFoundError",
     "NotOrderedError",
-    "OrderStandsError",
+    "OrderOpenError",
     "PoisonPolicy",
     "RefusedError",
     "RowsPromise",

@@ -27,7 +27,7 @@ from txtopo.core.values import OrderKind
 from txtopo.errors import NotFoundError
 from txtopo.operating import dry_runs
 from txtopo.operating.dry_runs import OrderPreview, PreviewedBatch, PreviewKind
-from txtopo.operating.orders import LEADERLESS_S, NewOrder, OrderStandsError, RefusedError, follow, place, withdraw
+from txtopo.operating.orders import LEADERLESS_S, NewOrder, OrderOpenError, RefusedError, follow, place, withdraw
 from txtopo.reports import read, trace
 from txtopo.reports.interventions import read_orders
 from txtopo.reports.list_batches import Span
@@ -258,7 +258,7 @@ class Client:
         An order to stop is withdrawn if its leader ended without an answer, so that it stops no later leader; it is
         returned as refused.
 
-        Raises RefusedError if the leader refused the order, OrderStandsError if the time is up or no leader is alive:
+        Raises RefusedError if the leader refused the order, OrderOpenError if the time is up or no leader is alive:
         the order then stays open.
         """
         is_stop = order.kind == "stop"
@@ -269,8 +269,8 @@ class Client:
             return self._order(topology, order.order_id)
         if not found.is_answered:
             why = f"not carried out within {timeout_s:g} s" if found.is_led else f"no leader of {topology} is alive"
-            stands = f"{why}; the order to {order.kind} (order {order.order_id}) stands"
-            raise OrderStandsError(f"{stands}\n  next: txtopo status {topology}")
+            still_open = f"{why}; the order to {order.kind} (order {order.order_id}) is open"
+            raise OrderOpenError(f"{still_open}\n  next: txtopo status {topology}")
         answered = self._order(topology, order.order_id)
         if answered.state == "refused":
             raise RefusedError(f"{order.kind} of {topology}: {answered.answer or 'refused without a reason'}")

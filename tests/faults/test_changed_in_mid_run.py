@@ -156,7 +156,7 @@ def test_a_right_on_the_target_that_is_taken_away_halts_and_is_no_reason_to_skip
     assert_halted_without_skip(changed, ended, "permission denied for table order_totals")
     assert "1 failed attempt: 0 data, 0 infrastructure, 0 suspect, 1 halt" in changed.status().out
     dry = changed.ask("skip", "orders", "3", "--reason", "x", "--dry-run", "--dsn", changed.owner)
-    assert "may leave out a good batch" in dry.out
+    assert "may lose a good batch" in dry.out
     assert changed.run(f"grant all on public.order_totals to {ROLE}", at=(CrashPoint.ELECTED, 0)).code == 1
     execute_as_superuser(changed.owner, sql.SQL(f"grant all on public.order_totals to {ROLE}"))
     assert changed.run("select 1").code == 0

@@ -135,7 +135,7 @@ def test_an_order_is_carried_out_once_though_leader_after_leader_is_killed_in_it
     """
     case = CASES[kind]
     case.before(site)
-    assert "is left" in site.run(*case.order, "--no-run", code=0)
+    assert "is recorded" in site.run(*case.order, "--no-run", code=0)
     name = site.orders()[0][0]
     for death in case.deaths:
         said = site.drive(code=-9, **death)

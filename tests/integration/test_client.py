@@ -14,7 +14,7 @@ import txtopo
 from tests.kit.applications import orders_topology
 from tests.kit.filled_ledger import FilledLedger
 from tests.kit.orders import write_orders
-from txtopo import Client, Halted, NotFoundError, NotOrderedError, OrderStandsError, RefusedError, RunResult
+from txtopo import Client, Halted, NotFoundError, NotOrderedError, OrderOpenError, RefusedError, RunResult
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.testing.inprocess import InProcessExecutor
@@ -76,7 +76,7 @@ def test_an_order_is_given_once_and_stands_without_a_leader(client: Client) -> N
     assert (order.kind, order.txids, order.state, order.reason) == ("retry", (4,), "open", "fixed")
     assert list(client.orders("flights", state="open")) == [order]
     assert list(client.orders("flights", state="done")) == []
-    with pytest.raises(OrderStandsError, match=rf"no leader of flights is alive; .*order {order.order_id}\) stands"):
+    with pytest.raises(OrderOpenError, match=rf"no leader of flights is alive; .*order {order.order_id}\) is open"):
         client.wait("flights", order, timeout_s=0)
     assert client.stop("flights") is None
     assert len(client.orders("flights")) == 1

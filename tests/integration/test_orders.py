@@ -87,11 +87,11 @@ def orders(ledger: FilledLedger) -> list[Any]:
         ("retry flights 5 6", "batch 6 has not failed"),
         ("retry flights 1..5", "1 batch of flights would be tried again"),
         ("retry flights 1..4,5 6..", "no batch of 1..4 is failed"),
-        ("redrive flights ..4", "1 batch of flights would come back under a new txid"),
+        ("redrive flights ..4", "1 batch of flights would be redone under a new txid"),
         ("redrive flights 4..", "no batch of 4.. is quarantined"),
         ("skip flights 6", "batch 6 of flights would be quarantined"),
-        ("skip flights 6", "failed before it, and first in turn: batch 5"),
-        ("redrive flights 3", "1 batch of flights would come back under a new txid"),
+        ("skip flights 6", "failed before it, and next to commit: batch 5"),
+        ("redrive flights 3", "1 batch of flights would be redone under a new txid"),
         ("replan flights", "Postgres knows of no plan of flights that could be dropped; ZooKeeper may"),
         ("replay flights 1..4 --recompute --execute", None),
         ("replay flights 1,2,4 --recompute --execute", "would process 3 batches anew"),
@@ -111,7 +111,7 @@ def test_a_dry_run_changes_nothing_at_all(
     assert everything(ledger.dsn) == before
     if words is None:
         assert (said.code, said.out) == (1, "")
-        assert "batch 3 is quarantined and brought nothing; `txtopo redrive flights 3` brings it back" in said.err
+        assert "batch 3 is quarantined and contributed nothing; `txtopo redrive flights 3` redoes it" in said.err
     else:
         assert said.code == 0
         assert words in said.out
@@ -531,7 +531,9 @@ def test_an_order_that_takes_too_long_stands_and_is_not_doubled(ledger: FilledLe
     other = run("skip", "flights", "5", "--reason", "x", "--timeout", "0")
 
     assert (first.code, second.code, other.code) == (3, 3, 3)
-    assert "not carried out within 0 s; the order to retry (order 1) stands\n  next: txtopo status flights" in first.err
+    assert (
+        "not carried out within 0 s; the order to retry (order 1) is open\n  next: txtopo status flights" in first.err
+    )
     assert "was open already; following" in second.err
     assert [order[0] for order in orders(ledger)] == ["retry", "skip"]
 
@@ -549,9 +551,9 @@ def test_a_leader_that_dies_leaves_the_order_to_the_next(
     halted = run("redrive", "flights", "3", "--timeout", "30")
 
     assert (died.code, halted.code) == (3, 1)
-    assert "ended before it had carried the order out; the order to retry (order 1) stands" in died.err
+    assert "ended before it had carried the order out; the order to retry (order 1) is open" in died.err
     assert "next: txtopo run flights.py:topology" in died.err
-    assert "batch 7 of flights: no hour; the order to redrive (order 2) stands" in halted.err
+    assert "batch 7 of flights: no hour; the order to redrive (order 2) is open" in halted.err
     assert [order[3] for order in orders(ledger)] == ["open", "open"]
 
 
@@ -606,9 +608,9 @@ def test_no_run_only_leaves_the_order(ledger: FilledLedger, run: Run) -> None:
     led = run("redrive", "flights", "3", "--no-run")
 
     assert (without.code, again.code, led.code) == (0, 0, 0)
-    assert without.out == "retry of flights (order 1) is left: the next leader carries it out.\n"
-    assert again.out == "retry of flights (order 1) was left already: the next leader carries it out.\n"
-    assert "is left: the leader on box, pid 4711 carries it out." in led.out
+    assert without.out == "retry of flights (order 1) is recorded: the next leader carries it out.\n"
+    assert again.out == "retry of flights (order 1) was recorded already: the next leader carries it out.\n"
+    assert "is recorded: the leader on box, pid 4711 carries it out." in led.out
 
 
 def test_a_reason_in_another_encoding_is_kept_readable(ledger: FilledLedger, run: Run) -> None:
@@ -690,7 +692,7 @@ def test_without_a_leader_the_command_runs_the_application_itself(
             "batch 5 of flights: no hour\n  next: txtopo show flights 5",
         ),
         (ZooKeeperUnavailable("away"), 3, "zookeeper: away"),
-        (Fenced("another driver"), 3, "another driver; the order to redrive (order 1) stands"),
+        (Fenced("another driver"), 3, "another driver; the order to redrive (order 1) is open"),
     ],
 )
 def test_a_run_that_ends_badly_leaves_the_order(
@@ -709,7 +711,7 @@ def test_a_run_that_ends_badly_leaves_the_order(
 
     assert said.code == code
     assert words in said.err
-    assert "the order to redrive (order 1) stands" in said.err
+    assert "the order to redrive (order 1) is open" in said.err
     assert orders(ledger)[0][3] == "open"
 
 
@@ -829,7 +831,7 @@ def test_a_second_reason_for_the_same_order_is_refused_aloud(ledger: FilledLedge
     )
 
     assert "the same order is open already" not in again.err
-    assert "with the reason 'damaged': that one is kept, 'ticket 4711' is not" in other.err
+    assert "with the reason 'damaged': that reason remains, 'ticket 4711' is ignored" in other.err
     assert [one[2] for one in orders(ledger)] == ["damaged"]
 
 
@@ -843,7 +845,7 @@ def test_a_run_that_ends_without_an_answer_is_not_done(
     said = run("redrive", "flights", "3")
 
     assert said.code == ends
-    assert "the order to redrive (order 1) stands" in said.err
+    assert "the order to redrive (order 1) is open" in said.err
 
 
 @pytest.mark.parametrize(

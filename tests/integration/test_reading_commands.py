@@ -694,7 +694,7 @@ def test_stop_that_takes_too_long_ends_with_3_and_is_not_asked_twice(ledger: Fil
     first, second = run("stop", "flights", "--timeout", "0"), run("stop", "flights", "--timeout", "0")
 
     assert (first.code, second.code) == (3, 3)
-    assert "not carried out within 0 s; the order to stop (order 1) stands" in first.err
+    assert "not carried out within 0 s; the order to stop (order 1) is open" in first.err
     assert len(ledger.orders()) == 1
 
 

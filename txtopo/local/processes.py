@@ -1,4 +1,4 @@
-"""Child processes of the local services: free ports, who is alive, and an end that is certain."""
+"""Child processes of the local services: free ports, which processes are alive, and how to end one for certain."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 PORTS = range(15_000, 30_000)
-"""Below the ephemeral ports: a client that keeps calling a stopped server on an ephemeral port of its own machine may
-connect to itself.
+"""Lower than the ephemeral ports: a client that keeps connecting to a stopped server on an ephemeral port of the same
+machine may connect to itself.
 """
 
 POLL_S = 0.02
-"""Seconds between two looks at a process or a file."""
+"""Seconds between two checks of a process or a file."""
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now. Another process may take it before the caller does: try again
-    then.
+    """Return a port of 127.0.0.1 on which nothing listens now. Another process may take it before the caller does; then
+    try again. Raises OSError if no free port is found.
     """
     for port in random.sample(PORTS, 200):
         if is_free(port):
@@ -32,9 +32,9 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port of 127.0.0.1 now."""
+    """True if a server could listen on this port of 127.0.0.1 now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Like the servers do: connections of a stopped server that still fade away (TIME_WAIT) are no obstacle.
+        # Like the servers do: connections of a stopped server in TIME_WAIT do not matter.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -44,7 +44,7 @@ def is_free(port: int) -> bool:
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
-    """Poll until `holds()` is true; False when `timeout_s` seconds went by without it."""
+    """Poll until `holds()` is true. Returns False if it was not within `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:
@@ -54,8 +54,8 @@ def wait_until(holds: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, arguments separated by blanks; empty for one that is gone or only waits to be
-    reaped.
+    """Return the command line of a process, arguments separated by blanks; empty for one that has ended, also if it is
+    not reaped yet.
     """
     if Path("/proc/self/cmdline").exists():
         try:
@@ -69,14 +69,17 @@ def command_of(pid: int) -> str:
 
 
 def is_running(pid: int, marker: str) -> bool:
-    """Whether the process lives and is ours: pids are reused, so its command line must contain `marker`."""
+    """True if the process is alive and is the expected one. Pids are reused, so its command line must contain
+    `marker`.
+    """
     return marker in command_of(pid)
 
 
 def is_over(pid: int) -> bool:
-    """Whether nothing of the process works any more and its ports are free; a dead one that waits to be reaped is over.
+    """True if no thread of the process runs any more and its ports are free. A dead process that is not reaped counts
+    as over.
 
-    An ending process loses its command line before it closes its files, and its first thread may be gone before the
+    A process that ends loses its command line before it closes its files, and its first thread may end before the
     others.
     """
     if not Path("/proc/self/task").exists():
@@ -89,8 +92,8 @@ def is_over(pid: int) -> bool:
 
 
 def _thread_state(thread: Path) -> str:
-    """`Z` or `X` for a dead thread. The name before the state stands in brackets and may hold blanks and brackets
-    itself.
+    """`Z` or `X` for a dead thread. The name before the state is in brackets and may itself contain blanks and
+    brackets.
     """
     try:
         return (thread / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
@@ -99,7 +102,9 @@ def _thread_state(thread: Path) -> str:
 
 
 def end(pid: int, marker: str, *, by: signal.Signals, patience_s: float) -> None:
-    """Send `by`, wait, and send SIGKILL after `patience_s` seconds. On return the process does not run any more."""
+    """Send `by`, wait, and send SIGKILL after `patience_s` seconds. On return the process no longer runs. Raises
+    OSError if it does not end.
+    """
     if not is_running(pid, marker):
         return
     for chosen, seconds in ((by, patience_s), (signal.SIGKILL, 10.0)):

@@ -1,6 +1,4 @@
-"""One local server process in one folder: started, found again, stopped, crashed; what Postgres and ZooKeeper have in
-common.
-"""
+"""One local server process in one folder: start, find, stop, crash. What Postgres and ZooKeeper have in common."""
 
 from __future__ import annotations
 
@@ -22,26 +20,25 @@ from txtopo.local.places import Account
 from txtopo.local.processes import end, free_port, is_free, is_running, wait_until
 
 START_TRIES = 5
-"""Ports tried before a start is given up."""
+"""Number of ports tried before a start fails."""
 START_S = 60.0
-"""Seconds a server may take until it answers; a crashed Postgres recovers first."""
+"""Time limit in seconds until a server answers; a crashed Postgres recovers first."""
 STOP_S = 20.0
-"""Seconds an orderly stop may take before the process is killed."""
+"""Seconds that an orderly stop may take before the process is killed."""
 PORT_S = 1.0
-"""Seconds to wait for a port to become free, at each try."""
+"""Seconds to wait for a port to become free, for each attempt."""
 LOG_TAIL_LINES = 8
-"""Lines of the server's log shown when it does not start."""
+"""Number of lines of the server's log that are shown if it does not start."""
 
 _left_running: list[subprocess.Popen[bytes]] = []
-"""Handles of detached servers, kept so that dropping the last reference does not warn of a running child."""
+"""Handles of detached servers. They are kept because Python warns if the handle of a running child is deleted."""
 
 
 class LocalServer(ABC):
-    """A server that belongs to its folder: port, pid and log are files there, so any process can find and stop it.
+    """A server that belongs to its folder. Port, pid and log are files there, so any process can find and stop it.
 
-    A detached server lives on after the process that started it; any other is stopped when that process exits. Both are
-    out
-    of reach of a Ctrl-C in the terminal, because each has a session of its own: the owner decides when its services
+    A detached server continues after the process that started it; any other is stopped when that process exits. A
+    Ctrl-C in the terminal reaches neither, because each is in a separate session: the owner decides when its services
     stop.
     """
 
@@ -51,18 +48,18 @@ class LocalServer(ABC):
 
     def __init__(self, folder: Path | str, *, detached: bool = False) -> None:
         self.folder = Path(folder).absolute()
-        """The folder as asked for. Root may be given another place for the files themselves, see `place`."""
+        """The requested folder. For root the files may be in another one, see `place`."""
         self.place = self.folder
-        """Where the files are."""
+        """The folder that contains the files."""
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
 
-    # What a server must say about itself
+    # What a subclass must define
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make folder and data; called before each start, safe to repeat."""
+        """Create folder and data. Called before each start; may be repeated."""
 
     @abstractmethod
     def _command(self, port: int) -> list[str]:
@@ -70,45 +67,45 @@ class LocalServer(ABC):
 
     @abstractmethod
     def _answers(self, port: int) -> bool:
-        """Whether a client can work with the server on this port now; never raises for a server that is not there."""
+        """True if a client can use the server on this port now. Never raises if there is no server."""
 
     @abstractmethod
     def _unavailable(self, message: str) -> StoreUnavailable:
-        """The error to raise when the server does not come up."""
+        """Return the error to raise if the server does not start."""
 
     def _environment(self) -> Mapping[str, str]:
-        """The server's whole environment: settings of the caller's shell (PGPORT, JVMFLAGS, …) must not reach it."""
+        """The complete environment of the server. Settings of the caller's shell (PGPORT, JVMFLAGS, …) must not reach
+        it.
+        """
         return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "LANG": "C", "HOME": str(self.place)}
 
     def _account(self) -> Account | None:
-        """The account to run under; None: the caller's own."""
+        """The account to run under; None: the account of the caller."""
         return None
 
     @property
     def marker(self) -> str:
-        """What only this server's command line contains."""
+        """Text that only the command line of this server contains."""
         return str(self.place)
 
-    # What a caller does with it
+    # What a caller uses
 
     def start(self) -> Self:
-        """Start the server unless it runs, and return when it answers. A stopped server gets its old port back if that
+        """Start the server unless it runs, and return when it answers. A stopped server uses its old port again if that
         is free.
 
-        Raises the store's `StoreUnavailable` with the end of the log when it does not come up.
+        Raises the store's `StoreUnavailable` with the end of the log if it does not start.
         """
         with self._lock:
             self._start(same_port=False)
         return self
 
     def stop(self) -> None:
-        """Stop the server in good order; nothing happens when it does not run. On return no process is left."""
+        """Stop the server in an orderly way; does nothing if it does not run. On return no process is left."""
         self._end(self.stop_signal)
 
     def crash(self) -> None:
-        """End the server at once, as a power cut would: nothing is flushed or handed over, and the next start
-        recovers.
-        """
+        """End the server immediately, like a power cut: nothing is flushed, and the next start recovers."""
         self._end(self.crash_signal)
 
     def restart(self) -> None:
@@ -125,18 +122,18 @@ class LocalServer(ABC):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def is_running(self) -> bool:
-        """Whether the process of this folder lives, whoever started it."""
+        """True if the process of this folder is alive, whichever process started it."""
         pid = self.pid
         return pid is not None and is_running(pid, self.marker)
 
     @property
     def pid(self) -> int | None:
-        """Process id noted at the last start; the process may have ended since. None: never started, or stopped."""
+        """Process id of the last start; the process may have ended since. None: never started, or stopped."""
         return _read_number(self.place / "pid")
 
     @property
     def port(self) -> int:
-        """Port on 127.0.0.1; known once the server was started."""
+        """Port on 127.0.0.1, known after the first start. Raises the store's `StoreUnavailable` before."""
         port = _read_number(self.place / "port")
         if port is None:
             raise self._unavailable(f"the local server in {self.folder} was never started")
@@ -144,7 +141,7 @@ class LocalServer(ABC):
 
     @property
     def log(self) -> Path:
-        """The server's own log file."""
+        """The server's log file."""
         return self.place / "server.log"
 
     def __enter__(self) -> Self:
@@ -158,24 +155,24 @@ class LocalServer(ABC):
     def _start(self, *, same_port: bool) -> None:
         self._prepare()
         if self.is_running():
-            # One that was killed a moment ago still runs, and is gone while it is waited for.
+            # One that was just killed may still run; wait until it has ended or answers.
             settled = wait_until(lambda: self._answers(self.port) or not self.is_running(), START_S)
             if settled and self.is_running():
                 return
         if self.is_running():
             raise self._unavailable(f"the local server of {self.folder} runs but does not answer; log: {self.log}")
-        self._end(self.crash_signal)  # tidies up after a process that ended without being asked
+        self._end(self.crash_signal)  # cleans up after a process that ended unexpectedly
         remembered = _read_number(self.place / "port")
         for attempt in range(START_TRIES):
             keep = remembered is not None and (same_port or attempt == 0)
             port = remembered if keep and remembered is not None else free_port()
-            # A server that was just killed from outside takes a moment to let go of its port.
+            # A server that was just killed from outside needs a moment to release its port.
             if wait_until(partial(is_free, port), PORT_S) and self._launch(port):
                 return
         raise self._unavailable(f"the local server in {self.folder} found no free port; log: {self.log}")
 
     def _launch(self, port: int) -> bool:
-        """Run the server on this port; False when somebody else had the port."""
+        """Run the server on this port. Returns False if another process has the port."""
         command = self._command(port)
         log_from = self.log.stat().st_size if self.log.exists() else 0
         account = self._account()
@@ -200,7 +197,7 @@ class LocalServer(ABC):
         said = self.log.read_bytes()[log_from:].decode(errors="replace")
         if "ddress already in use" in said:
             return False
-        # Of a Java stack only the messages: its frames would fill the whole tail.
+        # Only the messages of a Java stack: its frames would fill all lines.
         lines = [line for line in said.splitlines() if not line.startswith("\tat ")]
         tail = "\n  ".join(lines[-LOG_TAIL_LINES:])
         raise self._unavailable(f"the local server in {self.folder} did not start; the end of {self.log}:\n  {tail}")
@@ -213,7 +210,7 @@ class LocalServer(ABC):
             return
         self._process = process
         owner = os.getpid()
-        # A forked child of the owner inherits the list of exit functions, but not the right to stop the server.
+        # A forked child of the owner inherits the list of exit functions, but must not stop the server.
         self._at_exit = lambda: self.stop() if os.getpid() == owner else None
         atexit.register(self._at_exit)
 
@@ -232,7 +229,7 @@ class LocalServer(ABC):
 
 
 def _read_number(file: Path) -> int | None:
-    """The number in a small file; None where there is no such file or it was not finished."""
+    """The number in a small file; None if the file does not exist or is incomplete."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):

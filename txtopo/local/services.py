@@ -22,7 +22,7 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesState:
-    """Both services as they run."""
+    """Both services while they run."""
 
     dsn: str
     """URL of the Postgres database; no password, since only this machine may connect."""
@@ -31,7 +31,7 @@ class ServicesState:
     postgres_pid: int
     zookeeper_pid: int
     folder: str
-    """Folder that both belong to."""
+    """Folder of both services."""
 
 
 class LocalServices:
@@ -43,17 +43,17 @@ class LocalServices:
     """
 
     def __init__(self, folder: Path | str, *, detached: bool = False) -> None:
-        """A detached pair lives on after this process; any other is stopped when it exits."""
+        """A detached pair continues after this process; any other is stopped when it exits."""
         self.folder = Path(folder).absolute()
         self.postgres = LocalPostgres(self.folder / "postgres", detached=detached)
         self.zookeeper = LocalZooKeeper(self.folder / "zookeeper", detached=detached)
 
     def start(self) -> ServicesState:
-        """Start what does not run yet, both at the same time; return when both answer. When one fails, neither is left
-        running.
+        """Start the services that do not run, both at the same time; return when both answer. If one fails, both are
+        stopped.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Others may walk through, not look around: the account that Postgres runs under has to reach its own folder.
+        # Others may enter but not list it: the account of Postgres must reach its folder.
         self.folder.chmod(0o711)
         try:
             with ThreadPoolExecutor(2) as threads:
@@ -67,7 +67,7 @@ class LocalServices:
         return self.state
 
     def stop(self) -> None:
-        """Stop both, whoever started them; their data stays. Nothing happens when nothing runs."""
+        """Stop both, whichever process started them; their data stays. Does nothing if none runs."""
         with contextlib.suppress(FileNotFoundError):
             (self.folder / STATE_FILE).unlink()
         try:
@@ -84,7 +84,7 @@ class LocalServices:
 
     @property
     def state(self) -> ServicesState:
-        """Addresses and process ids; only for services that were started."""
+        """Addresses and process ids, for services that were started."""
         return ServicesState(
             dsn=self.postgres.dsn,
             zookeeper=self.zookeeper.hosts,
@@ -102,7 +102,9 @@ class LocalServices:
 
 
 def running(folder: Path | str) -> ServicesState | None:
-    """The services of this folder when both run and are ours; None otherwise, also after the machine was restarted."""
+    """Return the services of this folder if both run and belong to it; None otherwise, also after a restart of the
+    machine.
+    """
     try:
         state = ServicesState(**json.loads((Path(folder) / STATE_FILE).read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, TypeError):
@@ -110,23 +112,25 @@ def running(folder: Path | str) -> ServicesState | None:
     services = LocalServices(folder)
     if not (services.postgres.is_running() and services.zookeeper.is_running()):
         return None
-    # A restart of one of them by another process gives it a new pid: what runs now is what counts.
+    # If another process restarted one of them, it has a new pid; the present state counts.
     return state if services.state == state else services.state
 
 
 def dev_folder() -> Path:
-    """Where `txtopo dev up` keeps its services."""
+    """Return the folder of the services of `txtopo dev up`."""
     return home() / "dev"
 
 
 def dev_up() -> ServicesState:
-    """Start the development services, detached; they live until `dev_down`. Running ones are left as they are."""
+    """Start the development services, detached; they run until `dev_down`. Services that run already are not
+    restarted.
+    """
     with _alone():
         return running(dev_folder()) or LocalServices(dev_folder(), detached=True).start()
 
 
 def dev_down(*, wipe: bool = False) -> bool:
-    """Stop the development services; with `wipe` their data is deleted too. False when nothing ran."""
+    """Stop the development services; with `wipe` delete their data too. Returns False if none ran."""
     if not dev_folder().exists():
         return False
     with _alone():
@@ -140,19 +144,19 @@ def dev_down(*, wipe: bool = False) -> bool:
 
 
 def dev_status() -> ServicesState | None:
-    """The development services when they run."""
+    """Return the development services if they run; None otherwise."""
     return running(dev_folder())
 
 
 def running_dev() -> ServicesState | None:
-    """What `txtopo run` uses when no addresses are given: the development services when they run."""
+    """Return what `txtopo run` uses without addresses: the development services if they run; None otherwise."""
     return dev_status()
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Two `dev up` at once must not start two servers on one data folder. Beside the folder, since that may be
-    wiped.
+    """Lock: two `dev up` at the same time must not start two servers on one data folder. The lock file is not in that
+    folder, since it may be wiped.
     """
     home().mkdir(parents=True, exist_ok=True)
     with (home() / "dev.lock").open("a", encoding="ascii") as lock:
@@ -161,7 +165,7 @@ def _alone() -> Iterator[None]:
 
 
 def _write_state(folder: Path, state: ServicesState) -> None:
-    """By rename, so that a reader sees the whole file or none."""
+    """Write by rename, so that a reader sees a complete file or none."""
     work = folder / f"{STATE_FILE}.{os.getpid()}"
     work.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
     work.replace(folder / STATE_FILE)

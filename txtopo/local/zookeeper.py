@@ -1,4 +1,4 @@
-"""A standalone ZooKeeper of its own in a folder, from the jars inside the PySpark package."""
+"""A separate standalone ZooKeeper in a folder, from the jars in the PySpark package."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ JARS = (
     "commons-io",
     "commons-cli",
 )
-"""Beginnings of the names of the jars that a standalone server needs; all of Spark's would only slow the start."""
+"""Beginnings of the names of the jars that a standalone server needs. With all jars of Spark the start would be
+slower.
+"""
 
 ANSWER_S = 2.0
-"""Seconds to wait for the answer to a four-letter word."""
+"""Seconds to wait for the answer to a four-letter command."""
 
 SETTINGS = """\
 tickTime=500
@@ -81,11 +83,11 @@ class LocalZooKeeper(LocalServer):
 
     @property
     def marker(self) -> str:
-        """What only this server's command line contains."""
+        """Text that only the command line of this server contains."""
         return str(self.place / "zoo.cfg")
 
     def wipe(self) -> None:
-        """Stop, lose everything that was stored, and start again on the same port."""
+        """Stop, delete everything that was stored, and start again on the same port."""
         with self._lock:
             self.stop()
             shutil.rmtree(self.data, ignore_errors=True)
@@ -120,7 +122,9 @@ class LocalZooKeeper(LocalServer):
 
 
 def zookeeper_jars() -> list[Path]:
-    """ZooKeeper and what it needs, from the PySpark package, which is looked up and not imported."""
+    """Return the jars of ZooKeeper and its dependencies from the PySpark package, without importing it. Raises
+    ConfigurationError if there are none.
+    """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigurationError(
@@ -137,7 +141,7 @@ def zookeeper_jars() -> list[Path]:
 
 
 def zookeeper_version() -> str:
-    """Version of the ZooKeeper inside PySpark, for example `3.9.5`."""
+    """Return the version of the ZooKeeper in PySpark, for example `3.9.5`."""
     for jar in zookeeper_jars():
         match = re.fullmatch(r"zookeeper-(\d[\w.]*)\.jar", jar.name)
         if match:
@@ -146,7 +150,9 @@ def zookeeper_version() -> str:
 
 
 def ask(port: int, word: str) -> str:
-    """The answer of the server on this port of 127.0.0.1 to a four-letter word; empty when nobody answers."""
+    """Return the answer of the server on this port of 127.0.0.1 to a four-letter command; empty if there is no
+    answer.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S) as connection:
             connection.sendall(word.encode("ascii"))

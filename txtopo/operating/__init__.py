@@ -1,3 +1,3 @@
-"""What operators ask for: an order is shown first, placed as a row, and followed until it is carried out, if need be by
-this process; committed batches are replayed and verified.
+"""Operators' orders: an order is previewed, placed as a row, and followed until it is carried out, by this process if
+no leader is alive. Committed batches are replayed and verified.
 """

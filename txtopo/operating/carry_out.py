@@ -1,4 +1,4 @@
-"""Carries an order out: gives it to the leader and follows that, or is the leader for as long as it takes."""
+"""Carries out an order: passes it to the leader and follows it, or leads until it is carried out."""
 
 from __future__ import annotations
 
@@ -12,53 +12,54 @@ from txtopo.core.values import IN_FOLDER
 from txtopo.errors import ConfigurationError, Fenced, Halted, PostgresUnavailable, TxtopoError
 from txtopo.operating import orders
 from txtopo.operating.last_run import with_last_run
-from txtopo.operating.orders import Followed, NewOrder, OrderFollower, OrderStandsError, RefusedError
+from txtopo.operating.orders import Followed, NewOrder, OrderFollower, OrderOpenError, RefusedError
 from txtopo.reports.model import TopologyStatus, how_to_run
 from txtopo.reports.read import read_batch, reading
 
 
 class RunsApplication(Protocol):
-    """Runs an application in the foreground, as `txtopo.app.run_application` does; returns the exit code."""
+    """Runs an application in the foreground, like `txtopo.app.run_application`. Returns the exit code."""
 
     def __call__(self, application: str, settings: Settings, /, *, cut: bool, is_wanted: Callable[[], bool]) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Who gives an order: with which settings, and how to tell them what becomes of it."""
+    """How a command gives an order: its settings, and functions that report to the operator."""
 
     settings: Settings
-    """With the database."""
+    """Settings that include the database."""
     leading: Callable[[], Settings]
-    """Returns the settings for being the leader. Raises ConfigurationError where a store is not known."""
+    """Returns the settings for leading. Raises ConfigurationError if the address of a store is unknown."""
     run: RunsApplication
     answer: Callable[[str], None]
-    """Tells what came of the order."""
+    """Reports the result of the order."""
     say: Callable[[str], None]
-    """Tells how it goes; nothing where the operator wants it quiet."""
+    """Reports progress; does nothing if the command is quiet."""
     warn: Callable[[str], None]
-    """Tells what has to be known, quiet or not."""
+    """Reports what the operator must know, even if the command is quiet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How an order is to be carried out."""
+    """How to carry out an order."""
 
     app: str | None
-    """The application, where no leader is alive; None: that of the last run."""
+    """The application to run if no leader is alive; None: that of the last run."""
     no_run: bool
-    """Only leave the order."""
+    """Only record the order."""
     timeout_s: float
-    """How long to follow the current leader."""
+    """Seconds to follow the current leader."""
 
 
 def carry_out(
     operator: Operator, status: TopologyStatus, order: NewOrder, txids: tuple[int, ...], manner: Manner
 ) -> int:
-    """Give the order and follow the leader, or be the leader for as long as it takes. Returns the exit code.
+    """Place the order and follow the leader; or, if no leader is alive, lead until the order is carried out. Returns
+    the exit code.
 
-    `txids`: the batches it is about. Raises OrderStandsError where nobody has carried it out yet, RefusedError where it
-    did not end well, ConfigurationError before anything is ordered.
+    `txids` are the batches of the order. Raises OrderOpenError if no process has carried it out yet, RefusedError if it
+    was refused or failed, ConfigurationError before the order is placed.
     """
     here = None if status.is_led or manner.no_run else _OwnLead.find(operator, status, manner.app)
     settings, say = operator.settings, operator.say
@@ -70,21 +71,21 @@ def carry_out(
         operator.warn(
             f"the same order is open already (order {placed.order_id}, by {placed.actor}), with the reason "
             f"{placed.reason!r}: "
-            f"that one is kept, {order.reason!r} is not"
+            f"that reason remains, {order.reason!r} is ignored"
         )
     if status.is_led and settings.source("on_poison").startswith("flag "):
-        operator.warn(f"--on-poison is not for {status.who_leads}: it goes on as it was started")
+        operator.warn(f"--on-poison has no effect on {status.who_leads}: it keeps the setting that it was started with")
     what = f"{order.kind} of {order.topology} (order {placed.order_id})"
     if manner.no_run:
         operator.answer(
-            f"{what} {'is left' if placed.is_new else 'was left already'}: {status.who_leads} carries it out."
+            f"{what} {'is recorded' if placed.is_new else 'was recorded already'}: {status.who_leads} carries it out."
         )
         return 0
     if here is None:
         say(
             f"{what} {'was given to' if placed.is_new else 'was open already; following'} {status.who_leads}; waiting …"
         )
-        with _standing(placed.order_id, order, say):
+        with _say_it_is_open(placed.order_id, order, say):
             found = orders.follow(
                 dsn,
                 order.topology,
@@ -95,36 +96,38 @@ def carry_out(
             )
         return _conclude(operator, order, found, txids, manner.timeout_s)
     if here.problem is not None:
-        raise OrderStandsError(f"{what} stands, and nobody carries it out: {here.problem}\n  next: {here.next_command}")
+        raise OrderOpenError(f"{what} is open, and nothing carries it out: {here.problem}\n  next: {here.next_command}")
     poison = f"on_poison={here.settings.on_poison}, {here.settings.source('on_poison')}"
     say(f"{what}: no leader is alive; running {here.application} until it is carried out ({poison}) …")
     return _run_here(operator, here, order, placed.order_id, txids)
 
 
 @contextmanager
-def _standing(order_id: int, order: NewOrder, say: Callable[[str], None]) -> Iterator[None]:
-    """Whoever stops following, by Ctrl-C or because Postgres is away, is told that the order is given all the same."""
+def _say_it_is_open(order_id: int, order: NewOrder, say: Callable[[str], None]) -> Iterator[None]:
+    """If following ends early, by Ctrl-C or because Postgres is unavailable, say that the order is open all the
+    same.
+    """
     try:
         yield
     except (KeyboardInterrupt, PostgresUnavailable):
-        say(f"the order to {order.kind} (order {order_id}) stands\n  next: txtopo status {order.topology}")
+        say(f"the order to {order.kind} (order {order_id}) is open\n  next: txtopo status {order.topology}")
         raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OwnLead:
-    """What this process needs for being the leader itself."""
+    """What this process needs to lead itself."""
 
     application: str
     settings: Settings
     problem: str | None
-    """Why it cannot."""
+    """Why it cannot lead; None: it can."""
     next_command: str
 
     @classmethod
     def find(cls, operator: Operator, status: TopologyStatus, app: str | None) -> _OwnLead:
-        """Raises ConfigurationError before anything is ordered where the stores are not known, or the application is
-        another topology.
+        """Return what is needed. Raises ConfigurationError, before the order is placed, if a store is unknown or if the
+        application is another topology.
         """
         from txtopo.driver.load_application import load_application, needs_spark
         from txtopo.operating.verify import check_same_topology
@@ -161,10 +164,10 @@ def _run_here(operator: Operator, here: _OwnLead, order: NewOrder, order_id: int
     found = orders.look(dsn, order.topology, order_id)
     if found.is_answered or (ended is None and code == 0):
         return _conclude(operator, order, found, txids, None, ended)
-    stands = f"the order to {order.kind} (order {order_id}) stands"
-    if isinstance(ended, Fenced):  # somebody else leads now, and takes up the order
-        raise OrderStandsError(f"{ended}; {stands}\n  next: txtopo status {order.topology}") from ended
-    operator.warn(stands)
+    is_open = f"the order to {order.kind} (order {order_id}) is open"
+    if isinstance(ended, Fenced):  # another driver leads now, and carries out the order
+        raise OrderOpenError(f"{ended}; {is_open}\n  next: txtopo status {order.topology}") from ended
+    operator.warn(is_open)
     if ended is not None:
         raise ended
     return code
@@ -178,7 +181,7 @@ def _conclude(
     timeout_s: float | None,
     ended: TxtopoError | None = None,
 ) -> int:
-    """Tell how the order ended; the exit code, or the error that says why it did not end well."""
+    """Report how the order ended and return the exit code, or raise the error that says why it did not end well."""
     answered, status, topology = found.order, found.status, order.topology
     named = f" {txids[0]}" if len(txids) == 1 else ""
     following = f"\n  next: txtopo show {topology}{named}" if named else f"\n  next: txtopo batches {topology}"
@@ -193,22 +196,24 @@ def _conclude(
             operator.warn(f"the run then ended: {ended}")
             if isinstance(ended, Halted):
                 operator.warn(f"  next: {ended.next_command or f'txtopo status {topology}'}")
-        # What was asked for is done; of a retry, which is about going on, a halt at the next batch is a bad answer all
-        # the same.
+        # The order is carried out. But the purpose of a retry is that the topology continues, so a halt at the next
+        # batch is a negative result.
         return ended.exit_code if order.kind == "retry" and isinstance(ended, Halted) else 0
-    stands = f"the order to {order.kind} (order {answered.order_id if answered else '?'}) stands"
+    is_open = f"the order to {order.kind} (order {answered.order_id if answered else '?'}) is open"
     if status is not None and found.is_halted:
-        raise RefusedError(f"{status.reason}; {stands}{following}")
+        raise RefusedError(f"{status.reason}; {is_open}{following}")
     if not found.is_led:
         run = how_to_run(status.application if status else None)
-        raise OrderStandsError(
-            f"the leader of {topology} ended before it had carried the order out; {stands}\n  next: {run}"
+        raise OrderOpenError(
+            f"the leader of {topology} ended before it had carried the order out; {is_open}\n  next: {run}"
         )
-    raise OrderStandsError(f"not carried out within {timeout_s:g} s; {stands}\n  next: txtopo status {topology}")
+    raise OrderOpenError(f"not carried out within {timeout_s:g} s; {is_open}\n  next: txtopo status {topology}")
 
 
 def _still_uncommitted(dsn: str, topology: str, txids: tuple[int, ...]) -> list[int]:
-    """Of the batches that were to be tried again: an answer may speak of some that went well and some that did not."""
+    """Those of the batches to retry that are not committed. One answer may cover batches that succeeded and others that
+    failed.
+    """
     with reading(dsn) as connection:
         found = {txid: read_batch(connection, topology, txid) for txid in txids}
     return [txid for txid, batch in found.items() if batch is None or batch.state != "committed"]

@@ -1,6 +1,4 @@
-"""What an order would do, found out beforehand from Postgres alone: the batches it is about, or why there is nothing to
-do.
-"""
+"""Previews of orders, from Postgres alone: the batches that an order concerns, or why there is nothing to do."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from txtopo.reports.text import clean, clip, instant, place_of, size
 FILES_TOLD_MAX = 5
 """Files of a batch that the text names; the JSON has all."""
 METADATA_CHARS_MAX = 500
-"""Of the metadata of another source; the JSON has all."""
+"""Characters of the metadata of another source in the text; the JSON has all."""
 
 _MIRRORED = """select max(txid) as txid from txtopo.plan where topology = :topology"""
 _QUARANTINED = """
@@ -40,29 +38,29 @@ PreviewKind = Literal["retry", "skip", "redrive", "replan"]
 
 
 class NotOrderedError(TxtopoError):
-    """The order makes no sense for these batches; nothing was changed."""
+    """The order is not possible for these batches. Nothing was changed."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewedBatch:
-    """A batch that an order is about, as it stands now."""
+    """A batch that an order concerns, in its present state."""
 
     txid: int
     state: BatchState
     attempts: int
-    """Begun so far."""
+    """Number of attempts begun so far."""
     next_attempt: int | None
-    """Id of the attempt that would be made; None where the batch itself is not tried again."""
+    """Id of the next attempt; None if this batch is not tried again."""
     files: tuple[SourceFile, ...]
-    """Empty where the source has none, or no attempt has begun."""
+    """Empty if the source has no files, or if no attempt has begun."""
     metadata: Mapping[str, Any]
-    """By spout, as planned, in short while the plan is only in ZooKeeper."""
+    """spout -> metadata of the plan; a short form while the plan is only in ZooKeeper."""
     failure: AttemptRow | None
-    """Its last attempt that was not cancelled, where that failed."""
+    """The last attempt that was not cancelled, if it failed."""
     reason: str | None
-    """Of a quarantine."""
+    """Reason of the quarantine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,29 +70,31 @@ class OrderPreview:
     topology: str
     kind: PreviewKind
     effect: str
-    """What would be done, in a sentence."""
+    """What would be done, as a sentence."""
     nothing: str | None = None
-    """Why there is nothing to do; None: there is."""
+    """Why there is nothing to do; None: there is something."""
     batches: tuple[PreviewedBatch, ...] = ()
     notes: tuple[str, ...] = ()
     tables: Mapping[str, str]
-    """Committer -> target table that would be written to."""
+    """Committer -> target table that would be changed."""
     next_command: str | None = None
 
     @property
     def txids(self) -> tuple[int, ...]:
-        """Of the batches."""
+        """The txids of the batches."""
         return tuple(batch.txid for batch in self.batches)
 
     def order(self, reason: str | None) -> NewOrder:
-        """To have it done. An order to replan is about whatever is not mirrored by then, so it names no batch."""
+        """Return the order to place. A `replan` names no batch: it drops whatever is not mirrored when it is carried
+        out.
+        """
         txids = () if self.kind == "replan" else self.txids
         return NewOrder(topology=self.topology, kind=self.kind, txids=txids, reason=reason)
 
 
 def preview(connection: Connection, status: TopologyStatus, kind: PreviewKind, spans: Sequence[Span]) -> OrderPreview:
-    """What an order of this kind would do. Batches are `spans`: any number to retry or redrive, one to skip, none to
-    replan. Raises NotOrderedError where it makes no sense for them.
+    """Return what an order of this kind would do. `spans` are its batches: any number for retry and redrive, one for
+    skip, none for replan. Raises NotOrderedError if the order is not possible for them.
     """
     match kind:
         case "retry":
@@ -109,7 +109,7 @@ def preview(connection: Connection, status: TopologyStatus, kind: PreviewKind, s
 
 
 def preview_retry(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> OrderPreview:
-    """Failed, uncommitted batches again: those named (a span of one), those within ranges, or all."""
+    """Preview of trying failed, uncommitted batches again: named ones (a span of one), those in ranges, or all."""
     topology = status.topology
     states = _open_states(connection, status)
     skips, retries = (_open_orders(connection, topology, kind) for kind in ("skip", "retry"))
@@ -142,7 +142,7 @@ def preview_retry(connection: Connection, status: TopologyStatus, spans: Sequenc
 
 
 def preview_skip(connection: Connection, status: TopologyStatus, txid: int) -> OrderPreview:
-    """An uncommitted batch quarantined in its place in the order."""
+    """Preview of quarantining an uncommitted batch at its place in the order."""
     topology = status.topology
     states = _open_states(connection, status)
     detail = read_batch(connection, topology, txid)
@@ -159,7 +159,7 @@ def preview_skip(connection: Connection, status: TopologyStatus, txid: int) -> O
         nothing=f"batch {txid} of {topology} is quarantined already: {done.reason}; nothing to do" if done else None,
         batches=(batch,),
         notes=(
-            *([f"failed before it, and first in turn: batch {', batch '.join(map(str, before))}"] if before else []),
+            *([f"failed before it, and next to commit: batch {', batch '.join(map(str, before))}"] if before else []),
             *_no_reason_to_skip(status, txid),
         ),
         tables={},
@@ -168,15 +168,17 @@ def preview_skip(connection: Connection, status: TopologyStatus, txid: int) -> O
 
 
 def _no_reason_to_skip(status: TopologyStatus, txid: int) -> Sequence[str]:
-    """What speaks against it: a halt over this batch that is no batch's fault, and so says what else to do."""
+    """Notes against skipping: the topology halted at this batch for a reason that is no batch's fault, and advised
+    something else.
+    """
     advice = told_advice(status.advice) if status.state == "HALTED" and status.halted_txid == txid else None
     if advice is None or "txtopo skip" in advice:
         return ()
-    return (f"the topology halted over it with the words: {advice}; to skip it may leave out a good batch",)
+    return (f"the topology halted at it and advised: {advice}; to skip it may lose a good batch",)
 
 
 def preview_redrive(connection: Connection, status: TopologyStatus, spans: Sequence[Span]) -> OrderPreview:
-    """Quarantined batches, those named or those within ranges, brought back as new txids at the end of the order."""
+    """Preview of redoing quarantined batches, named ones or those in ranges, as new txids at the end of the order."""
     topology = status.topology
     states, redos = _open_states(connection, status), read_redos(connection, topology)
     found: list[PreviewedBatch] = []
@@ -188,7 +190,7 @@ def preview_redrive(connection: Connection, status: TopologyStatus, spans: Seque
         if redone is None and txid in redos.first:
             head = redos.first[txid]
             raise _refused(
-                f"batch {txid} of {topology} is a redo of batch {head}: bring that one back",
+                f"batch {txid} of {topology} is a redo of batch {head}: redrive that one",
                 f"txtopo redrive {topology} {head}",
             )
         if redone is None:
@@ -198,8 +200,8 @@ def preview_redrive(connection: Connection, status: TopologyStatus, spans: Seque
     return OrderPreview(
         topology=topology,
         kind="redrive",
-        effect=f"{_batches(len(found))} of {topology} would come back under a new txid at the end of the order; the "
-        f"source does not move",
+        effect=f"{_batches(len(found))} of {topology} would be redone under a new txid at the end of the order; the "
+        f"position of the source does not change",
         nothing=None if found else f"{'; '.join(notes)}. Nothing to do.",
         batches=tuple(found),
         notes=tuple(notes),
@@ -209,8 +211,8 @@ def preview_redrive(connection: Connection, status: TopologyStatus, spans: Seque
 
 
 def preview_replan(connection: Connection, status: TopologyStatus) -> OrderPreview:
-    """Plans that were never mirrored dropped, so that their files are planned anew. Postgres knows of them what the
-    last leader said.
+    """Preview of dropping plans that were never mirrored, so that their files are planned again. Postgres knows them
+    only from the last leader's report.
     """
     topology = status.topology
     states = _open_states(connection, status)
@@ -225,7 +227,7 @@ def preview_replan(connection: Connection, status: TopologyStatus) -> OrderPrevi
     return OrderPreview(
         topology=topology,
         kind="replan",
-        effect=f"{known}; their files would be planned anew by the next run, with the schema declared then",
+        effect=f"{known}; their files would be planned again by the next run, with the schema declared then",
         batches=tuple(_batch(connection, topology, txid, states) for txid in sorted(states) if txid >= first),
         notes=(f"batches up to {mirrored} are mirrored in Postgres and keep their plans",)
         if mirrored > status.last_txid
@@ -235,7 +237,7 @@ def preview_replan(connection: Connection, status: TopologyStatus) -> OrderPrevi
 
 
 def preview_text(preview: OrderPreview) -> str:
-    """For people: the effect first, then batch by batch."""
+    """Return the preview as text: the effect, then each batch."""
     lines = [clean(preview.nothing or f"{preview.effect}.")]
     if preview.nothing is None:
         for batch in preview.batches:
@@ -252,7 +254,7 @@ def preview_text(preview: OrderPreview) -> str:
 
 
 def failure_words(failure: AttemptRow) -> str:
-    """Why an attempt failed, in one line: kind, component, position, message."""
+    """Return why an attempt failed, in one line: kind, component, position, message."""
     return f"{failure.kind} failure{place_of(failure.component, failure.position, failure.message)}: {failure.message}"
 
 
@@ -278,7 +280,7 @@ def _batch_lines(batch: PreviewedBatch) -> list[str]:
 
 
 def _open_states(connection: Connection, status: TopologyStatus) -> dict[int, BatchState]:
-    """State of each uncommitted batch that Postgres knows of."""
+    """txid -> state of each uncommitted batch that Postgres knows."""
     named = {"topology": status.topology, "last": status.last_txid}
     states: dict[int, BatchState] = {
         row["txid"]: "planned" for row in rows(connection, report_statements.OPEN_PLANS, **named)
@@ -287,7 +289,9 @@ def _open_states(connection: Connection, status: TopologyStatus) -> dict[int, Ba
 
 
 def _picked(spans: Sequence[Span], fitting: set[int], word: str) -> tuple[list[int], list[str]]:
-    """The batches named one by one, and of ranges those that fit; a note about each range without any."""
+    """Return the batches named one by one, and those of the ranges that are in `fitting`; with a note for each range
+    without any.
+    """
     found: set[int] = set()
     notes: list[str] = []
     for first, last in spans:
@@ -306,18 +310,18 @@ def _is_within(txid: int, spans: Sequence[Span]) -> bool:
 
 
 def _open_orders(connection: Connection, topology: str, kind: str) -> dict[int, int]:
-    """Batch -> the open order of that kind about it."""
+    """txid -> the open order of that kind that names it."""
     found = rows(connection, _OPEN, topology=topology, kind=kind)
     return {txid: row["order_id"] for row in found for txid in txids_of(row["arguments"])}
 
 
 def _carries_out(status: TopologyStatus) -> str:
-    """The command after which an open order is carried out: nothing but waiting beside a leader."""
+    """The command after which an open order is carried out; with a leader, the one that shows its progress."""
     return f"txtopo status {status.topology}" if status.is_led else how_to_run(status.application)
 
 
 def _halted_on(status: TopologyStatus, states: Mapping[int, BatchState]) -> set[int]:
-    """The planned batch over which the topology halted: one that ends its process leaves no attempt that failed."""
+    """The planned batch at which the topology halted: a halt that ends the process leaves no failed attempt."""
     txid = status.halted_txid
     if status.state != "HALTED" or txid is None:
         return set()
@@ -327,7 +331,7 @@ def _halted_on(status: TopologyStatus, states: Mapping[int, BatchState]) -> set[
 def _uncommitted(
     connection: Connection, status: TopologyStatus, states: Mapping[int, BatchState], txid: int, kind: str
 ) -> PreviewedBatch:
-    """The batch, or the reason why it can be neither retried nor skipped."""
+    """Return the batch. Raises NotOrderedError if it can be neither retried nor skipped."""
     topology = status.topology
     if txid <= status.last_txid:
         detail = read_batch(connection, topology, txid)
@@ -339,7 +343,7 @@ def _uncommitted(
             else ""
         )
         also = (
-            f"; `txtopo replay {topology} {txid} --recompute` would replace what it brought" if kind == "retry" else ""
+            f"; `txtopo replay {topology} {txid} --recompute` would replace its contribution" if kind == "retry" else ""
         )
         raise _refused(
             f"batch {txid} of {topology} is committed{when}: there is nothing to {kind}{also}",
@@ -396,8 +400,8 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
 
 
 def nothing_to_retry(status: TopologyStatus, notes: Sequence[str], asked: Mapping[int, int]) -> str:
-    """Why there is nothing to retry, in words. `asked`: batch -> the open order to retry it, which a leader may have
-    taken up already and not answered.
+    """Return why there is nothing to retry. `asked` maps a txid to the open order to retry it, which a leader may have
+    begun to carry out.
     """
     if asked:
         orders = [f"order {order} to retry batch {txid}" for txid, order in sorted(asked.items())]

@@ -1,4 +1,6 @@
-"""How the last run of a topology was set by hand: an order that is carried out without a leader goes on with that."""
+"""Settings that the last run received from flags and the environment: an order that is carried out without a leader
+uses them too.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from txtopo.reports.read import reading
 from txtopo.reports.stored_description import read_config
 
 LAST_RUN = "the last run"
-"""Source of what `with_last_run` filled in."""
+"""Source of settings that `with_last_run` added."""
 _BY_HAND = ("flag ", "environment ")
 
 
 def given_by_hand(settings: Settings) -> dict[str, Any]:
-    """What flags and the environment, or those of the last run, say of how batches run. Files are left out: they are
-    read again anyway.
+    """Return the settings about running batches that came from flags, the environment, or those of the last run.
+    Settings from files are not included: they are read again.
     """
     return {
         name: getattr(settings, name)
@@ -29,9 +31,10 @@ def given_by_hand(settings: Settings) -> dict[str, Any]:
 
 
 def with_last_run(settings: Settings, given: Mapping[str, Any]) -> Settings:
-    """These settings with what the last run was given by hand, where this command was given nothing by hand.
+    """Return these settings with those that the last run received from flags and the environment, unless this command
+    received the same setting in this way.
 
-    What this release does not understand is passed over.
+    Settings that this release does not know are ignored.
     """
     taken = {
         name: value
@@ -48,7 +51,7 @@ def with_last_run(settings: Settings, given: Mapping[str, Any]) -> Settings:
 
 
 def poison_in_force(settings: Settings, status: TopologyStatus) -> str:
-    """With which `on_poison` an order would be carried out, and where that comes from."""
+    """Return the value of `on_poison` with which an order would be carried out, and its source."""
     if status.is_led:
         return f"as {status.who_leads} has it"
     with reading(str(settings.dsn)) as connection:

@@ -1,4 +1,4 @@
-"""Operators' orders: places one, follows it until a leader has answered, and withdraws it."""
+"""Operators' orders: places an order, follows it until a leader has answered, and withdraws it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from txtopo.reports.model import OrderRow, TopologyStatus
 from txtopo.reports.read import read_topologies, reading, reading_error
 
 POLL_S = 0.5
-"""Seconds between two looks at an order."""
+"""Seconds between two reads of an order."""
 LEADERLESS_S = 5.0
-"""Seconds without a living leader after which an order is given up on: a leader may take its lead anew, a standby may
-follow it.
+"""Seconds without a live leader after which following ends. Within them a leader may take its lead again, or a standby
+may take over.
 """
 TOLD_MAX = 1000
-"""Attempts and commits that following an order tells of, at most."""
+"""Largest number of attempts and of commits that following an order reports."""
 
 _LOCK = "select pg_advisory_xact_lock(hashtextextended('txtopo/order/' || :topology, 0))"
 """Two commands at the same moment place one order."""
@@ -57,31 +57,31 @@ select txid, state, redo_of, reason from txtopo.ledger
 """
 
 
-class OrderStandsError(TxtopoError):
-    """The order was given, and nobody has carried it out yet."""
+class OrderOpenError(TxtopoError):
+    """The order is placed and still open: no process has carried it out yet."""
 
     exit_code = 3
 
 
 class RefusedError(TxtopoError):
-    """What was asked for may not be done, or failed again."""
+    """The order was refused, or it failed again."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewOrder:
-    """What an operator wants of a topology's leader, before it is placed."""
+    """An order of an operator to the leader of a topology, before it is placed."""
 
     topology: str
     kind: OrderKind
     txids: tuple[int, ...] = ()
-    """What it is about; none where the kind speaks of the whole topology."""
+    """The batches that it concerns; empty if its kind concerns the whole topology."""
     reason: str | None = None
 
     @property
     def arguments(self) -> str:
-        """As it stands in the order's row: JSON."""
+        """The JSON that is stored in the order's row."""
         return json.dumps({"txids": list(self.txids)} if self.txids else {})
 
 
@@ -91,11 +91,11 @@ class Placed:
 
     order_id: int
     is_new: bool
-    """False: the same was open already, and is followed instead of doubled."""
+    """False: the same order was open already, and is followed instead of placed twice."""
     reason: str | None = None
-    """Of the one that was open already: it is kept."""
+    """Reason of the order that was open already; it remains."""
     actor: str | None = None
-    """Who gave that one."""
+    """Who placed that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +103,9 @@ class Followed:
     """How following an order ended."""
 
     order: OrderRow | None
-    """As it stood last; None: the row is gone."""
+    """The last state of the order; None: its row does not exist."""
     status: TopologyStatus | None
-    """Of its topology, as it stood last."""
+    """The last state of its topology."""
 
     @property
     def is_answered(self) -> bool:
@@ -124,7 +124,7 @@ class Followed:
 
 
 def place(dsn: str, order: NewOrder) -> Placed:
-    """Give the order in the name of this account and host, or find the same one that is open."""
+    """Place the order in the name of this account and host, or find the same order that is open. Returns it."""
     values = {"topology": order.topology, "kind": order.kind, "arguments": order.arguments}
     with _writing(dsn) as connection:
         connection.execute(text(_LOCK), {"topology": order.topology})
@@ -136,13 +136,13 @@ def place(dsn: str, order: NewOrder) -> Placed:
 
 
 def withdraw(dsn: str, order_id: int, why: str) -> None:
-    """Close an order that is still open, so that no later leader carries it out."""
+    """Close an order that is open, so that no leader carries it out later."""
     with _writing(dsn) as connection:
         connection.execute(text(_WITHDRAW), {"order_id": order_id, "answer": why})
 
 
 def look(dsn: str, topology: str, order_id: int) -> Followed:
-    """The order and its topology as they stand now."""
+    """Return the order and its topology as they are now."""
     with reading(dsn) as connection:
         return _look(connection, topology, order_id)
 
@@ -156,10 +156,10 @@ def follow(
     leaderless_s: float = 0.0,
     tell: Callable[[Connection], None] | None = None,
 ) -> Followed:
-    """Wait until the order is answered, no leader was alive for `leaderless_s`, the topology has halted, or the time is
-    up.
+    """Wait until the order is answered, no leader has been alive for `leaderless_s` seconds, the topology has halted,
+    or `timeout_s` is over. Returns how it ended.
 
-    `tell` may read in each look's snapshot.
+    `tell` may read in the snapshot of each read.
     """
     now = time.monotonic()
     deadline, led_at = now + timeout_s, now
@@ -177,8 +177,8 @@ def follow(
 
 
 class OrderFollower:
-    """Says what happens to the batches of an order, each thing once; what had happened before it was made is left
-    out.
+    """Reports what happens to the batches of an order, each event once. Events before it was created are not
+    reported.
     """
 
     def __init__(self, connection: Connection, topology: str, txids: Sequence[int], say: Callable[[str], None]) -> None:
@@ -188,7 +188,7 @@ class OrderFollower:
         self._told = set(self._lines(connection))
 
     def __call__(self, connection: Connection) -> None:
-        """Look again."""
+        """Report what is new."""
         for line in self._lines(connection):
             if line not in self._told:
                 self._told.add(line)
@@ -214,7 +214,7 @@ def _look(connection: Connection, topology: str, order_id: int) -> Followed:
 
 @contextmanager
 def _writing(dsn: str) -> Iterator[Connection]:
-    """One database transaction that may write; its errors are those of reading."""
+    """One database transaction that may write. It raises the same errors as reading."""
     engine = make_engine(dsn, "txtopo/order", pooled=False)
     try:
         with engine.begin() as connection:

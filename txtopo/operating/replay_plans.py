@@ -1,5 +1,5 @@
-"""The plan of a replay: which committed batches a range holds, from which files, and what verifying or recomputing them
-would do.
+"""The plan of a replay: which committed batches a range contains, from which files, and what verifying or recomputing
+them would do.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from txtopo.reports.text import NOTHING, clean, count, instant, size, table
 FILES_TOLD_MAX = 3
 """Files of a batch that the text names; the JSON has all."""
 HASHED_BYTES_MAX = 256 * 1024 * 1024
-"""Of files whose content a plan compares with what was planned; of what lies beyond only the size."""
+"""Bytes of files whose content is compared with the planned fingerprint. Of further files only the size is compared."""
 TOLD_EVERY = 1000
-"""Batches between two words on how far reading the plan got."""
+"""Batches between two reports about the progress of reading the plan."""
 
 _DESCRIPTION = """select description from txtopo.topology where topology = :topology"""
 
 
 class NoSuchBatchesError(TxtopoError):
-    """The range holds batches that are not in the ledger, or that may not be recomputed."""
+    """The range contains batches that are not in the ledger, or that cannot be recomputed."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayBatch:
-    """One batch of the range, in the ledger."""
+    """One batch of the range; it is in the ledger."""
 
     batch: BatchDetail
     counts_as: int | None
-    """The txid whose rows the tables hold for it: its own, or that of the last applied redo; None: quarantined and not
-    redone.
+    """The txid whose rows the tables contain for it: its own, or that of the last applied redo. None: quarantined and
+    not redone.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a replay is about."""
+    """What a replay concerns."""
 
     topology: str
     batches: tuple[ReplayBatch, ...]
     obstacle: str | None
-    """Why these batches cannot be recomputed, with what to do; None: they can."""
+    """Why these batches cannot be recomputed, and what to do; None: they can."""
 
     notes: tuple[str, ...] = ()
-    """Dead letters of these batches, and files that are not as they were planned."""
+    """Dead letters of these batches, and files that have changed since they were planned."""
 
     @property
     def txids(self) -> tuple[int, ...]:
-        """The batches that count, each once, in order: what is verified or recomputed."""
+        """The batches to verify or recompute: those that count, each once, in order."""
         return tuple(sorted({item.counts_as for item in self.batches if item.counts_as is not None}))
 
     @property
@@ -75,9 +75,7 @@ def plan_replay(
     spans: Sequence[tuple[int | None, int | None]],
     say: Callable[[str], None] = lambda _: None,
 ) -> Replay:
-    """Look every batch of the ranges up. Raises NoSuchBatchesError where one of them is not committed yet, or not there
-    at all.
-    """
+    """Read every batch of the ranges. Raises NoSuchBatchesError if one is not committed or does not exist."""
     topology = status.topology
     txids = sorted({txid for span in spans for txid in _txids(span, status)})
     redos = read_redos(connection, topology)
@@ -99,7 +97,7 @@ def plan_replay(
 
 
 def replay_text(replay: Replay) -> str:
-    """For people: a line a batch, then what --verify and --recompute would do."""
+    """Return the plan as text: one line for each batch, then what --verify and --recompute would do."""
     names = sorted(replay.tables)
     header = ["txid", "state", "committed at", "attempt", "read", "rejected", *names, "counts as", "files"]
     cells = [_cells(item, names) for item in replay.batches]
@@ -123,8 +121,8 @@ def _recompute(replay: Replay, number: str) -> str:
     if replay.obstacle is not None:
         return f"is not possible: {clean(replay.obstacle)}"
     return (
-        f"would process {number} anew and replace what {'it' if len(replay.txids) == 1 else 'they'} brought, under new "
-        f"txids after the last: add --execute --reason TEXT to do it"
+        f"would process {number} again and replace what {'it' if len(replay.txids) == 1 else 'they'} contributed, "
+        f"under new txids after the last: add --execute --reason TEXT to do it"
     )
 
 
@@ -172,14 +170,15 @@ def _dead_letters(found: Sequence[ReplayBatch]) -> Iterator[str]:
     for item in found:
         if item.batch.ledger and (number := item.batch.ledger.dead_lettered):
             yield (
-                f"batch {item.batch.txid} has {number} dead letter{'s' if number > 1 else ''}: where the bolt still "
-                f"fails on them, a recompute fails too unless it runs "
-                "with --on-poison dead_letter_rows"
+                f"batch {item.batch.txid} has {number} dead letter{'s' if number > 1 else ''}: if the bolt still "
+                f"fails on them, a recompute fails too, unless it runs with --on-poison dead_letter_rows"
             )
 
 
 def _changed_files(found: Sequence[ReplayBatch]) -> Iterator[str]:
-    """Files that this machine has otherwise than they were planned; content is compared where there is little of it."""
+    """Notes about files that have changed on this machine since they were planned. Content is compared up to a
+    limit.
+    """
     left = HASHED_BYTES_MAX
     for item in found:
         for file in item.batch.files:
@@ -194,8 +193,8 @@ def _changed_files(found: Sequence[ReplayBatch]) -> Iterator[str]:
                 continue
             if not same:
                 yield (
-                    f"batch {item.batch.txid}: {file.path} has other content than was planned; a recompute takes "
-                    f"it as it is now"
+                    f"batch {item.batch.txid}: {file.path} has other content than was planned; a recompute reads "
+                    f"its present content"
                 )
 
 
@@ -213,17 +212,17 @@ def _quarantined(topology: str, found: Sequence[ReplayBatch]) -> str | None:
         if len(txids) == 1
         else f"batches {', '.join(map(str, txids[:10]))}{' …' if len(txids) > 10 else ''} are"
     )
-    return f"{which} quarantined and brought nothing; `txtopo redrive {topology} {txids[0]}` brings it back"
+    return f"{which} quarantined and contributed nothing; `txtopo redrive {topology} {txids[0]}` redoes it"
 
 
 def _keepless(connection: Connection, topology: str) -> str | None:
-    """Why contributions cannot be swapped: a committer that keeps none is named."""
+    """Why contributions cannot be replaced: the names of committers that keep none; None: they can."""
     row = one(connection, _DESCRIPTION, topology=topology)
     try:
         committers = committers_of(row["description"] if row else {})
         own = sorted(own_committers_of(row["description"] if row else {}))
     except ValueError as error:
-        return f"what {topology} consists of cannot be read from txtopo.topology ({error})"
+        return f"the description of {topology} in txtopo.topology cannot be read ({error})"
     if own:
         return f"committer {', '.join(own)} is custom code, so its batches cannot be reversed"
     without = sorted(name for name, committer in committers.items() if not committer.contributions)

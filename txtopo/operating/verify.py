@@ -1,5 +1,5 @@
-"""Verifies committed batches: processes their stored plans again and compares the results with what was committed;
-changes nothing.
+"""Verifies committed batches: processes their stored plans again and compares the results with what was committed.
+Changes nothing.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.topology.phases import PROCESSING
 
 KEYS_TOLD_MAX = 3
-"""Differing keys of a committer that are named."""
+"""Number of differing keys of a committer that are named."""
 Verdict = Literal["MATCH", "MISMATCH", "UNVERIFIED"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What came of verifying one batch."""
+    """The result of verifying one batch."""
 
     txid: int
     verdict: Verdict
     findings: tuple[str, ...] = ()
-    """What differs, or why nothing could be found out."""
+    """What differs, or why the batch could not be verified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What the rows of one committer come to, whatever their order."""
+    """Sums over the rows of one committer; they do not depend on the order of the rows."""
 
     rows: int
     weight: int
@@ -54,18 +54,18 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recount:
-    """What is needed for processing batches again."""
+    """What is needed to process batches again."""
 
     dsn: str
     topology: Topology
     code_hash: bytes
-    """Of the code that processes them now (R12)."""
+    """Hash of the code that processes them now (R12, the code hash belongs to the attempt)."""
     executor: Executor
-    """Started."""
+    """An executor that was started."""
 
 
 def check_same_topology(topology: Topology, name: str, application: str) -> None:
-    """Raise ConfigurationError where the application holds another topology than the one that is meant."""
+    """Raise ConfigurationError if the application has another topology than the expected one."""
     if topology.name != name:
         raise ConfigurationError(
             f"{application} is the topology {topology.name}, not {name}: name the right one with --app"
@@ -73,7 +73,9 @@ def check_same_topology(topology: Topology, name: str, application: str) -> None
 
 
 def exit_code_of(verified: Sequence[Verified]) -> int:
-    """0: all match. 1: one differs. 3: one could not be verified, or there was none; nothing was found wrong."""
+    """Return 0 if all batches match, 1 if one differs, 3 if one could not be verified or there was none, and none
+    differs.
+    """
     verdicts = {one.verdict for one in verified}
     if "MISMATCH" in verdicts:
         return 1
@@ -81,8 +83,8 @@ def exit_code_of(verified: Sequence[Verified]) -> int:
 
 
 def verify(recount: Recount, batches: Sequence[BatchDetail]) -> Iterator[Verified]:
-    """Process each of these applied batches again, one after the other, and compare. No lead is taken and no attempt is
-    recorded.
+    """Process each of these applied batches again, one after the other, and compare. Yields the results. Takes no lead
+    and records no attempt.
     """
     for batch in batches:
         if batch.ledger is None or batch.state != "committed":
@@ -92,7 +94,7 @@ def verify(recount: Recount, batches: Sequence[BatchDetail]) -> Iterator[Verifie
 
 
 def verified_text(one: Verified) -> str:
-    """One line a batch, what was found below it."""
+    """Return one line for the batch, and one for each finding."""
     return "\n".join([f"batch {one.txid}  {one.verdict}", *(f"  {clean(finding)}" for finding in one.findings)])
 
 
@@ -101,7 +103,7 @@ def _verify(recount: Recount, batch: BatchDetail, ledger: LedgerSummary) -> Veri
     if problem is not None:
         return Verified(txid=batch.txid, verdict="UNVERIFIED", findings=(problem,))
     attempt = TransactionAttempt(batch.txid, ledger.attempt)
-    # Records that were dead letters fail again, and are taken out again.
+    # Records that were dead letters fail again, and are removed again.
     assignment = Assignment(attempt=attempt, metadata=batch.metadata, dead_letter_max=ledger.dead_lettered or 0)
     (outcome,) = recount.executor.process([assignment])
     if isinstance(outcome, Failed):
@@ -113,12 +115,12 @@ def _verify(recount: Recount, batch: BatchDetail, ledger: LedgerSummary) -> Veri
     try:
         with reading(recount.dsn) as connection:
             connection.execute(text(SETTINGS))
-            # One by one: those found before it could go no further count.
+            # One by one: findings before an error count too.
             findings.extend(_differences(connection, recount.topology, batch, ledger, outcome))
     except _UncomparableError as error:
         if not findings:
             return Verified(txid=batch.txid, verdict="UNVERIFIED", findings=(str(error),))
-        findings.append(str(error))  # what is wrong wins
+        findings.append(str(error))  # a mismatch is more important than a part that could not be compared
     if findings and ledger.code_hash != recount.code_hash.hex():
         findings.append(
             f"it was committed by other code ({ledger.code_hash[:12]}) than runs now "
@@ -128,18 +130,18 @@ def _verify(recount: Recount, batch: BatchDetail, ledger: LedgerSummary) -> Veri
 
 
 class _UncomparableError(Exception):
-    """The stored side cannot be read, or the rows cannot be sent."""
+    """The stored rows cannot be read, or the rows cannot be sent."""
 
 
 def _unusable(topology: Topology, batch: BatchDetail) -> str | None:
-    """Why the stored plan cannot be processed by this topology; None: it can."""
+    """Why this topology cannot process the stored plan; None: it can."""
     spouts, committers = {one.name for one in topology.spouts}, {one.name for one in topology.committers}
     recorded = {one.committer for one in batch.committers}
     if batch.plan_problem is not None:
         return f"its plan cannot be read: {batch.plan_problem}"
     if not batch.metadata:
-        return "its plan is gone from Postgres"
-    if not set(batch.metadata) <= spouts:  # a spout that is missing had no part in the batch
+        return "its plan is no longer in Postgres"
+    if not set(batch.metadata) <= spouts:  # a spout that is missing had no input in the batch
         return (
             f"it was planned by {', '.join(sorted(batch.metadata))}; the topology now has {', '.join(sorted(spouts))}"
         )
@@ -172,7 +174,7 @@ def _differences(
         if topology.phases[name] != PROCESSING:
             later.append(name)
         elif isinstance(component.bolt, BatchCommitter):
-            yield from _of_own(connection, component, results[name], recorded[name])
+            yield from _of_user_committer(connection, component, results[name], recorded[name])
         else:
             yield from _of_committer(connection, shape_of(component), results[name], recorded[name], batch.txid)
     if later:
@@ -182,10 +184,10 @@ def _differences(
         )
 
 
-def _of_own(
+def _of_user_committer(
     connection: Connection, component: CommitterComponent, result: CommitterResult, recorded: CommitterNumbers
 ) -> Iterator[str]:
-    """The rows between the halves of a custom committer; what its code made of them, nobody else can tell."""
+    """Differences in the rows between the halves of a custom committer. Only its code knows what it made of them."""
     who = f"committer {result.committer}"
     if result.arrived != recorded.arrived:
         yield f"{who}: {count(result.arrived)} tuples arrive, {count(recorded.arrived)} did when it was committed"
@@ -224,7 +226,9 @@ def _told(sums: Sums) -> str:
 
 
 def _sums_of_rows(connection: Connection, shape: TableShape, rows: Any) -> Sums:
-    """As the apply statement would sum them up: hashed by Postgres, of the types that the tables have."""
+    """Sums of the rows as the apply statement would compute them: Postgres hashes them, with the types of the
+    tables.
+    """
     found = Sums(0, 0, 0)
     for start in range(0, rows.num_rows, ROWS_PER_STATEMENT):
         chunk = rows.slice(start, ROWS_PER_STATEMENT)
@@ -240,7 +244,7 @@ def _sums_of_contributions(connection: Connection, shape: TableShape, txid: int)
 
 
 def _differing_keys(connection: Connection, shape: TableShape, result: CommitterResult, txid: int) -> Iterator[str]:
-    """The first keys whose rows are not the same on both sides, with both rows."""
+    """Name the first keys whose rows differ, with both rows."""
     names = ", ".join(quoted(column.name) for column in shape.columns)
     keys = ", ".join(quoted(column.name) for column in shape.keys)
     cells = ", ".join(f"{quoted(column.name)}::text" for column in shape.columns)

@@ -13,7 +13,7 @@ def repair(topology: str) -> list[str]:
     if order is not None:
         try:
             told.append(client.wait(topology, order, timeout_s=60).answer or "done")
-        except (txtopo.RefusedError, txtopo.OrderStandsError) as error:
+        except (txtopo.RefusedError, txtopo.OrderOpenError) as error:
             told.append(str(error))
     for txid in client.status(topology).failed_txids:
         detail = client.batch(topology, txid, rejects=None)

@@ -63,7 +63,7 @@ def replayed(client: Client, topology: str) -> OrderRow | None:
         return None
     try:
         return client.wait(topology, order, timeout_s=300)
-    except txtopo.OrderStandsError as error:
+    except txtopo.OrderOpenError as error:
         print(error)
         return order
 
