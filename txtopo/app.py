@@ -22,11 +22,12 @@ from txtopo.core.state import Rules
 from txtopo.core.values import IN_FOLDER, Fence, Lead
 from txtopo.driver.console import Reporter
 from txtopo.driver.failpoints import arm_from_environment
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.load_application import code_hash, load_application, needs_spark
 from txtopo.driver.run_result import RunResult
 from txtopo.driver.signals import StopSignals
 from txtopo.driver.takeover import CandidateIdentity, Leadership, is_opaque, noting_halts, take_lead
-from txtopo.driver.wiring import Surroundings, candidate_of, make_leader, rules_of
+from txtopo.driver.wiring import candidate_of, make_leader, rules_of
 from txtopo.driver.work_queues import ThreadWorkQueues
 from txtopo.errors import (
     ConfigurationError,
@@ -345,7 +346,7 @@ class Driver:
             leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
             self._lead, self._epoch = leadership.lead, leadership.lead.epoch
             with closing(ThreadWorkQueues(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)) as lanes:
-                around = Surroundings(
+                services = LeaderServices(
                     topology=self.topology,
                     session=session,
                     candidacy=election,
@@ -357,15 +358,14 @@ class Driver:
                     say=self.reporter.say,
                     watch=self._watch,
                     dead_letter_max=self.settings.dead_letter_max,
-                    by_hand=given_by_hand(self.settings),
                 )
-                return self._run_lead(leadership, around, rules_of(self.settings, session.session_s))
+                return self._run_lead(leadership, services, rules_of(self.settings, session.session_s))
         finally:
             ledger.close()
             session.close()
 
-    def _run_lead(self, leadership: Leadership, around: Surroundings, rules: Rules) -> End:
-        leader = make_leader(leadership, around, rules, cut=self.cut)
+    def _run_lead(self, leadership: Leadership, services: LeaderServices, rules: Rules) -> End:
+        leader = make_leader(leadership, services, rules, cut=self.cut, by_hand=given_by_hand(self.settings))
         self._counted = (leadership.last_txid, 0)
         try:
             self.reporter.note(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
 from txtopo.committers.protocol.fault_proof import prove_commit
-from txtopo.core import crash_points, limits
+from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.events import (
     Action,
@@ -72,10 +70,11 @@ from txtopo.core.values import (
     TransactionAttempt,
     Unknown,
 )
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.monitors import Monitors
 from txtopo.driver.planner import Planner
 from txtopo.driver.spout_coordinators import Settled
-from txtopo.driver.work_queues import Inbox, WorkQueue, WorkQueues
+from txtopo.driver.work_queues import Inbox, WorkQueue
 from txtopo.errors import (
     ConfigurationError,
     DriverFull,
@@ -89,8 +88,7 @@ from txtopo.errors import (
     TxtopoError,
     ZooKeeperUnavailable,
 )
-from txtopo.ports import Assignment, AttemptStart, Candidacy, Clock, Coordinator, Executor, Ledger, SessionState
-from txtopo.topology.components import Topology
+from txtopo.ports import Assignment, AttemptStart, SessionState
 from txtopo.topology.user_exceptions import is_of_code
 from txtopo.tuples.user_errors import failure_of
 
@@ -98,35 +96,16 @@ TICK_S = 0.1
 """Longest wait for an event in seconds; limits the delay with which a backoff or a timeout is noticed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderServices:
-    """Everything outside the core that a leader uses."""
-
-    topology: Topology
-    lead: Lead
-    candidacy: Candidacy
-    coordinator: Coordinator
-    session_state: Callable[[], SessionState]
-    ledger: Ledger
-    executor: Executor
-    planner: Planner
-    clock: Clock
-    lanes: WorkQueues
-    say: Callable[[str], None]
-    dead_letter_max: int = limits.DEAD_LETTER_MAX
-    watch: Callable[[State], None] = lambda state: None
-    """Called after every step of the machine; prints the progress."""
-    chance: random.Random = field(default_factory=random.Random)
-
-
 class Runner:
     """Runs one leadership to its end. `run` is called once; `stop` from any thread or signal handler."""
 
-    def __init__(self, world: LeaderServices) -> None:
-        self._world = world
-        self._inbox: Inbox[Any] = world.lanes.inbox
+    def __init__(self, services: LeaderServices, lead: Lead, planner: Planner) -> None:
+        self._services = services
+        self._lead = lead
+        self._planner = planner
+        self._inbox: Inbox[Any] = services.lanes.inbox
         self._next_look = 0.0
-        self._looking = Monitors(world.executor, world.candidacy, world.ledger, self._submit, self._heartbeat)
+        self._looking = Monitors(services.executor, services.candidacy, services.ledger, self._submit, self._heartbeat)
         self._stop_order: int | None = None
         self._one_by_one_reported = False
         self._opaque = False
@@ -150,29 +129,30 @@ class Runner:
         self._opaque = state.rules.opaque
         if orders:
             self._take_orders(orders)
-            self._next_look = self._world.clock.monotonic() + TICK_S
+            self._next_look = self._services.clock.monotonic() + TICK_S
         while state.ended is None:
             event = self._next_event(state)
-            state, actions = step(state, event, Moment(self._world.clock.monotonic(), self._world.chance.random()))
+            moment = Moment(self._services.clock.monotonic(), self._services.chance.random())
+            state, actions = step(state, event, moment)
             for action in actions:
                 self._perform(action)
-            self._world.watch(state)
+            self._services.watch(state)
         for attempt in sorted(state.running):
-            self._world.executor.cancel(attempt)  # R15: the jobs end with the lead, whatever ended it
-        if self._world.planner.wants_settled:
-            self._world.lanes.finish(WorkQueue.PLAN)
+            self._services.executor.cancel(attempt)  # R15: the jobs end with the lead, whatever ended it
+        if self._planner.wants_settled:
+            self._services.lanes.finish(WorkQueue.PLAN)
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
             # R16: a leader that stops because of Postgres does not wait for it again.
             return self._record_run_end(state.ended, state.planned_txid)
         return state.ended
 
     def _next_event(self, state: State) -> Event:
-        now = self._world.clock.monotonic()
+        now = self._services.clock.monotonic()
         event: Event | BaseException | None = None
         if now < self._next_look:  # every tick the stores are checked, even if events arrive all the time
             event = self._inbox.get(self._next_look - now)
         if event is None:
-            self._next_look = self._world.clock.monotonic() + TICK_S
+            self._next_look = self._services.clock.monotonic() + TICK_S
             event = self._look_around(state)
         if isinstance(event, BaseException):
             raise event
@@ -180,8 +160,8 @@ class Runner:
 
     def _look_around(self, state: State) -> Event:
         """The event of a tick: state of the session, overdue answers, progress, time."""
-        now = self._world.clock.monotonic()
-        match self._world.session_state():
+        now = self._services.clock.monotonic()
+        match self._services.session.state():
             case SessionState.LOST:
                 return LeadGone(fenced=False, message="the ZooKeeper session is lost")
             case SessionState.SUSPENDED if state.suspended_since is None:
@@ -225,9 +205,9 @@ class Runner:
             case Cancel(attempt=attempt):
                 if self._opaque:
                     self._given_up.add(attempt)
-                self._submit(WorkQueue.CANCEL, lambda: self._world.executor.cancel(attempt))
+                self._submit(WorkQueue.CANCEL, lambda: self._services.executor.cancel(attempt))
             case Say(message=message):
-                self._world.say(message)
+                self._services.say(message)
             case End():
                 pass
             case _:
@@ -261,11 +241,11 @@ class Runner:
             if event is not None:
                 self._inbox.put(event)
 
-        self._world.lanes.submit(lane, guarded)
+        self._services.lanes.submit(lane, guarded)
 
     def _cut(self, action: Cut) -> Event:
         try:
-            cutting = self._world.planner.cut(
+            cutting = self._planner.cut(
                 action.first_txid,
                 action.count,
                 last_txid=action.last_txid,
@@ -278,13 +258,13 @@ class Runner:
 
     def _cut_redo(self, action: CutRedo) -> Event:
         try:
-            return self._world.planner.redo(action)
+            return self._planner.redo(action)
         except (OSError, StoreUnavailable) as error:
             return CutFailed(store=_store_of(error), message=str(error))
 
     def _process(self, action: Process) -> Event | None:
         """Record in both stores that the attempts begin, then process them. Each outcome is a separate event."""
-        world = self._world
+        services = self._services
         try:
             begun = self._begin(action)
             if not begun:
@@ -292,8 +272,8 @@ class Runner:
             wave = [
                 Assignment(
                     attempt=attempt,
-                    metadata=world.planner.metadata(plan),
-                    dead_letter_max=world.dead_letter_max if action.dead_letter else 0,
+                    metadata=self._planner.metadata(plan),
+                    dead_letter_max=services.dead_letter_max if action.dead_letter else 0,
                 )
                 for attempt, plan in begun
             ]
@@ -315,30 +295,30 @@ class Runner:
             self._report_one_by_one()
             self._inbox.put(AttemptEnded(outcome=outcome))
 
-        world.executor.process(wave, tell)
+        services.executor.process(wave, tell)
         self._report_one_by_one()
         return None
 
     def _report_one_by_one(self) -> None:
-        reason = self._world.executor.one_by_one
+        reason = self._services.executor.one_by_one
         if reason is not None and not self._one_by_one_reported:
             self._one_by_one_reported = True
             self._inbox.put(WavesRefused(reason=reason))
 
     def _prove(self, action: Prove) -> Event:
         """Test without the batch (W4): its commit, or its processing."""
-        world = self._world
+        services = self._services
         if action.processed is not None:
-            failure = prove_commit(world.ledger, world.lead, action.plan, action.processed, world.topology)
+            failure = prove_commit(services.ledger, self._lead, action.plan, action.processed, services.topology)
         else:
-            failure = world.executor.try_over_nothing()
+            failure = services.executor.try_over_nothing()
             self._check_executor()
         return Proven(txid=action.plan.txid, failure=failure)
 
     def _check_executor(self) -> None:
-        if self._world.executor.broken is not None:
+        if self._services.executor.broken is not None:
             # K11: never a second Spark in the same epoch.
-            raise ExecutorLost(f"{self._world.executor.broken}; start `txtopo run` again")
+            raise ExecutorLost(f"{self._services.executor.broken}; start `txtopo run` again")
 
     def _begin(self, action: Process) -> Sequence[tuple[TransactionAttempt, Plan]]:
         """Record in both stores that these attempts begin; returns those that may run.
@@ -351,12 +331,12 @@ class Runner:
             live = [item for item in action.attempts if item[0] not in late]
             again = {attempt.txid: attempt.attempt for attempt, _ in live if attempt.attempt > 0}
             if again:
-                self._world.coordinator.record_attempts(again)
+                self._services.coordinator.record_attempts(again)
             starts = [
                 AttemptStart(attempt=attempt, alone=action.alone, inputs=in_short(plan.metadata))
                 for attempt, plan in live
             ]
-            self._world.ledger.begin_attempts(self._world.lead, starts)
+            self._services.ledger.begin_attempts(self._lead, starts)
         for attempt in late:
             failure = Failure(kind="infrastructure", message="discarded before it began")
             self._inbox.put(AttemptEnded(outcome=Failed(attempt=attempt, failure=failure)))
@@ -369,23 +349,21 @@ class Runner:
         first, last = action.plans[0].txid, action.plans[-1].txid
         crash_points.reach(CrashPoint.BEFORE_MIRROR, first)
         try:
-            self._world.ledger.mirror(
-                self._world.lead, [self._world.planner.mirror_entry(plan) for plan in action.plans]
-            )
+            self._services.ledger.mirror(self._lead, [self._planner.mirror_entry(plan) for plan in action.plans])
         except PostgresUnavailable as error:
             return MirrorFailed(message=str(error), patience=error.patience)
         crash_points.reach(CrashPoint.MIRRORED, last)
         return Mirrored(txid=last)
 
     def _commit(self, action: Commit) -> Event:
-        world = self._world
-        outcome = commit_batch(world.ledger, world.lead, action.plan, action.processed, world.topology)
+        services = self._services
+        outcome = commit_batch(services.ledger, self._lead, action.plan, action.processed, services.topology)
         self._notify_spouts(action.plan, outcome, "applied")
         return CommitEnded(outcome=outcome)
 
     def _commit_quarantine(self, action: CommitQuarantine) -> Event:
-        world = self._world
-        outcome = quarantine_batch(world.ledger, world.lead, action.plan, action.quarantine)  # R14
+        services = self._services
+        outcome = quarantine_batch(services.ledger, self._lead, action.plan, action.quarantine)  # R14
         self._notify_spouts(action.plan, outcome, "quarantined")
         return CommitEnded(outcome=outcome)
 
@@ -393,7 +371,7 @@ class Runner:
         """Notify the spouts after the outcome of COMMIT is known, and before the machine is, so that no later plan is
         made before.
         """
-        planner = self._world.planner
+        planner = self._planner
         if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
             return
         known = state if isinstance(outcome, Committed) else None
@@ -401,9 +379,7 @@ class Runner:
 
     def _answer(self, action: Answer) -> Event | None:
         try:
-            self._world.ledger.answer_order(
-                self._world.lead, action.order_id, action.state, action.answer, action.action
-            )
+            self._services.ledger.answer_order(self._lead, action.order_id, action.state, action.answer, action.action)
         except PostgresUnavailable as error:
             # it stays open: the next heartbeat returns it again, and it is found to be done
             self._known_orders.discard(action.order_id)
@@ -412,7 +388,7 @@ class Runner:
 
     def _resolve(self, action: Resolve) -> Event:
         try:
-            outcome = self._world.ledger.resolve(self._world.lead, action.plan.txid, action.plan.digest)  # R7
+            outcome = self._services.ledger.resolve(self._lead, action.plan.txid, action.plan.digest)  # R7
         except PostgresUnavailable as error:
             return ResolveFailed(message=str(error), patience=error.patience)
         if isinstance(outcome, Unknown):
@@ -423,7 +399,7 @@ class Runner:
     def _checkpoint(self, action: Checkpoint) -> Event:
         crash_points.reach(CrashPoint.BEFORE_CLEANUP, action.last_txid)
         try:
-            self._world.coordinator.checkpoint(action.last_txid, action.keep_from)  # R8
+            self._services.coordinator.checkpoint(action.last_txid, action.keep_from)  # R8
         except ZooKeeperUnavailable as error:
             return CheckpointFailed(message=str(error))
         crash_points.reach(CrashPoint.CLEANED, action.last_txid)
@@ -431,7 +407,7 @@ class Runner:
 
     def _record_end(self, action: RecordEnd) -> Event | None:
         try:
-            self._world.ledger.end_attempt(self._world.lead, action.attempt, action.state, action.failure)
+            self._services.ledger.end_attempt(self._lead, action.attempt, action.state, action.failure)
         except PostgresUnavailable as error:
             # The attempt then has no end and is a suspect for the next leader: careful, not wrong.
             return PostgresSilent(message=str(error))
@@ -439,8 +415,8 @@ class Runner:
 
     def _heartbeat(self, health: Health, planned_txid: int) -> Event:
         try:
-            orders = self._world.ledger.heartbeat(
-                self._world.lead, health.state, health.problem, planned_txid, health.waiting
+            orders = self._services.ledger.heartbeat(
+                self._lead, health.state, health.problem, planned_txid, health.waiting
             )
         except PostgresUnavailable as error:
             if error.patience == "lock":
@@ -465,23 +441,23 @@ class Runner:
         """Record in Postgres how the run ended, if this driver still leads. If a finished run cannot be recorded for
         lack of privileges, it counts as halted: `status` would show another state.
         """
-        world = self._world
-        world.lanes.finish(WorkQueue.BOOKS)
+        services = self._services
+        services.lanes.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
             return end  # another driver leads, or the lead is taken again immediately
         if self._stop_order is not None:
             try:
-                world.ledger.answer_order(world.lead, self._stop_order, "done", end.reason)
+                services.ledger.answer_order(self._lead, self._stop_order, "done", end.reason)
             except TxtopoError as error:
-                world.say(f"the order to stop could not be answered: {error}")
+                services.say(f"the order to stop could not be answered: {error}")
         try:
             kind = "stopped" if end.kind == "executor_lost" else end.kind
-            world.ledger.note_end(world.lead, kind, end.reason, end.txid, planned_txid, end.next_command)
+            services.ledger.note_end(self._lead, kind, end.reason, end.txid, planned_txid, end.next_command)
         except TxtopoError as error:
             words = f"the end of the run could not be noted: {error}"
             if end.kind == "finished" and isinstance(error, ConfigurationError):
                 return End(kind="halted", reason=f"every batch is committed, but {words}", next_command=RUN_AGAIN)
-            world.say(words)
+            services.say(words)
         return end
 
 

@@ -4,9 +4,8 @@ its own stores.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.config import Settings
@@ -14,14 +13,13 @@ from txtopo.coordinators.codec import CandidateNode
 from txtopo.coordinators.election import Election
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.events import End
-from txtopo.core.limits import DEAD_LETTER_MAX, SPOUT_PENDING_MAX
+from txtopo.core.limits import SPOUT_PENDING_MAX
 from txtopo.core.state import Rules, State, first_state
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.planner import Planner
-from txtopo.driver.runner import LeaderServices, Runner
+from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, Leadership, begin, is_opaque
-from txtopo.driver.work_queues import WorkQueues
-from txtopo.ports import Clock, CoordinatorSession, Executor, Ledger
-from txtopo.topology.components import Topology
+from txtopo.ports import CoordinatorSession
 
 
 def candidate_of(
@@ -35,30 +33,6 @@ def candidate_of(
         Election(session, identity.topology, node),
         TopologyCoordinator(session, identity.topology, opaque=identity.opaque),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a process provides to its leader: one session on each store, a started executor, a clock, and functions that
-    report to the operator.
-    """
-
-    topology: Topology
-    session: CoordinatorSession
-    candidacy: Election
-    coordinator: TopologyCoordinator
-    ledger: Ledger
-    executor: Executor
-    clock: Clock
-    lanes: WorkQueues
-    say: Callable[[str], None]
-    watch: Callable[[State], None] = lambda state: None
-    """Called after every step of the machine."""
-    chance: random.Random = field(default_factory=random.Random)
-    dead_letter_max: int = DEAD_LETTER_MAX
-    """Largest number of source records that `on_poison="dead_letter_rows"` may remove from one batch."""
-    by_hand: Mapping[str, Any] = field(default_factory=dict)
-    """Settings from flags and the environment. An order that is carried out without a leader uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,22 +50,30 @@ class ReadyLeader:
         return self.runner.run(self.state, self.leadership.orders)
 
 
-def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, cut: bool = True) -> ReadyLeader:
+def make_leader(
+    leadership: Leadership,
+    services: LeaderServices,
+    rules: Rules,
+    *,
+    cut: bool = True,
+    by_hand: Mapping[str, Any] | None = None,
+) -> ReadyLeader:
     """Check that the topology fits what is committed, and return a leader that is ready to run. With `cut=False` it
-    plans no new input.
+    plans no new input. `by_hand` are settings from flags and the environment: an order that is carried out without a
+    leader uses them.
 
     Raises Halted, ConfigurationError and the errors of the stores; the planner is closed then.
     """
-    topology, reconciled = around.topology, leadership.reconciled
+    topology, reconciled = services.topology, leadership.reconciled
     rules = replace(rules, opaque=is_opaque(topology))
     planner = Planner(
         lead=leadership.lead,
         spouts=topology.spouts,
-        coordinator=around.coordinator,
-        ledger=around.ledger,
-        clock=around.clock,
+        coordinator=services.coordinator,
+        ledger=services.ledger,
+        clock=services.clock,
         once=rules.once,
-        say=around.say,
+        say=services.say,
         last_digest=leadership.last_digest,
         last_metadata=leadership.last_metadata,
         committers=topology.committers,
@@ -101,32 +83,16 @@ def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, c
         notified_again=max(rules.spout_pending_max, SPOUT_PENDING_MAX),
     )
     try:
-        begin(leadership, topology, planner, around.ledger, around.by_hand)
+        begin(leadership, topology, planner, services.ledger, by_hand or {})
         sizes = {plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans}
     except BaseException:
         planner.close()
         raise
-    world = LeaderServices(
-        topology=topology,
-        lead=leadership.lead,
-        candidacy=around.candidacy,
-        coordinator=around.coordinator,
-        session_state=around.session.state,
-        ledger=around.ledger,
-        executor=around.executor,
-        planner=planner,
-        clock=around.clock,
-        lanes=around.lanes,
-        say=around.say,
-        watch=around.watch,
-        chance=around.chance,
-        dead_letter_max=around.dead_letter_max,
-    )
     state = first_state(
         rules,
         topology.name,
         leadership.last_txid,
-        now=around.clock.monotonic(),
+        now=services.clock.monotonic(),
         plans=reconciled.plans,
         mirrored_txid=reconciled.mirrored_txid,
         next_attempts=reconciled.next_attempts,
@@ -135,11 +101,12 @@ def make_leader(leadership: Leadership, around: Surroundings, rules: Rules, *, c
         recent=leadership.recent,
         owed=frozenset(plan.txid for plan in reconciled.discarded),
         cut=cut,
-        one_by_one=around.executor.one_by_one,
+        one_by_one=services.executor.one_by_one,
         sizes=sizes,
         last_digest=leadership.last_digest,
     )
-    return ReadyLeader(planner=planner, runner=Runner(world), state=state, leadership=leadership)
+    runner = Runner(services, leadership.lead, planner)
+    return ReadyLeader(planner=planner, runner=runner, state=state, leadership=leadership)
 
 
 def rules_of(settings: Settings, session_s: float) -> Rules:

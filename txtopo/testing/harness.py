@@ -24,10 +24,11 @@ from txtopo.core.events import End
 from txtopo.core.health import health_of
 from txtopo.core.state import Phase, PoisonPolicy, Rules, State
 from txtopo.core.values import DeadLetter, EdgeCount, Failure, FailureKind, RejectedRow
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
-from txtopo.driver.wiring import Surroundings, candidate_of, make_leader
+from txtopo.driver.wiring import candidate_of, make_leader
 from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTypeError, unreachable
 from txtopo.ports import Executor
 from txtopo.testing.by_hand import BACKOFF_S, IDLE_AFTER_S, SOURCE_S, HandLanes, Idle
@@ -314,7 +315,7 @@ class TopologyHarness:
         election, coordinator = candidate_of(identity, session, since="-")
         election.enter()
         leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
-        around = Surroundings(
+        services = LeaderServices(
             topology=topology,
             session=session,
             candidacy=election,
@@ -329,7 +330,7 @@ class TopologyHarness:
             dead_letter_max=self._dead_letter_max,
         )
         rules = replace(self._rules, once=self._once)
-        leader = make_leader(leadership, around, rules)
+        leader = make_leader(leadership, services, rules)
         self._planner = leader.planner
         return leader.runner, leader.state
 

@@ -19,8 +19,9 @@ from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.events import End
 from txtopo.core.state import Rules, State
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
-from txtopo.driver.wiring import Surroundings, candidate_of, make_leader
+from txtopo.driver.wiring import candidate_of, make_leader
 from txtopo.driver.work_queues import Work, WorkQueue
 from txtopo.ports import Executor
 from txtopo.testing.inprocess import InProcessExecutor
@@ -167,7 +168,7 @@ class SimulatedDriver:
         leadership = take_lead(identity, election, coordinator, ledger, self.said.append)
         executor = self.make_executor(self.topology, self.code_hash)
         executor.start()
-        around = Surroundings(
+        services = LeaderServices(
             topology=self.topology,
             session=session,
             candidacy=election,
@@ -181,7 +182,7 @@ class SimulatedDriver:
             chance=chance,
         )
         rules = replace(self.rules, once=self.once)
-        return make_leader(leadership, around, rules, cut=self.cut).run()
+        return make_leader(leadership, services, rules, cut=self.cut).run()
 
 
 class KillAt:

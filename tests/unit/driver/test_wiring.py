@@ -18,8 +18,9 @@ from txtopo.coordinators.memory import MemorySession
 from txtopo.core.fields import parse_fields
 from txtopo.core.state import Rules, State
 from txtopo.core.values import Left
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.takeover import CandidateIdentity, Leadership, take_lead
-from txtopo.driver.wiring import ReadyLeader, Surroundings, candidate_of, make_leader
+from txtopo.driver.wiring import ReadyLeader, candidate_of, make_leader
 from txtopo.errors import Halted
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SerialWorkQueues, SimulatedStores
@@ -82,7 +83,7 @@ def led(files: Files, one_by_one: str | None = None, **found: Any) -> ReadyLeade
     leadership = replace(leadership, recent=recent, reconciled=replace(leadership.reconciled, **found))
     chance, executor = random.Random(1), InProcessExecutor(topology, b"code")
     executor.one_by_one = one_by_one
-    around = Surroundings(
+    services = LeaderServices(
         topology=topology,
         session=session,
         candidacy=election,
@@ -94,7 +95,7 @@ def led(files: Files, one_by_one: str | None = None, **found: Any) -> ReadyLeade
         say=lambda words: None,
         chance=chance,
     )
-    return make_leader(leadership, around, Rules())
+    return make_leader(leadership, services, Rules())
 
 
 def test_the_machine_begins_where_the_stores_say() -> None:
