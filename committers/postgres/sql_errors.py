@@ -115,7 +115,8 @@ def translate(error: Exception, doing: str, *, committing: bool = False) -> Txto
     if state == UNIQUE_VIOLATION and table_of(error) == ("txtopo", "attempt"):
         return InvariantBroken(f"an attempt id is used again: {message}")
     if state in NOT_MIGRATED:
-        return ConfigurationError(f"{message}; schema txtopo is missing or old: run `txtopo migrate`")
+        remedy = "run `txtopo migrate`, which also says whether a newer release migrated it"
+        return ConfigurationError(f"{message}; schema txtopo is missing or old: {remedy}")
     if state == INSUFFICIENT_PRIVILEGE:
         return ConfigurationError(f"{message}; grant the role the missing privilege")
     verdict = verdict_of(error, Owner.LEDGER)

@@ -117,6 +117,17 @@ def test_missing_schema_is_a_clear_error(empty_database: str) -> None:
         PostgresLedger(empty_database, "flights").read_fence()
 
 
+def test_a_database_of_a_newer_release_asks_for_an_upgrade_of_txtopo(empty_database: str) -> None:
+    """Promise: `txtopo migrate` is no advice where this release is the old one; nothing is changed."""
+    migrate(empty_database)
+    with contextlib.closing(psycopg2.connect(empty_database)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("update txtopo.schema_version set version_num = '9999'")
+
+    for call in (pending, migrate):
+        with pytest.raises(ConfigurationError, match=r"newer release .* at revision 9999, .*; upgrade txtopo"):
+            call(empty_database)
+
+
 def test_database_without_an_encoding_is_refused(postgres_server: LocalPostgres) -> None:
     """P14: SQL_ASCII databases are refused."""
     name = sql.Identifier("ascii_only")

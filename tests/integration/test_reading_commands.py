@@ -618,6 +618,21 @@ def test_a_schema_of_an_earlier_release_names_the_command(
     assert "where that finds it up to date, somebody changed it, and `txtopo audit` says what" in said.err
 
 
+def test_a_schema_of_a_newer_release_asks_for_an_upgrade_of_txtopo(database: str, run: Run) -> None:
+    """Promise: a column that is gone in a newer release is no reason to migrate with this one; exit code 2."""
+    execute_as_superuser(
+        database,
+        sql.SQL("update txtopo.schema_version set version_num = '9999'"),
+        sql.SQL("alter table txtopo.fence rename column last_txid to last"),
+    )
+
+    for command in ("status", "migrate"):
+        said = run("--dsn", database, command)
+        assert said.code == 2
+        assert "was migrated by a newer release of txtopo" in said.err
+        assert "run `txtopo migrate`" not in said.err
+
+
 @pytest.mark.parametrize(
     "command", [("status",), ("migrate",), ("migrate", "--check"), ("batches", "flights"), ("stop", "flights")]
 )

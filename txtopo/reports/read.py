@@ -69,12 +69,28 @@ def reading_error(error: SQLAlchemyError, dsn: str) -> TxtopoError:
     """Return the error for the operator when a SELECT fails."""
     state = sqlstate(error)
     if state in NO_TABLE:
+        if (newer := _newer(dsn)) is not None:
+            return ConfigurationError(f"{mask_dsn(dsn)}: {newer}")
         return ConfigurationError(
             f"{mask_dsn(dsn)} has no up-to-date schema txtopo: run `txtopo migrate` ({one_line(error)}); "
             "where that finds it up to date, somebody changed it, and `txtopo audit` says what"
         )
     remedy = "; reading needs USAGE on the schema and SELECT on its tables" if state == INSUFFICIENT_PRIVILEGE else ""
     return PostgresUnavailable(f"{mask_dsn(dsn)}: {mask_dsn(one_line(error))}{remedy}")
+
+
+def _newer(dsn: str) -> str | None:
+    """Return in words that a newer release has migrated the database; None if none has, or nothing tells."""
+    from txtopo.committers.postgres.migrate import newer_than_release
+
+    engine = make_engine(dsn, "txtopo/reading", pooled=False)
+    try:
+        with engine.connect() as connection:
+            return newer_than_release(connection)
+    except SQLAlchemyError:
+        return None
+    finally:
+        engine.dispose()
 
 
 def read_topologies(connection: Connection, topology: str | None = None) -> list[TopologyStatus]:
