@@ -26,7 +26,7 @@ from txtopo.committers.protocol.fault_proof import prove_commit
 from txtopo.core.values import Aborted, ActionRecord, EdgeCount, Failure, OrderKind, TransactionAttempt, Unknown
 from txtopo.errors import ConfigurationError, Halted, InvariantBroken, PostgresUnavailable
 from txtopo.operating.orders import NewOrder, place
-from txtopo.ports import AttemptStart, Ledger, LedgerSession
+from txtopo.ports import AttemptStart, Claimed, Ledger, LedgerSession
 
 BROKEN, LOCKED = None, "55P03"
 CODES = (
@@ -200,10 +200,10 @@ class Case:
         return {meaning, "data", "waits", "halt"}
 
 
-def made(dsn: str, topology: str, ledger: PostgresLedger) -> Driver:
+def made(dsn: str, topology: str, ledger: PostgresLedger, *, opaque: bool = False) -> Driver:
     """Leads a topology of its own."""
     targets = (committer(table=f"{topology}_count"), *((own(Words()),) if topology == "words" else ()))
-    driver = Driver(ledger, ledger.claim_fence(claim_for(topology)), targets)
+    driver = Driver(ledger, ledger.claim_fence(claim_for(topology, opaque=opaque)), targets)
     ledger.prepare_targets(driver.lead, driver.committers)
     return driver
 
@@ -238,6 +238,40 @@ def of_batches(driver: Driver, custom: Driver, order: int) -> Iterator[tuple[str
     of_user = custom.ready(1)
     results = (result_of(ROWS), words((("a", 1), ("b", 2))))
     yield "of a user", Case(call=lambda: custom.commit(of_user, results=results), in_turn=True, codes=CODES)
+
+
+def of_opaque(driver: Driver) -> Iterator[tuple[str, Case]]:
+    """A batch that was planned three times: its last plan is pinned, a new leader takes it over, gives the attempt back
+    and commits the next one. Then one that is left out.
+    """
+    ledger = driver.ledger
+
+    def take_over() -> Claimed:
+        claimed = ledger.claim_fence(claim_for("log", opaque=True))
+        driver.lead = claimed.lead
+        return claimed
+
+    def begin(txid: int, attempt: int) -> None:
+        ledger.begin_attempts(driver.lead, [AttemptStart(attempt=TransactionAttempt(txid, attempt))])
+
+    first = driver.plan(1, cut=2)
+    yield "opaque: mirror", Case(call=lambda: driver.mirror(first))
+    yield "opaque: mirror, known", Case(call=lambda: driver.mirror(first))
+    begin(1, 2)
+    yield "opaque: claim_fence", Case(call=take_over, is_claim=True)
+    claimed = take_over()
+    assert (claimed.plans, [one.attempt.attempt for one in claimed.attempts]) == ([first.bytes], [2])
+    given_back = TransactionAttempt(1, 2)
+    yield "opaque: given back", Case(call=lambda: ledger.end_attempt(driver.lead, given_back, "cancelled", None))
+    attempts = itertools.count(3)
+    yield "opaque: begin_attempts", Case(call=lambda: begin(1, next(attempts)))
+    begin(1, last := next(attempts))
+    yield "opaque: a commit", Case(call=lambda: driver.commit(first, attempt=last), in_turn=True)
+    yield "opaque: resolve", Case(call=lambda: ledger.resolve(driver.lead, 1, first.digest))
+    second = driver.plan(2, cut=1)
+    driver.mirror(second)
+    begin(2, 1)
+    yield "opaque: a quarantine", Case(call=lambda: driver.quarantine(second, attempt=1), in_turn=True)
 
 
 def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
@@ -293,7 +327,7 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
 
     Each statement of each call fails once with each code, and with it whatever is sent after it.
     """
-    ledgers = {name: PostgresLedger(database, name) for name in ("flights", "words", "others")}
+    ledgers = {name: PostgresLedger(database, name) for name in ("flights", "words", "others", "log")}
     driver, custom = (made(database, name, ledgers[name]) for name in ("flights", "words"))
     with closing(psycopg2.connect(database)) as beside, beside, beside.cursor() as cursor:
         cursor.execute(LATE)
@@ -304,7 +338,10 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
     wrong: list[tuple[object, ...]] = []
     ends: dict[str, str] = {}
     cases = itertools.chain(
-        of_batches(driver, custom, orders[0]), of_ledger(driver, orders[1]), of_claims(ledgers["others"])
+        of_batches(driver, custom, orders[0]),
+        of_ledger(driver, orders[1]),
+        of_claims(ledgers["others"]),
+        of_opaque(made(database, "log", ledgers["log"], opaque=True)),
     )
     for name, case in cases:
         for at in itertools.count():

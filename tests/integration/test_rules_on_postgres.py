@@ -28,7 +28,7 @@ from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
 from txtopo.core.values import Aborted, ActionRecord, Committed, EdgeCount, TransactionAttempt
-from txtopo.errors import Halted, PostgresUnavailable
+from txtopo.errors import Halted, InvariantBroken, PostgresUnavailable
 from txtopo.ports import AttemptStart, Claimed, LedgerEntry, LedgerTotals
 
 WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
@@ -287,6 +287,39 @@ class TestFailedTransactions:
             statement(session, "begin")
             with pytest.raises(PostgresUnavailable, match="not the database transaction that locked the fence"):
                 session.finish_quarantined("poison")
+
+        assert world.query("select max(txid) from txtopo.ledger") == [(0,)]
+
+
+SWALLOW = """
+create function public.swallow() returns trigger language plpgsql as $$ begin return null; end $$;
+create trigger a_swallow before {} for each row execute function public.swallow();
+"""
+NOT_APPLYING, NOT_MOVED = "ledger row 1 was not being applied", "the fence was not at batch 0 although it was locked"
+
+
+class TestEnds:
+    @pytest.mark.parametrize(
+        ("end", "change", "said"),
+        [
+            ("commit", "update on txtopo.ledger", NOT_APPLYING),
+            ("commit", "update on txtopo.fence", NOT_MOVED),
+            ("commit", "update on txtopo.attempt", "attempt 1:0 was never begun or has ended"),
+            ("quarantine", "insert on txtopo.ledger", NOT_APPLYING),
+            ("quarantine", "update on txtopo.fence", NOT_MOVED),
+        ],
+    )
+    def test_a_change_that_the_server_left_undone_ends_no_batch(
+        self, world: World, end: str, change: str, said: str
+    ) -> None:
+        """R6: a statement that changed no row is no error to the server. With the fence left where it was, the next
+        leader would halt, or apply the batch again.
+        """
+        plan = world.driver.ready(1)
+        world.query(SWALLOW.format(change))
+
+        with pytest.raises(InvariantBroken, match=said):
+            getattr(world.driver, end)(plan)
 
         assert world.query("select max(txid) from txtopo.ledger") == [(0,)]
 
