@@ -309,7 +309,26 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     "sequence set back": ("schema.guards", ["alter sequence txtopo.action_action_id_seq restart"]),
     "rows hidden from drivers": ("schema.guards", ["alter table txtopo.source_file enable row level security"]),
     "triggers off for a role": ("schema.guards", ["alter role current_user set session_replication_role = replica"]),
+    "triggers off in this database": (
+        "schema.guards",
+        [
+            (
+                "do $x$ begin execute 'alter database ' || quote_ident(current_database()) || "
+                "' set session_replication_role = replica'; end $x$"
+            )
+        ],
+    ),
+    "sequence of orders set back": ("schema.guards", ["alter sequence txtopo.request_request_id_seq restart"]),
+    "function with the rights of its owner": ("schema.guards", ["alter function txtopo.frozen() security definer"]),
+    "index that is not valid": (
+        "schema.guards",
+        [
+            "set allow_system_table_mods = on",
+            "update pg_index set indisvalid = false where indexrelid = 'txtopo.redone_once'::regclass",
+        ],
+    ),
     "no revision": ("schema.guards", ["delete from txtopo.schema_version"]),
+    "no table of revisions": ("schema.guards", ["drop table txtopo.schema_version"]),
     "two revisions": ("schema.guards", ["insert into txtopo.schema_version select '0001'"]),
     "kind of an order": ("actions.signed", ["update txtopo.request set kind = 'retry' where request_id = 3"]),
     "batch of an order": (
@@ -414,13 +433,33 @@ def test_a_trigger_of_somebody_elses_is_told_and_is_not_wrong(planted: Planted) 
             ),
             "table txtopo.ledger has child tables, whose rows are read with its own",
         ),
+        (
+            (
+                "create schema old; alter table txtopo.attempt set schema old; "
+                "alter table txtopo.edge_count set schema old"
+            ),
+            "there is no table txtopo.attempt; there is no table txtopo.edge_count",
+        ),
+        (
+            """alter table txtopo.attempt alter message type text collate "C\"""",
+            "table txtopo.attempt has no column message: text",
+        ),
+        (
+            (
+                "do $x$ declare one record; begin for one in select attname from pg_attribute where attnum > 0 "
+                "and attrelid = 'txtopo.attempt'::regclass order by attname limit 11 loop "
+                "execute 'alter table txtopo.attempt rename ' || quote_ident(one.attname) || ' to x_' || one.attname; "
+                "end loop; end $x$"
+            ),
+            "; and 1 more",
+        ),
     ],
 )
 def test_tables_that_cannot_be_read_as_they_were_made_are_wrong(planted: Planted, change: str, said: str) -> None:
     """Promise: a schema that was rebuilt is 1 and named, never a crash, and never a matter of a migration that was
     forgotten.
     """
-    with pytest.raises(NotAsMadeError, match=re.escape(said)) as found:
+    with pytest.raises(NotAsMadeError, match=re.escape(f"{said}. That is not as the migrations made it")) as found:
         planted.audit(f"{change}; select 1")
 
     assert found.value.exit_code == 1
@@ -458,11 +497,34 @@ def test_what_an_administrator_may_do_is_no_fault(planted: Planted) -> None:
         "shop, article from order_totals",
         "alter table txtopo.attempt add column note text; alter table order_totals set (fillfactor = 50); alter "
         "table order_totals add check (rows < 1000000)",
-        "create table txtopo.mine (a int); create function txtopo.mine() returns int language sql as 'select 1'; "
+        "create table txtopo.mine (a int); create table child () inherits (txtopo.mine); "
+        "create function txtopo.mine() returns int language sql as 'select 1'; "
+        "alter role current_user in database postgres set session_replication_role = replica; "
         "cluster txtopo.ledger using ledger_pkey; analyze; select 1",
     )
 
     assert (report.verdict, report.findings) == (Verdict.MATCH, ())
+    assert [one.reason for one in report.by_design if one.check == "schema.guards"] == []
+
+
+def test_functions_that_are_gone_and_changed_are_told_apart(planted: Planted) -> None:
+    report = planted.audit(
+        "alter function txtopo.frozen() rename to thawed; "
+        "create or replace function txtopo.final() returns trigger language plpgsql as $$ begin return new; end $$; "
+        "select 1"
+    )
+
+    found = {one.message for one in report.findings if one.message.startswith("function ")}
+    assert found == {"function txtopo.frozen is gone", "function txtopo.final is not as the migrations made it"}
+
+
+def test_of_a_revision_that_is_not_known_nothing_is_said_to_be_right(planted: Planted) -> None:
+    """Promise: a database of a later release is not verified by this one, and not called wrong for its revision."""
+    report = planted.audit("update txtopo.schema_version set version_num = '9999'")
+
+    (found,) = [one for one in report.findings if one.check == "schema.guards"]
+    assert (found.verdict, report.verdict) == (Verdict.UNVERIFIED, Verdict.UNVERIFIED)
+    assert found.message == "schema txtopo is of revision 9999, which this release does not know"
 
 
 def test_contributions_without_their_triggers_are_told(planted: Planted) -> None:

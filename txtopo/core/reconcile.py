@@ -144,7 +144,7 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
 
 def _discarded(stores: Stores, plans: Sequence[Plan]) -> tuple[Plan, ...]:
     first = stores.last_txid + len(plans) + 1
-    last_cuts = {txid: cuts[max(cuts)] for txid, cuts in stores.coordinator_cuts.items() if txid >= first and cuts}
+    last_cuts = {txid: cuts[max(cuts)] for txid, cuts in stores.coordinator_cuts.items() if txid >= first}
     found = (
         read_plan(data, _where(stores, txid), rebuild_zookeeper(stores.topology))
         for txid, data in sorted(last_cuts.items())
@@ -251,7 +251,7 @@ def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> t
                 seen_alone.add(txid)
                 may_be = _may_have_ended_its_driver(record, stores, last_alone)
                 alone[txid] += may_be and record.code_hash == stores.code_hash
-    ends.subtract(txid for txid in mirrored if txid in ends)
+    ends.subtract(mirrored)
     suspects = {txid: alone[txid] for txid, count in ends.items() if count > 0}
     return suspects, frozenset(txid for txid in suspects if txid not in seen_alone and ends[txid] == 1)
 

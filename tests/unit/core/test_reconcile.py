@@ -94,6 +94,50 @@ def test_a_plan_of_another_life_of_the_topology_halts() -> None:
         reconcile(stores(incarnation="00000000-0000-0000-0000-000000000002"))
 
 
+def opaque(**changes: object) -> Stores:
+    """Batch 2 is committed, 3 is mirrored, 4 to 6 were planned and are planned again."""
+    cuts = {txid: {0: plan(txid, path="/old").bytes, 1: plan(txid).bytes} for txid in (2, 3, 4, 6)}
+    redo = replace(plan(5), kind="redo", redo_of=1)
+    return stores(
+        opaque=True,
+        coordinator_plans={},
+        coordinator_cuts={**cuts, 3: {0: PLANS[0].bytes}, 5: {0: redo.bytes}},
+        **changes,
+    )
+
+
+def test_of_an_opaque_topology_only_what_is_mirrored_is_adopted() -> None:
+    """R9: the last plan of each other batch is planned again, but for redos, which their orders plan."""
+    found = reconcile(opaque())
+
+    assert (found.plans, found.restore, found.mirrored_txid) == ((PLANS[0],), (), 3)
+    assert found.discarded == (plan(4), plan(6))
+    assert reconcile(opaque(mirrored_plans=[])).discarded == (PLANS[0], plan(4), plan(6))
+    assert reconcile(stores()).discarded == ()
+
+
+def test_a_hole_in_what_is_mirrored_of_an_opaque_topology_halts() -> None:
+    """What is mirrored may be committed: nothing is planned in its place."""
+    with pytest.raises(Halted, match="batch 3 has no plan, but batch 4 has one"):
+        reconcile(opaque(mirrored_plans=[plan(4).bytes]))
+
+
+def test_batches_that_an_opaque_spout_planned_are_not_left_out_by_another() -> None:
+    """Only those that are committed are done with."""
+    done = stores(coordinator_cuts={2: {0: plan(2).bytes}, 5: {0: plan(5).bytes}})
+    assert [one.txid for one in reconcile(done).plans] == [3, 4, 5]
+
+    with pytest.raises(Halted, match="batch 6 was cut by an opaque spout") as halt:
+        reconcile(stores(coordinator_cuts={6: {0: plan(6).bytes}}))
+    assert halt.value.txid == 6
+
+
+def test_attempts_of_committed_batches_are_forgotten() -> None:
+    found = reconcile(stores(coordinator_attempts={1: 7, 2: 5, 3: 0}, attempts=[record(2, 6)]))
+
+    assert found.next_attempts == {3: 1, 4: 0, 5: 0}
+
+
 def test_attempts_without_an_end_make_suspects_and_count_their_runs_alone() -> None:
     attempts = [record(3, 0), record(3, 1, alone=True), record(4, 0, "failed"), record(2, 0)]
 
@@ -119,6 +163,7 @@ def test_runs_alone_count_only_where_they_may_have_ended_their_driver() -> None:
         return replace(record(txid, attempt, alone=True), epoch=epoch)
 
     attempts = [at(5, 3, 0), at(6, 3, 1), at(7, 3, 2), at(7, 4, 0), at(7, 5, 0), at(8, 3, 3), at(8, 4, 1)]
+    attempts.append(replace(record(5, 1, "failed"), epoch=8))  # in a wave, and its end is known
 
     assert reconcile(stores(attempts=attempts, last_epoch=7)).suspects == {3: 2, 4: 1, 5: 1}
     assert reconcile(stores(attempts=attempts, last_epoch=5)).suspects == {3: 4, 4: 1, 5: 1}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.contracts.ledger_driver import Driver, claim_for, committer
 from tests.kit.machines import plan
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.coordinators.codec import CandidateNode, EpochNode, encode_epoch, encode_mark
@@ -17,7 +18,7 @@ from txtopo.coordinators.memory import MemorySession, MemoryZooKeeper
 from txtopo.coordinators.paths import TopologyPaths
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.plan import Plan
-from txtopo.core.values import Failure, TransactionAttempt
+from txtopo.core.values import Committed, Failure, TransactionAttempt
 from txtopo.driver.takeover import CandidateIdentity, Leadership, take_lead
 from txtopo.errors import Fenced, Halted, LeadLost
 from txtopo.ports import AttemptStart, DeleteNode, MirrorEntry, Operation, SetNode
@@ -292,6 +293,26 @@ def test_a_wiped_zookeeper_gets_plans_and_attempt_ids_back(
     assert new.said == []  # nothing is committed yet, so there is nothing to tell
 
 
+@pytest.mark.parametrize("is_wiped", [True, False])
+def test_the_operator_is_told_that_zookeeper_was_wiped(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres, is_wiped: bool
+) -> None:
+    """R11: it is restored, and whoever wiped it by mistake reads of it."""
+    old = Driver(MemoryLedger(postgres, "t"), MemoryLedger(postgres, "t").claim_fence(claim_for("t")), (committer(),))
+    old.ledger.prepare_targets(old.lead, old.committers)
+    assert isinstance(old.commit(old.ready(1)), Committed)
+    first = Candidacy(zookeeper, postgres)
+    first.lead()
+    first.die()
+    if is_wiped:
+        zookeeper.wipe()
+    new = Candidacy(zookeeper, postgres)
+
+    assert new.lead().last_txid == 1
+    words = "ZooKeeper knows nothing of this topology: restoring it from Postgres"
+    assert new.said == ([words] if is_wiped else [])
+
+
 def planned_and_left(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> list[Plan]:
     """A leader has planned two batches, mirrored none of them, and is gone."""
     driver = Candidacy(zookeeper, postgres)
@@ -334,10 +355,13 @@ def test_a_mirrored_plan_is_never_dropped(zookeeper: MemoryZooKeeper, postgres: 
     driver.ledger.mirror(leadership.lead, [MirrorEntry(plan=first, inputs={})])
     driver.die()
     postgres.ask("t", "replan", (), "wrong schema")
+    new = Candidacy(zookeeper, postgres)
 
-    again = Candidacy(zookeeper, postgres).lead()
+    again = new.lead()
 
     assert [one.txid for one in again.reconciled.plans] == [1]
+    assert again.reconciled.restore == (), "it stayed in ZooKeeper too"
+    assert new.said == ["plans of batches 2 dropped: their inputs are planned anew"]
 
 
 def test_plans_made_since_an_order_was_begun_are_not_dropped(
