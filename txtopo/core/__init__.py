@@ -1,1 +1,1 @@
-"""Decisions without I/O: values, plans, the machine that orders batches. No clock, no chance, no threads in here."""
+"""Decisions without I/O: values, plans, the machine that orders batches. No clock, no randomness, no threads."""

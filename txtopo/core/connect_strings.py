@@ -1,16 +1,16 @@
-"""Connect strings as people write them: ZooKeeper's in full, and any text without its passwords. Pure."""
+"""Completes ZooKeeper's connect strings, and hides passwords in any text. Pure."""
 
 from __future__ import annotations
 
 import re
 
 CHROOT = "/txtopo"
-"""Where txtopo lives in a ZooKeeper whose address names no chroot."""
+"""Chroot for a ZooKeeper whose address names none."""
 _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
 
 
 def zookeeper_address(text: str) -> str:
-    """ZooKeeper's connect string in full: every host with its port, and a chroot. Raises ValueError."""
+    """Return ZooKeeper's complete connect string: every host with its port, and a chroot. Raises ValueError."""
     hosts, slash, chroot = text.partition("/")
     matches = [_HOST.fullmatch(host.strip()) for host in hosts.split(",")]
     ports_fit = all(0 < int(match["port"] or 2181) < 65_536 for match in matches if match is not None)
@@ -29,5 +29,5 @@ _SECRET = re.compile(
 
 
 def masked(text: str) -> str:
-    """`text` with every password of a connection string in it replaced by `***`."""
+    """Return `text` with every password of a connection string replaced by `***`."""
     return _SECRET.sub(lambda match: f"{match['before'] or match['word']}***", text)

@@ -1,9 +1,8 @@
 """Named crash points, silent in production.
 
 `reach(CrashPoint.X, txid=n)` costs a call and a comparison. A test installs a listener with `listen`;
-`txtopo.driver.failpoints` has one that ends or
-pauses the process. The enum is the list of all points;
-`tests/faults` kills a driver at each of them.
+`txtopo.driver.failpoints` has one that ends or pauses the process. The enum lists all points; `tests/faults` kills a
+driver at each of them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from enum import Enum
 
 
 class CrashPoint(Enum):
-    """Moments between "about to plan" and "cleaned up" at which a driver may die or be paused."""
+    """Moments from "about to plan" to "cleaned up" at which a driver may die or be paused."""
 
     ELECTED = "elected"
     """First in the queue, before the fence is claimed."""
@@ -22,7 +21,7 @@ class CrashPoint(Enum):
     EPOCH_WRITTEN = "epoch_written"
     """Epoch raised in both stores, nothing read back yet."""
     BEFORE_METADATA = "before_metadata"
-    """Batch cut, nothing written."""
+    """Batch planned, nothing written."""
     METADATA_WRITTEN = "metadata_written"
     """Plan created in ZooKeeper (R3), not yet known to the machine."""
     ATTEMPT_BEGUN = "attempt_begun"
@@ -44,7 +43,7 @@ class CrashPoint(Enum):
     BEFORE_COMMIT = "before_commit"
     """Everything is written, COMMIT not sent."""
     COMMITTED = "committed"
-    """COMMIT acknowledged, nothing told to ZooKeeper (R7, R8)."""
+    """COMMIT acknowledged, ZooKeeper not yet notified (R7, R8)."""
     BEFORE_CLEANUP = "before_cleanup"
     """About to advance the counter and remove metadata in ZooKeeper."""
     CLEANED = "cleaned"
@@ -56,12 +55,12 @@ _listener: Listener | None = None
 
 
 def reach(point: CrashPoint, txid: int | None = None) -> None:
-    """Say that execution has come to `point`; does nothing unless a test listens."""
+    """Report that execution has reached `point`; does nothing unless a test listens."""
     if _listener is not None:
         _listener(point, txid)
 
 
 def listen(listener: Listener | None) -> None:
-    """Install the one listener of this process, or take it away with None."""
+    """Install the only listener of this process, or remove it with None."""
     global _listener
     _listener = listener

@@ -1,7 +1,7 @@
-"""What the machine is told (events) and what it asks for (actions): frozen values, nothing else.
+"""The inputs of the machine (events) and its outputs (actions): frozen values.
 
-Each action states what must be durable before it is performed; the runner performs actions and tells the machine how
-they ended.
+Each action states what must be durable before it is performed. The runner performs actions and reports their results as
+events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Store = Literal["postgres", "zookeeper", "source"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When an event arrived, and a number drawn for jitter: time and chance come in through the door."""
+    """The time of an event, and a random number for jitter: the machine's only sources of time and chance."""
 
     now: float
     """Monotonic seconds."""
@@ -41,7 +41,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redo:
-    """One batch that an order wants redone as a new txid at the end of the order."""
+    """One batch that an order redoes under a new txid at the end of the order."""
 
     order_id: int
     kind: Literal["redrive", "recompute"]
@@ -57,13 +57,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlansCut:
-    """A Cut ended: these plans are durable in ZooKeeper. None of them: the source had nothing more."""
+    """A Cut ended: these plans are durable in ZooKeeper. If there are none, the source had no more input."""
 
     plans: tuple[Plan, ...]
     exhausted: bool
-    """Nothing will come any more (`once` runs)."""
+    """No more input will come (`once` runs)."""
     sizes: Mapping[int, int] = field(default_factory=dict)
-    """Source bytes by txid, where they are known; they bound waves."""
+    """Source bytes by txid, if known; they limit waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class WavesRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutFailed:
-    """A Cut found a store or the source away."""
+    """A Cut failed because a store or the source was unavailable."""
 
     store: Store
     message: str
@@ -90,7 +90,7 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorFailed:
-    """Postgres was away; nothing is known to be mirrored."""
+    """Postgres was unavailable; it is not known whether anything was mirrored."""
 
     message: str
     patience: Patience = "store"
@@ -105,7 +105,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptNotBegun:
-    """A store was away before the attempt emitted anything; the same attempt id is tried again."""
+    """A store was unavailable before the attempt emitted anything; the same attempt id is tried again."""
 
     attempt: TransactionAttempt
     store: Store
@@ -126,14 +126,14 @@ class Proven:
 
     txid: int
     failure: Failure | None
-    """What failed although the batch had no part in it; of kind infrastructure: nothing is known yet. None: all passed,
-    so the batch itself is at fault.
+    """The failure of a step that does not depend on the batch; of kind infrastructure: nothing is known yet. None: all
+    steps passed, so the batch itself is at fault.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveFailed:
-    """Postgres was away, so the outcome of a commit is still unknown."""
+    """Postgres was unavailable, so the outcome of a commit is still unknown."""
 
     message: str
     patience: Patience = "store"
@@ -141,7 +141,7 @@ class ResolveFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """ZooKeeper knows that everything up to `last_txid` is committed; metadata below `keep_from` is gone (R8)."""
+    """ZooKeeper knows that everything up to `last_txid` is committed; metadata below `keep_from` is removed (R8)."""
 
     last_txid: int
     keep_from: int
@@ -149,19 +149,19 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFailed:
-    """ZooKeeper was away."""
+    """ZooKeeper was unavailable."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresAnswered:
-    """The heartbeat went through."""
+    """A heartbeat was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSilent:
-    """The heartbeat did not go through."""
+    """A heartbeat failed."""
 
     message: str
 
@@ -175,7 +175,7 @@ class ZooKeeperSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWanted:
-    """An operator wants the run to end: after the batches in processing, or at once after an open commit."""
+    """An operator wants the run to end: after the batches in processing, or immediately after an open commit."""
 
     at_once: bool
     reason: str
@@ -183,38 +183,38 @@ class StopWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaltRequired:
-    """Evidence was found that forbids going on (R17)."""
+    """Evidence was found that forbids continuing (R17: a halt is loud and total)."""
 
     reason: str
     txid: int | None = None
     next_command: str | None = None
     planning: bool = False
-    """Found while planning `txid`: the batches below it are good and are committed first."""
+    """The txid whose planning found it: the batches below it are good and are committed first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersSeen:
-    """Operators' orders that are open and that this leader has not been told of yet, oldest first."""
+    """Open orders of operators that this leader has not received yet, oldest first."""
 
     orders: tuple[Order, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedoCut:
-    """A CutRedo ended: the redo is planned, was planned or done before, or may not be."""
+    """A CutRedo ended: the redo is planned, was planned or done before, or is not possible."""
 
     redo: Redo
     plan: Plan | None = None
-    """Durable in ZooKeeper now; the next txid."""
+    """The plan, now durable in ZooKeeper; the next txid."""
     by: int | None = None
-    """Txid that redoes it already for this very order: planned by an earlier leader, or committed."""
+    """Txid that already redoes it for this very order: planned by an earlier leader, or committed."""
     refused: str | None = None
-    """Why there is nothing to redo."""
+    """The reason why there is nothing to redo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadGone:
-    """This driver may not lead any more: fenced by another epoch, or the session is lost."""
+    """This driver must not lead any more: fenced by another epoch, or the session is lost."""
 
     fenced: bool
     message: str
@@ -222,8 +222,8 @@ class LeadGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockSeen:
-    """Someone looked what the commit under way waits for: `words` names the lock and its holder; None: it waits for no
-    lock.
+    """A check of the lock that the current commit waits for: `words` names the lock and its holder; None: it waits for
+    no lock.
     """
 
     words: str | None
@@ -231,7 +231,7 @@ class LockSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorGone:
-    """The executor of this process is gone for good (K11): a new process is to take over."""
+    """The executor of this process has stopped and cannot be restarted (K11): a new process must take over."""
 
     message: str
 
@@ -273,12 +273,12 @@ class Cut:
     first_txid: int
     count: int
     last_txid: int = 0
-    """Highest committed one."""
+    """Highest committed txid."""
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """Opaque topologies: first attempt id never used of txids that were cut before; of all others it is 0."""
+    """Opaque topologies: for txids that were planned before, the first unused attempt id; for all others it is 0."""
     given_up: frozenset[int] = frozenset()
-    """Opaque topologies: of those that were cut before, the ones that an order skips. Where the source gives nothing
-    they are planned empty.
+    """Opaque topologies: the txids, planned before, that an order skips. If the source gives no input for them, they
+    are planned empty.
     """
 
 
@@ -292,7 +292,7 @@ class CutRedo:
     """(redo_of, txid, order id) of the uncommitted batches that redo one."""
     last_txid: int = 0
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """As of Cut."""
+    """As in Cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,9 +303,9 @@ class Process:
 
     attempts: tuple[tuple[TransactionAttempt, Plan], ...]
     alone: bool
-    """Nothing runs beside it: an earlier attempt was a suspect."""
+    """True: no other attempt runs meanwhile, because an earlier attempt was a suspect."""
     dead_letter: bool = False
-    """Source records that a bolt fails on are taken out of the batch, up to a limit."""
+    """True: source records that a bolt fails on are removed from the batch, up to a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +317,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEnd:
-    """Remember how an attempt ended without a commit."""
+    """Record how an attempt ended without a commit."""
 
     attempt: TransactionAttempt
     state: Literal["failed", "cancelled"]
@@ -333,7 +333,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Commit one batch in its turn (docs/protocol.md). Its plan must be durable in both stores."""
+    """Commit the next batch in order (docs/protocol.md). Its plan must be durable in both stores."""
 
     plan: Plan
     processed: Processed
@@ -341,28 +341,28 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolve:
-    """Find out under the fence lock whether a COMMIT happened (R7), before anything else is committed."""
+    """Find out, under the fence lock, whether a COMMIT happened (R7), before anything else is committed."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prove:
-    """Try the step that used up a batch's attempts on what is known to be good (W4): processing over no rows at all, or
+    """Try the step that used up a batch's attempts on input that is known to be good (W4): processing without rows, or
     a commit that is rolled back.
     """
 
     plan: Plan
     attempt: TransactionAttempt
-    """Its last one."""
+    """Its last attempt."""
     step: Literal["processing", "commit"]
     processed: Processed | None = None
-    """Of a commit: what was to be committed."""
+    """For a commit: the results that were to be committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitQuarantine:
-    """Write the quarantine of a batch into its place in the order (R14). Its plan must be mirrored (R9)."""
+    """Write the quarantine of a batch as its ledger row, in sequence (R14). Its plan must be mirrored (R9)."""
 
     plan: Plan
     quarantine: Quarantine
@@ -376,12 +376,14 @@ class Answer:
     state: Literal["done", "refused"]
     answer: str
     action: ActionRecord | None = None
-    """For the action log, where closing the order is the change itself."""
+    """For the action log, if closing the order is the change itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Advance the counter in ZooKeeper and clean behind the durable mark (R8). Only after COMMIT is known (R7)."""
+    """Advance the counter in ZooKeeper and remove metadata below the durable mark (R8). Only after COMMIT is known
+    (R7).
+    """
 
     last_txid: int
     keep_from: int
@@ -389,7 +391,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
-    """Tell the operator one line."""
+    """Print one line for the operator."""
 
     message: str
 
@@ -399,8 +401,8 @@ class End:
     """Stop performing; the last action."""
 
     kind: Literal["finished", "stopped", "halted", "fenced", "lead_lost", "executor_lost", "replan"]
-    """replan: the plans that were never mirrored are dropped at the next takeover, which this process tries for at
-    once.
+    """replan: the plans that were never mirrored are discarded at the next takeover, which this process attempts
+    immediately.
     """
     reason: str
     txid: int | None = None

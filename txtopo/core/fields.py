@@ -41,7 +41,7 @@ _ALIASES = {
 INTEGER_KINDS = frozenset({"tinyint", "smallint", "int", "bigint"})
 FLOAT_KINDS = frozenset({"float", "double"})
 FLOAT_MAX = 3.4028235677973366e38
-"""Largest number of a float; Arrow makes infinity of anything larger without a word."""
+"""Largest number of a float; Arrow silently turns larger ones into infinity."""
 DECIMAL_PRECISION_MAX = 38
 
 
@@ -54,16 +54,16 @@ class FieldType:
     binary.
     """
     precision: int | None = None
-    """Digits in all; decimals only."""
+    """Total number of digits; decimals only."""
     scale: int | None = None
-    """Digits behind the point; decimals only."""
+    """Digits after the decimal point; decimals only."""
 
     def __str__(self) -> str:
         return self.kind if self.precision is None else f"{self.kind}({self.precision},{self.scale})"
 
     @property
     def is_exact_number(self) -> bool:
-        """True for integers and decimals: sums of them do not depend on order."""
+        """True for integers and decimals, whose sums of them do not depend on order."""
         return self.kind in INTEGER_KINDS or self.kind == "decimal"
 
 
@@ -77,7 +77,7 @@ class Field:
 
     @property
     def ddl(self) -> str:
-        """The field as Spark's DDL, the name in backticks."""
+        """The field in Spark's DDL, the name in backticks."""
         name = self.name.replace("`", "``")
         return f"`{name}` {self.type}" + ("" if self.nullable else " NOT NULL")
 
@@ -94,16 +94,16 @@ class Fields:
 
     @property
     def ddl(self) -> str:
-        """All fields as Spark's DDL."""
+        """All fields in Spark's DDL."""
         return ", ".join(field.ddl for field in self.items)
 
     def get(self, name: str) -> Field | None:
-        """The field of that exact name, or None."""
+        """Return the field of exactly this name, or None."""
         return next((field for field in self.items if field.name == name), None)
 
     def missing_in(self, found: Fields) -> str | None:
-        """Which of these fields `found` lacks, or has with another type; None: none. Their order and NOT NULL do not
-        matter.
+        """Return which of these fields `found` lacks, or has with another type, in words; None: none. Their order and
+        NOT NULL are ignored.
 
         >>> parse_fields("id string, day string").missing_in(parse_fields("day date, n int"))
         'there is no id; day is date, not string'
@@ -122,8 +122,8 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\s,()`:]+)|(?P
 
 
 def parse_fields(ddl: str | Fields) -> Fields:
-    """Read a DDL string such as `"a string, b decimal(10,2) not null"`. Raises TopologyError with the place that is
-    wrong.
+    """Parse a DDL string such as `"a string, b decimal(10,2) not null"`. Raises TopologyError with the wrong
+    position.
     """
     if isinstance(ddl, Fields):
         return ddl
@@ -191,7 +191,9 @@ def _field(tokens: list[tuple[str, str]], position: int, ddl: str) -> tuple[Fiel
 
 
 def _spaced_name(tokens: list[tuple[str, str]], position: int) -> str | None:
-    """The words up to a type, where there are several before one: `Origin State string`; quotes are no part of it."""
+    """Return the words up to a type, if there are several before one: `Origin State string`; quotes do not belong to
+    the name.
+    """
     words = [value for kind, value in itertools.takewhile(lambda token: token[0] != "sign", tokens[position:])]
     types = [at for at, word in enumerate(words) if at > 1 and word.lower() in _ALIASES]
     if any(kind == "quoted" for kind, _ in tokens[position : position + len(words)]) or not types:

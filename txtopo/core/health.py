@@ -1,5 +1,5 @@
-"""How a leader fares, told by its commits and not by its threads: what it waits for, and whether it has stalled.
-Pure.
+"""The health of a leader, derived from its commits and not from its threads: what it waits for, and whether it has
+stalled. Pure.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from txtopo.core.unreadable import waiting_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What the heartbeat says."""
+    """The health part of a heartbeat."""
 
     state: Literal["running", "stalled"]
-    """stalled: a batch waits, and for longer than an attempt may go without progress none was committed."""
+    """stalled: a batch waits, and no batch was committed for longer than an attempt may take without progress."""
     problem: str | None
     """What the leader waits for, in words."""
     waiting: Mapping[str, Any]
-    """The batch whose turn it is: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit. Empty: no batch
+    """The next batch to commit: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit. Empty: no batch
     waits.
     """
 
 
 def health_of(state: State, now: float) -> Health:
-    """As seen at `now` (monotonic seconds)."""
+    """Return the health at `now` (monotonic seconds)."""
     known = state.trouble or waiting_for(state)
     txid, since_s = state.last_txid + 1, now - state.moved_at
     batch, again = state.lowest, state.carried.get(txid)
     if batch is not None:
         attempt, phase, failure = batch.attempt, batch.phase.value, batch.last_failure
-    elif state.owed:  # of an opaque topology
+    elif state.owed:  # In an opaque topology.
         failure = again.last_failure if again is not None else None
         attempt, phase = state.next_attempts.get(txid, 0), "to be cut again"
     else:

@@ -1,5 +1,5 @@
-"""What a batch reads, in short: enough to find the file of a batch that failed before its plan was mirrored, and of
-bounded size. Pure.
+"""A short form of a batch's inputs, of limited size: enough to find the file of a batch that failed before its plan was
+mirrored. Pure.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Any
 from txtopo.core.plan import canonical
 
 SPOUT_BYTES_MAX = 4096
-"""Of one spout's metadata kept beside an attempt as it is; longer metadata is cut."""
+"""Maximum bytes of one spout's metadata that are stored unchanged with an attempt; longer metadata is shortened."""
 FILES_MAX = 10
-"""Files named where a list of files is cut."""
+"""Number of files named in a shortened list."""
 CUT_KEY = "$cut"
-"""Under this key stands the beginning of metadata that is too long, as text."""
+"""Key of the beginning, as text, of metadata that is too long."""
 MORE_KEY = "$more"
-"""Under this key stands how many files a list has besides those named."""
+"""Key of the number of further files in a shortened list."""
 _IDLE_KEY = "$idle"
 
 
 def in_short(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of each spout with a part in the batch, whole where it is short, else its first files or its
-    beginning.
+    """Return the metadata of each spout with a part in the batch: complete if it is short, otherwise its first files or
+    its beginning.
 
-    A pointer to a piece in `plan_part` stays one, since it is found by it.
+    A pointer to a piece in `plan_part` is kept, since the piece is found by it.
     """
     return {spout: _short(value) for spout, value in metadata.items() if not _is_idle(value)}
 

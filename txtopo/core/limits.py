@@ -25,8 +25,8 @@ PLANS_PER_CUT_MAX = 64
 """Txids planned by one action of the machine."""
 
 PLANS_PER_CUT_MIN = 16
-"""Where so many wait to be processed, none are planned before there is room for as many: each cut costs a write to
-ZooKeeper.
+"""If this many wait to be processed, no more are planned until there is room for as many: each planning costs a write
+to ZooKeeper.
 """
 
 WORKERS = 4
@@ -36,55 +36,57 @@ WAVE_TXIDS_MAX = 64
 """Batches that one Spark job may process together."""
 
 WAVE_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of input that they may have together; 0: every batch gets a job of its own."""
+"""Bytes of input that they may have together; 0: one job for each batch."""
 
 WAVE_SMALL_TXIDS = 16
 WAVE_SMALL_BYTES = 4 * 1024 * 1024
-"""Batches, with so many bytes of input, that are not worth a second job: they are read in about the time that Spark
-needs to start one.
+"""Number of batches, with this many bytes of input, that are not worth a second job: reading them takes about as long
+as Spark needs to start one.
 """
 
 FIRST_WAVE_TXIDS_MAX = 2
-"""Batches of a wave until one was compared with runs of its batches alone."""
+"""Maximum number of batches of a wave until one wave was compared with separate runs of its batches."""
 
 WAVE_GROWTH = ((FIRST_WAVE_TXIDS_MAX, 1), (16, 18))
-"""(txids of a wave, while fewer batches than this were processed in waves): behind the first, results are not to wait
-for many others at once.
+"""(txids of a wave, while fewer batches than this were processed in waves): the first results should not wait for many
+others.
 """
 
 ACKERS = 1
-"""Acker tasks where every tuple is tracked (`topology.acker.executors`); 0: no tuple is tracked."""
+"""Acker tasks if every tuple is tracked (`topology.acker.executors`); 0: no tuple is tracked."""
 
 ATTEMPTS_MAX = 3
 """Data failures of a batch before `on_poison` decides."""
 
 COMMIT_TRIES_MAX = 20
-"""Times that the commit of one batch may fail through trouble of the store while Postgres answers heartbeats; then the
-topology halts. Locks are exempt.
+"""Number of times that the commit of one batch may fail because of the store while Postgres answers heartbeats; then
+the topology halts. Locks do not count.
 """
 
 TIMEOUT_TRIES_MAX = 3
-"""Times that a statement which applies a batch may take longer than the server allows; then it is the batch's own
-failure.
+"""Number of times that a statement which applies a batch may exceed the server's time limit; then the batch is at
+fault.
 """
 
 QUARANTINED_IN_ROW_MAX = 3
-"""The batch that would be this number in a row to be left out by `on_poison` for one cause halts the topology instead
+"""The topology halts when this many batches in a row would be quarantined by `on_poison` for one cause
 (`topology.quarantined.in.row.max`).
 """
 
 RECENT_TXIDS = 20
-"""Of so many batches with records `on_poison` may leave out half, whatever the causes; one more halts."""
+"""Of this many batches with records, `on_poison` may quarantine half, for any causes; at one more the topology
+halts.
+"""
 
 REJECTED_MAX = 0.1
 """Share of a batch's records that may be rejected; more fails the batch: a wrong schema must not commit empty counts.
 """
 
 REJECTED_RAW_BYTES_MAX = 64 * 1024
-"""Bytes of a rejected record that are kept; the whole of it stays in its file."""
+"""Bytes of a rejected record that are stored; the complete record is in its file."""
 
 REJECTED_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of the rejected records of one part that a task keeps; more fails the batch."""
+"""Bytes of the rejected records of one part that a task keeps; more fail the batch."""
 
 DEAD_LETTER_MAX = 100
 """Rows of a batch that may go to `dead_letter` (`on_poison="dead_letter_rows"`); one more fails the attempt."""
@@ -96,19 +98,19 @@ BACKOFF_FIRST_S = 0.2
 BACKOFF_FACTOR = 2.0
 BACKOFF_MAX_S = 30.0
 SOURCE_TRIES_MAX = 20
-"""So often the same file is tried while others are read, before trouble that might pass is taken for lasting."""
+"""Number of tries of the same file, while others are read, before a failure that might pass counts as permanent."""
 
 MESSAGE_TIMEOUT_S = 300.0
 """Seconds without progress after which an attempt is a suspect (`topology.message.timeout.secs`)."""
 
 EXECUTOR_SILENT_MAX_S = 60.0
-"""Seconds without an answer from the executor after which it counts as gone (K11); longer than a JVM stands still to
-collect garbage.
+"""Seconds without an answer from the executor after which it counts as lost (K11); longer than a JVM pauses to collect
+garbage.
 """
 
 ZOOKEEPER_SESSION_S = 10.0
 SUSPENDED_SHARE_MAX = 0.6
-"""Share of the session for which new commits go on while ZooKeeper is silent (Z5)."""
+"""Share of the session during which new commits continue while ZooKeeper is silent (Z5: suspended is not lost)."""
 
 POSTGRES_AWAY_MAX_S = 30.0
 """Seconds without Postgres after which the lead is given up (R16)."""
@@ -121,8 +123,8 @@ RESULTS_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
 
 TURN_TUPLES_MAX = 1_000_000
-"""Tuples that committers, and bolts downstream of them, may emit together in the turn of a batch: they are in the
-driver, and a lock is held meanwhile.
+"""Maximum number of tuples that committers, and bolts downstream of them, emit together in the commit of a batch: they
+are in the driver, and a lock is held meanwhile.
 """
 
 FILES_PER_BATCH = 1
@@ -133,28 +135,28 @@ PART_BYTES = 64 * 1024 * 1024
 METADATA_KEPT_TXIDS = 10
 METADATA_KEPT_S = 60.0
 METADATA_KEPT_TXIDS_MAX = 10_000
-"""K of R8 is the larger of the first two, at most the third."""
+"""K of R8 (metadata is removed only below K txids): the larger of the first two, at most the third."""
 
 CHECKPOINT_EVERY_S = 1.0
 """The counter in ZooKeeper lags the ledger by at most this."""
 
 SPOUT_POLL_S = 0.5
 SOURCE_AWAY_MAX_S = 300.0
-"""Seconds for which a run with an end (`--once`, an order) waits for a source that cannot be read, or that gives
-nothing for a batch that was planned
-before; then it halts. A run without an end waits on."""
+"""Seconds for which a run with an end (`--once`, an order) waits for a source that cannot be read, or that gives no
+input for a batch that was planned before; then it halts. A run without an end continues to wait.
+"""
 FILES_COMPARED_MAX = 10_000
-"""About so many files of the last batches, at most so many, are compared with their plans by a new driver: by size and
+"""Approximate and maximum number of files of the last batches that a new driver compares with their plans, by size and
 mtime.
 """
 FILE_SETTLED_S = 2.0
-"""A file is input once its size, mtime and ctime are equal in two polls at least this far apart."""
+"""A file is input if its size, mtime and ctime are equal in two checks at least this many seconds apart."""
 
 HEARTBEAT_EVERY_S = 2.0
-"""How often the leader writes its heartbeat and looks for orders."""
+"""Seconds between two heartbeats of the leader, and between two checks for orders."""
 
 LEADER_SILENT_S = 2 * HEARTBEAT_EVERY_S
-"""A driver that does not lead says of a topology that it halted only where no leader has spoken for so long."""
+"""A driver that does not lead records a halt of the topology only if no leader was alive for this many seconds."""
 
 STALLED_AFTER_S = 30.0
-"""`status` says STALLED when the leader's heartbeat is older."""
+"""Seconds after which `status` reports STALLED for an old heartbeat."""

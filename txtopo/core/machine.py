@@ -1,8 +1,7 @@
 """The machine that orders batches: `step(state, event, moment) -> (state, actions)`, pure.
 
-An event changes what is known (one small function each, here); then `scheduling.due` says what may start now.
-docs/batch_lifecycle.md
-has the diagram of every legal move.
+An event changes what is known (one small function for each, here); then `scheduling.due` starts what can start.
+docs/batch_lifecycle.md has the diagram of every legal move.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _SUSPENDED = "ZooKeeper does not answer; nothing new is planned"
 
 
 def step(state: State, event: Event, moment: Moment) -> Step:
-    """Take in one event, then say what is to be done now. An ended state stays as it is."""
+    """Apply one event, then return the new state and the actions to perform now. An ended state does not change."""
     if state.ended is not None:
         return state, []
     if not state.batches and not state.owed:
@@ -167,7 +166,9 @@ def _cut_failed(state: State, event: CutFailed, moment: Moment) -> Step:
 
 
 def _source_away(state: State, message: str, moment: Moment) -> State:
-    """A run with an end does not wait for its source for ever: what is planned is committed, then it halts."""
+    """Record that the source is unavailable. A run with an end does not wait for it without a limit: planned batches
+    are committed, then it halts.
+    """
     since = moment.now if state.source_away_since is None else state.source_away_since
     state = replace(state, source_away_since=since)
     waited = moment.now - since
@@ -189,7 +190,7 @@ def _source_back(state: State) -> State:
 
 
 def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] | None = None) -> State:
-    """Txids are contiguous: a plan that does not follow the last one is a programmer's mistake (I2)."""
+    """Txids are contiguous: a plan that does not follow the last one is a bug (I2)."""
     for plan in plans:
         invariant(plan.txid == state.next_txid, f"plan {plan.txid} does not follow {state.next_txid - 1}")
         state = state.with_batch(planned(state, plan, (sizes or {}).get(plan.txid, 0)))
@@ -207,8 +208,8 @@ def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
     )
     batch = _current(state, attempt)
     if batch is None:
-        return state, []  # a stale attempt: its batch has moved on
-    state = _without(state, "zookeeper: ")  # which had to be written before it began
+        return state, []  # A stale attempt: its batch has another attempt now.
+    state = _without(state, "zookeeper: ")  # The begin had to be recorded before it started.
     match event.outcome:
         case Processed() as processed:
             done = replace(batch, phase=Phase.PROCESSED, processed=processed, suspect=False, runs_alone=0, unread=0)
@@ -220,7 +221,7 @@ def _attempt_ended(state: State, event: AttemptEnded, moment: Moment) -> Step:
 
 
 def _current(state: State, attempt: TransactionAttempt) -> Batch | None:
-    """The batch that this attempt belongs to, if the attempt is still the one that counts."""
+    """Return the batch of this attempt, if the attempt is its current one."""
     batch = state.batches.get(attempt.txid)
     if batch is None or batch.attempt != attempt.attempt or batch.phase is not Phase.PROCESSING:
         return None
@@ -228,10 +229,10 @@ def _current(state: State, attempt: TransactionAttempt) -> Batch | None:
 
 
 def _failed(state: State, batch: Batch, failure: Failure, moment: Moment, step: ProofOf = "processing") -> Step:
-    """Count a failure under its kind, then retry with a new attempt or halt. With an immutable plan the later txids are
-    left alone.
+    """Count a failure by its kind, then retry with a new attempt or halt. If plans are immutable, later txids are not
+    affected.
 
-    A quarantined batch of an opaque topology keeps its last cut, so what follows it is left alone too.
+    A quarantined batch of an opaque topology keeps its last plan, so later batches are not affected either.
     """
     attempt, failure = batch.transaction_attempt, with_cause(failure)
     results = batch.processed if step == "commit" else None
@@ -276,7 +277,7 @@ def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> 
     if batch is None:
         return state, []
     failures = batch.other_failures + 1
-    # The id may already be remembered somewhere, so the next try takes a new one: ids never go back.
+    # The id may be recorded somewhere already, so the next try takes a new one: ids never decrease.
     again = replace(batch, phase=Phase.PLANNED, attempt=batch.attempt + 1, other_failures=failures)
     if event.store == "postgres":
         tries = tried(state.begin_tries, event.patience, state.answered, event.message)
@@ -290,7 +291,9 @@ def _attempt_not_begun(state: State, event: AttemptNotBegun, moment: Moment) -> 
 
 
 def _time_passed(state: State, event: Tick, moment: Moment) -> Step:
-    """Timeouts go by progress, not by total time: an attempt that shows none for too long is given up as a suspect."""
+    """Check timeouts, which depend on progress, not on total time: an attempt without progress for too long is
+    cancelled as a suspect.
+    """
     actions: list[Action] = []
     for attempt in sorted(state.running - state.abandoned):
         batch = _current(state, attempt)
@@ -323,13 +326,15 @@ def _commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
             # R7: resolved under the fence lock before anything else is committed.
             return replace(_commit_later(state, message, moment), unresolved=True, commit_not_before=moment.now), []
         case Aborted(failure=failure, patience=patience) if failure.kind == "infrastructure":
-            # What is found out about an unknown COMMIT does not tell why it came to that: a trigger of the user's may
-            # raise any code there.
+            # The outcome of an unknown COMMIT does not show its cause: a trigger of the user's may raise any code
+            # there.
             why = state.commit_tries.words if state.unresolved else None
             message = f"{failure.message} ({why})" if why else failure.message
             return _commit_again(replace(state, unresolved=False), message, patience, moment)
         case Aborted(failure=failure):
-            tries = replace(state.commit_tries, words=None)  # it is processed again, and nothing waits to be committed
+            tries = replace(
+                state.commit_tries, words=None
+            )  # The batch is processed again, and nothing waits to be committed.
             state = replace(state, committing=False, unresolved=False, commit_tries=tries, locked=None)
             return _failed(state, batch, failure, moment, "commit")
         case _:
@@ -347,7 +352,7 @@ def _advance(state: State, batch: Batch, now: float) -> State:
         quarantined=state.quarantined + (batch.quarantine is not None),
         batches=batches,
         carried={number: known for number, known in state.carried.items() if number > txid},
-        # It left when its plan came; what is committed is owed by no way.
+        # It was removed when its plan came; a committed txid is not owed.
         owed=frozenset(number for number in state.owed if number > txid),
         next_attempts={number: attempt for number, attempt in state.next_attempts.items() if number > txid},
         committing=False,
@@ -362,7 +367,7 @@ def _advance(state: State, batch: Batch, now: float) -> State:
 
 
 def _logged(log: tuple[tuple[float, int], ...], txid: int, now: float) -> tuple[tuple[float, int], ...]:
-    """One entry a second is enough, each exactly true at its second; of those older than the window only the newest is
+    """Keep one entry per second, each exact for its second; of those older than the window only the newest is
     needed.
     """
     if now - log[-1][0] >= 1.0:
@@ -372,7 +377,7 @@ def _logged(log: tuple[tuple[float, int], ...], txid: int, now: float) -> tuple[
 
 
 def _commit_again(state: State, message: str, patience: Patience, moment: Moment) -> Step:
-    """W5: a commit that fails through trouble of the store is tried again, not for ever."""
+    """W5: retry a commit that fails because of the store, up to a limit."""
     tries = tried(state.commit_tries, patience, state.answered, message)
     state = replace(_commit_later(state, message, moment), commit_tries=tries)
     batch = state.lowest
@@ -380,7 +385,7 @@ def _commit_again(state: State, message: str, patience: Patience, moment: Moment
         return state, []
     words = f"its commit failed {tries.counts[patience]} times, and Postgres answers: {message}"
     if batch.quarantine is not None or state.unresolved:
-        # There is nothing to try again, or it is not known yet what happened: the next leader looks.
+        # There is nothing to retry, or the outcome is not known yet: the next leader finds out.
         reason = f"batch {batch.plan.txid} of {state.topology}: {words}"
         return _ended(state, End(kind="halted", reason=reason, txid=batch.plan.txid, next_command=RUN_AGAIN))
     state = replace(state, commit_tries=Tries(), locked=None)
@@ -390,7 +395,7 @@ def _commit_again(state: State, message: str, patience: Patience, moment: Moment
 
 
 def _commit_later(state: State, message: str, moment: Moment) -> State:
-    """The batch keeps its results; the commit, or the question whether it happened, is tried again."""
+    """Keep the results of the batch; the commit, or the question whether it happened, is tried again."""
     state = _store_away(state, "postgres", message, moment)
     failures = state.commit_failures + 1
     batch = state.lowest
@@ -466,7 +471,7 @@ def _zookeeper_seen(state: State, suspended: bool, moment: Moment) -> State:
 
 
 def _without(state: State, *beginnings: str) -> State:
-    """What began so is over; what else is waited for stays."""
+    """Remove the message that begins so; other waits remain."""
     return replace(state, problem=None) if (state.problem or "").startswith(beginnings) else state
 
 
@@ -479,8 +484,7 @@ def _end_ordered(state: State, event: StopWanted | HaltRequired | LeadGone | Exe
             return replace(state, stopping=Stopping(at_once=at_once, reason=reason)), []
         case HaltRequired(reason=reason, txid=int() as txid, next_command=next_command, planning=True):
             halting = Halting(txid=txid, reason=reason, next_command=next_command)
-            # Where a batch has failed for good meanwhile, that halt is the lower one; whoever starts again comes upon
-            # this one.
+            # If a batch has failed permanently meanwhile, its halt is the lower one; the next run finds this one.
             return replace(state, cutting=False, halting=state.halting or halting), []
         case HaltRequired(reason=reason, txid=txid, next_command=next_command):
             return _ended(state, End(kind="halted", reason=reason, txid=txid, next_command=next_command))

@@ -1,12 +1,9 @@
-"""Opaque topologies: what a failed attempt takes with it, and how its batch and all behind it come to be cut again.
-Pure.
+"""Opaque topologies: what a failed attempt discards, and how its batch and all later ones are planned again. Pure.
 
-A cut begins where the batch before ends, so a new cut of txid n makes every plan behind n wrong. Their attempts are
-discarded, n and they are
-planned anew from the batch before n, each with a new attempt id, and nothing falls between two batches or into both.
-Batches are only ever taken
-from the end of the order, so the plans that are left always chain. What is pinned stays: its plan is mirrored and will
-not be cut again.
+A plan begins where the previous batch ends, so a new plan of txid n makes all later plans wrong. Their attempts are
+discarded; n and all later txids are planned again, each with a new attempt id, so no tuple is lost between two batches
+or counted in both. Batches are only removed from the end of the order, so the remaining plans always form a chain. A
+pinned batch is kept: its plan is mirrored and is never replaced.
 """
 
 from __future__ import annotations
@@ -23,28 +20,28 @@ from txtopo.errors import invariant
 
 Step = tuple[State, list[Action]]
 _CARRIED = [field.name for field in fields(Carried)]
-"""A batch has them all, under the same names."""
+"""Counters that a batch has under the same names."""
 
 
 def tried_again(state: State, batch: Batch) -> Step:
-    """An attempt has failed and `batch` is what its next one starts from: with the same plan, or in an opaque topology
-    cut again with all behind it.
+    """An attempt has failed; `batch` is the starting point of the next one: with the same plan, or, in an opaque
+    topology, with new plans for it and all later batches.
     """
     if not state.rules.opaque:
         return state.with_batch(batch), []
     txid = batch.plan.txid
     state, actions = _discard(state, txid + 1, f"batch {txid}, which it follows, failed")
     if state.halting is not None and state.halting.txid > txid:
-        state = replace(state, halting=None)  # what it halts over will be another batch
+        state = replace(state, halting=None)  # It will halt for another batch.
     if batch.pinned or batch.plan.redo_of is not None:
-        return state.with_batch(batch), actions  # a redo brings back what it brings back
+        return state.with_batch(batch), actions  # A redo always redoes the same batch.
     state = _taken_out(state, batch, batch.attempt)
     return replace(state, cut_not_before=max(state.cut_not_before, batch.not_before)), actions
 
 
 def _discard(state: State, first_txid: int, why: str) -> Step:
-    """Take every batch from `first_txid` on out, unless it is pinned: its work is cancelled, its results are
-    dropped.
+    """Remove every batch from `first_txid` on, unless it is pinned: its work is cancelled, its results are
+    discarded.
     """
     actions: list[Action] = []
     discarded: list[int] = []
@@ -65,7 +62,9 @@ def _discard(state: State, first_txid: int, why: str) -> Step:
 
 
 def _taken_out(state: State, batch: Batch, next_attempt: int) -> State:
-    """The last batch leaves; what is being cut behind it is wrong now, and the source is not at its end any more."""
+    """Remove the last batch; a plan in progress for a later txid is now wrong, and the source is not at its end any
+    more.
+    """
     txid = batch.plan.txid
     invariant(txid == state.next_txid - 1, f"batch {txid} is not the last one and cannot be cut again alone")
     carried, owed = dict(state.carried), state.owed
@@ -85,17 +84,17 @@ def _taken_out(state: State, batch: Batch, next_attempt: int) -> State:
 
 
 def carried_of(batch: Batch) -> Carried:
-    """What of a batch outlives its plan."""
+    """Return the data of a batch that survive its plan."""
     return Carried(**{name: getattr(batch, name) for name in _CARRIED})
 
 
 def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
-    """The batch of a new plan, with what is remembered of earlier attempts at its txid."""
+    """Return the batch of a new plan, with the data of earlier attempts at its txid."""
     txid, first = plan.txid, state.next_attempts.get(plan.txid, 0)
     if not state.rules.opaque:
         return Batch(plan=plan, attempt=first, source_bytes=source_bytes)
     before = state.batches[txid - 1].plan.digest if txid - 1 in state.batches else state.last_digest
-    # R12: what does not follow the batch before as it is now is neither processed nor mirrored.
+    # R12: a plan that does not follow the current previous batch is neither processed nor mirrored.
     invariant(before is None or plan.previous_digest == before, f"plan {txid} does not follow the plan before it")
     invariant(
         plan.cut >= first, f"plan {txid} was cut for attempt {plan.cut}, and {first} is the first that was never made"
@@ -108,14 +107,14 @@ def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
 
 
 def is_stale(state: State, event: object) -> bool:
-    """True if this event ends a cut that follows a discarded plan."""
+    """Return True if this event ends the planning after a discarded plan."""
     planning = isinstance(event, HaltRequired) and event.planning
     return state.cut_stale and (planning or isinstance(event, PlansCut | CutFailed | RedoCut))
 
 
 def stale_ended(state: State, event: object) -> State:
-    """What it planned is dropped and owed, and its attempt ids are used up: their nodes in ZooKeeper are there for
-    ever.
+    """Discard its plans, whose txids are then owed and whose attempt ids are used up: their nodes in ZooKeeper may
+    exist.
     """
     plans: tuple[Plan, ...] = ()
     if isinstance(event, PlansCut):
@@ -129,22 +128,22 @@ def stale_ended(state: State, event: object) -> State:
 
 @dataclass(slots=True, kw_only=True)
 class Recuts:
-    """What is known here beside what the machine knows: plans whose recording failed never reach it."""
+    """Data that the machine does not have: plans whose recording failed never reach it."""
 
     _used: dict[int, int] = field(default_factory=dict)
-    """First attempt id that no plan which may lie in ZooKeeper was cut for, by txid."""
+    """By txid, the first attempt id for which no plan can be in ZooKeeper."""
 
     def use_up(self, plans: Iterable[Plan]) -> None:
-        """ZooKeeper may hold these (Z6): their nodes are create-only (R3), so that their ids are never used for other
-        plans.
+        """Mark ids as used: ZooKeeper may hold these plans (Z6: a call that timed out may still happen). Nodes are
+        create-only (R3), so the ids are never used for other plans.
         """
         for plan in plans:
             self._used[plan.txid] = max(plan.cut + 1, self._used.get(plan.txid, 0))
 
     def first_attempt(self, txid: int) -> int:
-        """The lowest id that a new cut of `txid` may have, as far as is known here."""
+        """Return the lowest id for a new plan of `txid`, as far as is known here."""
         return self._used.get(txid, 0)
 
     def forget(self, last_txid: int) -> None:
-        """What is committed is not cut again."""
+        """Remove committed txids, which are never planned again."""
         self._used = {txid: attempt for txid, attempt in self._used.items() if txid > last_txid}

@@ -1,4 +1,4 @@
-"""What operators' orders mean for the machine: which batches they are about, when they are carried out, what is
+"""The meaning of operators' orders for the machine: which batches they name, when they are carried out, what is
 answered. Pure.
 """
 
@@ -17,9 +17,7 @@ _AGAIN = ("redrive", "recompute")
 
 
 def take_in_orders(state: State, orders: Iterable[Order]) -> Step:
-    """Begin to carry out each order. One that is known already is left alone, so that hearing of it twice changes
-    nothing.
-    """
+    """Begin to carry out each order. A known order is ignored, so that receiving it twice changes nothing."""
     actions: list[Action] = []
     for order in orders:
         if order.order_id not in state.orders:
@@ -39,14 +37,14 @@ def _begin(state: State, order: Order) -> Step:
         case "replan":
             return _with_order(state, OrderInWork(order=order)), []
         case "stop":
-            return state, []  # the runner's own affair
+            return state, []  # The runner carries this order out.
         case _:
             assert_never(order.kind)
 
 
 def _begin_retry(state: State, order: Order) -> Step:
-    """Failed batches get all their attempts again, with their stored metadata; a halt over one of them is called
-    off.
+    """Give failed batches all their attempts again, with their stored metadata; a halt because of one of them is
+    cancelled.
     """
     failed = [txid for txid, batch in state.batches.items() if batch.has_failed]
     failed += [txid for txid, known in state.carried.items() if known.last_failure is not None and state.was_cut(txid)]
@@ -83,7 +81,7 @@ def _is_known(state: State, txid: int) -> bool:
 
 
 def _cut_afresh(state: State, txid: int) -> State:
-    """A batch that is to be cut again has all its attempts before it, and is cut at once."""
+    """Give a batch that is to be planned again all its attempts, and plan it immediately."""
     known = state.carried.get(txid)
     if known is None:
         return state
@@ -93,7 +91,7 @@ def _cut_afresh(state: State, txid: int) -> State:
 
 
 def _begin_skip(state: State, order: Order) -> Step:
-    """The batch itself is condemned by `apply_skips`, once no commit of it is under way."""
+    """Begin to skip: `apply_skips` condemns the batch when none of its commits is in progress."""
     work = OrderInWork(order=order, waiting={txid: txid for txid in order.txids if _is_known(state, txid)})
     for txid in work.waiting:
         if txid not in state.batches:
@@ -113,7 +111,7 @@ def _absent(state: State, txid: int) -> str:
 
 
 def apply_skips(state: State) -> Step:
-    """R14: batches that an order skips give up their work and wait for their turn as quarantined."""
+    """R14: batches that an order skips stop their work and wait, quarantined, until they are next to commit."""
     actions: list[Action] = []
     for work in state.orders.values():
         if work.order.kind != "skip":
@@ -121,7 +119,7 @@ def apply_skips(state: State) -> Step:
         for txid in work.waiting:
             batch = state.batches.get(txid)
             if batch is None:
-                continue  # it is being cut again
+                continue  # It is being planned again.
             under_way = batch.phase is Phase.COMMITTING or (state.unresolved and txid == state.last_txid + 1)
             if batch.quarantine is None and not under_way:
                 state, more = _condemn(state, batch, work.order)
@@ -152,7 +150,7 @@ def _condemn(state: State, batch: Batch, order: Order) -> Step:
 
 
 def redos_again(state: State, discarded: Iterable[int]) -> State:
-    """Redos that were planned and discarded are to be planned once more."""
+    """Return the redos that were planned and discarded, to plan them again."""
     gone = set(discarded)
     for work in list(state.orders.values()):
         again = [named for txid, named in work.waiting.items() if txid in gone] if work.order.kind in _AGAIN else []
@@ -163,7 +161,7 @@ def redos_again(state: State, discarded: Iterable[int]) -> State:
 
 
 def next_redo(state: State) -> Redo | None:
-    """The next batch that an order wants redone: oldest order first."""
+    """Return the next batch that an order redoes: oldest order first."""
     for order_id in sorted(state.orders):
         work = state.orders[order_id]
         if work.todo:
@@ -173,12 +171,12 @@ def next_redo(state: State) -> Redo | None:
 
 
 def wants_replan(state: State) -> bool:
-    """True if there is an order to drop plans."""
+    """Return True if there is an order to discard plans."""
     return any(work.order.kind == "replan" for work in state.orders.values())
 
 
 def redo_cut(state: State, event: RedoCut) -> Step:
-    """A redo is planned as a new txid, or was already, or may not be."""
+    """Record that a redo is planned under a new txid, was planned before, or is not possible."""
     work = state.orders.get(event.redo.order_id)
     if work is None:
         return state, []
@@ -195,7 +193,7 @@ def redo_cut(state: State, event: RedoCut) -> Step:
 
 
 def committed(state: State, batch: Batch) -> Step:
-    """A batch has come into the ledger: orders that waited for it get on."""
+    """Record that a batch is in the ledger: orders that waited for it continue."""
     actions: list[Action] = []
     for work in list(state.orders.values()):
         named = work.waiting.get(batch.plan.txid)
@@ -221,8 +219,8 @@ def _outcome(order: Order, named: int, batch: Batch) -> tuple[bool, str]:
 
 
 def failed_again(state: State, txid: int, reason: str) -> Step:
-    """The attempts of a batch are used up: whoever ordered them is told. Orders to redo stay open: their batch is
-    planned and keeps its place.
+    """Answer retries of a batch whose attempts are used up. Orders to redo stay open: their batch is planned and keeps
+    its txid.
     """
     actions: list[Action] = []
     for work in list(state.orders.values()):
@@ -241,7 +239,7 @@ def _with_order(state: State, work: OrderInWork) -> State:
 
 
 def _settled(state: State, work: OrderInWork) -> Step:
-    """Keep the order, or answer it when nothing is left of it."""
+    """Keep the order, or answer it if nothing of it is left."""
     if not work.is_carried_out:
         return _with_order(state, work), []
     left = {key: one for key, one in state.orders.items() if key != work.order.order_id}
@@ -249,13 +247,15 @@ def _settled(state: State, work: OrderInWork) -> Step:
 
 
 def _answer(work: OrderInWork) -> Answer:
-    """`done` where everything came out well or there was nothing to do; in words what became of each batch."""
+    """Return the answer: `done` if all batches succeeded or there was nothing to do; in words, the outcome of each
+    batch.
+    """
     order, results = work.order, work.results
     done = all(well for well, _ in results)
     words = "; ".join(words for _, words in results) or "nothing to do"
     action = None
     if order.kind == "retry" and any(well for well, _ in results):
-        # Skips and redos are logged with their own commits; what a retry changed is that it was tried again.
+        # Skips and redos are logged with their own commits; the change of a retry is that it was tried again.
         action = ActionRecord(
             command="retry",
             order_id=order.order_id,

@@ -1,6 +1,8 @@
-"""Whose fault an error of the operating system is, where a source is read: one table of error numbers, pure data.
+"""Which party is at fault for an error of the operating system while a source is read: one table of error numbers, pure
+data.
 
-What stands in no list is a fault of the data, with its words: it counts, and is never waited for without end.
+An error that is in no list is a fault of the data, with its message: it counts, and is never waited for without a
+limit.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 OsFault = Literal["gone", "rights", "source", "host", "data"]
-"""gone: the file that was planned is not there any more, or is none. rights: this process may not read it, and no batch
-is at fault. source: what holds
-the file is away, and may come back. host: this machine lacks something, and may have it again. data: anything else."""
+"""gone: the planned file no longer exists, or is not a file. rights: this process must not read it, and no batch is at
+fault. source: the storage of the file is unavailable, and may return. host: this machine lacks a resource, and may get
+it again. data: anything else.
+"""
 
 FAULTS: Mapping[OsFault, tuple[str, ...]] = {
     "gone": ("ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG", "ENXIO", "ENODEV"),
@@ -42,8 +45,8 @@ FAULTS: Mapping[OsFault, tuple[str, ...]] = {
     "host": ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "EDQUOT", "EROFS"),
     "data": ("EISDIR", "EINVAL", "EOVERFLOW", "EFBIG"),
 }
-"""By name, since the numbers differ between systems and not every system has each. `data` names some only to say that
-they were thought of.
+"""By name, since numbers differ between systems and not every system has each. `data` names some only to show that they
+were considered.
 """
 _FAULT_OF: Mapping[int, OsFault] = {
     getattr(errno, name): fault for fault, names in FAULTS.items() for name in names if hasattr(errno, name)
@@ -55,13 +58,13 @@ _NUMBERS_OF_ITS_OWN: Mapping[str, OsFault] = {
     "SSLSyscallError": "source",
     "SSLError": "data",
 }
-"""Classes whose `errno` is no number of the operating system: names that are not found, and TLS."""
+"""Classes whose `errno` is not a number of the operating system: unknown host names, and TLS."""
 _CAUSES_MAX = 10
 
 
 def fault_of(error: OSError) -> OsFault:
-    """Whose fault it is. An error without a number is judged by its class (TimeoutError, ConnectionError), then by the
-    error that it came of.
+    """Return the party at fault. An error without a number is judged by its class (TimeoutError, ConnectionError), then
+    by the error that caused it.
     """
     for one in _with_causes(error):
         named = next((fault for name, fault in _NUMBERS_OF_ITS_OWN.items() if _is_a(one, name)), None)
@@ -80,13 +83,13 @@ def is_gone(error: OSError) -> bool:
 
 
 def _is_a(error: OSError, name: str) -> bool:
-    """By name: neither `socket` nor `ssl` needs to be imported to know their errors."""
+    """Return True if the error has a class of this name: `socket` and `ssl` need not be imported."""
     return any(base.__name__ == name for base in type(error).__mro__)
 
 
 def _with_causes(error: OSError) -> Iterator[OSError]:
-    """The error, then the errors of the operating system that it wraps: libraries for HTTP raise their own, without a
-    number.
+    """Yield the error, then the errors of the operating system that it wraps: libraries for HTTP raise their own,
+    without a number.
     """
     found: object = error
     for _ in range(_CAUSES_MAX):

@@ -1,6 +1,4 @@
-"""How often what needs Postgres is tried while Postgres answers (W5): nothing is waited for without end but a lock.
-Pure.
-"""
+"""Limits of retries while Postgres answers (W5): only a lock is waited for without a limit. Pure."""
 
 from __future__ import annotations
 
@@ -20,18 +18,18 @@ _MAX: Mapping[Patience, int | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """Tries of one thing that failed, one after the other."""
+    """Consecutive failed tries of one action."""
 
     counts: Mapping[Patience, int] = field(default_factory=dict)
     heard: int = -1
-    """How many heartbeats Postgres had answered at the last one that was counted."""
+    """Number of heartbeats that Postgres had answered when the last failure was counted."""
     words: str | None = None
-    """What the last one said: it is waited for until one goes through, whatever else does."""
+    """Message of the last failure: shown until the action succeeds, even if other actions succeed."""
 
 
 def tried(tries: Tries, patience: Patience, answered: int, words: str) -> Tries:
-    """One more failed, with these words. Trouble of a store counts once between two heartbeats that Postgres answered:
-    where it is away (R16), nothing counts.
+    """Return the tries with one more failure. A failure of a store counts once between two heartbeats that Postgres
+    answered: while it is unavailable (R16), nothing counts.
     """
     if patience == "lock" or (patience == "store" and tries.heard == answered):
         return replace(tries, words=words)
@@ -40,6 +38,6 @@ def tried(tries: Tries, patience: Patience, answered: int, words: str) -> Tries:
 
 
 def is_enough(tries: Tries, patience: Patience) -> bool:
-    """True if its limit is reached."""
+    """True if the limit is reached."""
     most = _MAX[patience]
     return most is not None and tries.counts.get(patience, 0) >= most

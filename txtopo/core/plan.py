@@ -1,5 +1,5 @@
-"""The plan of a batch: what it consists of, as canonical JSON bytes with a digest that chains to the batch before
-(R12).
+"""The plan of a batch: its content, as canonical JSON bytes with a digest that chains to the previous batch (R12: a
+batch is its plan).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from txtopo.core.remedies import RESTORE
 from txtopo.errors import Halted
 
 PLAN_VERSION = 1
-_Bytes = bytes  # inside Plan the name `bytes` is the property
+_Bytes = bytes  # Inside Plan, the name `bytes` is the property.
 Metadata = Mapping[str, Any]
-"""What a spout's coordinator half decided about one batch: JSON values only, enough to emit exactly the same batch
+"""The decision of a spout's coordinator half about one batch: JSON values only, enough to emit exactly the same batch
 again.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One batch as cut: its place, its source ranges and fingerprints, the digest of the batch before.
+    """One planned batch: its place, its source ranges and fingerprints, the digest of the previous batch.
 
-    The digest does not cover code: fixing a bolt and retrying with the stored metadata is the normal way out of a halt.
+    The digest does not cover code: fixing a bolt and retrying with the stored metadata is the normal remedy for a halt.
     """
 
     topology: str
@@ -35,7 +35,7 @@ class Plan:
     previous_digest: bytes
     """Digest of plan txid - 1; of the genesis row for txid 1."""
     metadata: Metadata
-    """By spout name."""
+    """Metadata by spout name."""
     kind: str = "cut"
     """`cut`, or `redo` (later)."""
     cut: int = 0
@@ -62,24 +62,26 @@ class Plan:
 
     @cached_property
     def digest(self) -> _Bytes:
-        """sha-256 of `bytes`: the identity of the batch (R12)."""
+        """sha-256 of `bytes`: the identity of the batch (R12: a batch is its plan)."""
         return hashlib.sha256(self.bytes).digest()
 
 
 def genesis_digest(topology: str, incarnation: str) -> bytes:
-    """The digest that txid 1 chains to."""
+    """Return the digest that txid 1 chains to."""
     return hashlib.sha256(
         canonical({"v": PLAN_VERSION, "topology": topology, "incarnation": incarnation, "txid": 0})
     ).digest()
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted keys, no blanks, ASCII only: one value, one spelling. NaN and infinities are refused."""
+    """Return JSON with sorted keys, no blanks, ASCII only: one spelling for each value. NaN and infinities are
+    refused.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
 def read_plan(data: bytes, where: str, remedy: str = RESTORE) -> Plan:
-    """Decode a plan found at `where`, by default in Postgres; anything unreadable halts with its `remedy`, never reads
+    """Decode a plan found at `where`, by default in Postgres; an unreadable plan halts with `remedy`, and is never read
     as "no state" (Z14).
     """
     try:

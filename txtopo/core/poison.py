@@ -1,4 +1,4 @@
-"""What becomes of a batch that fails for good: whose fault it is, proven, and then a halt or its quarantine. Pure."""
+"""What happens to a batch that keeps failing: whose fault it is, with proof, then a halt or its quarantine. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OF_A_CLASS = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Fai
 
 
 def with_cause(failure: Failure) -> Failure:
-    """The failure with a cause (W7): its own, or the user's line and the class of the error with which messages begin,
-    or else only where it failed.
+    """Return the failure with a cause (W7): its own; otherwise the user's line and the class of the error at the start
+    of the message; otherwise only where it failed.
     """
     if failure.cause is not None:
         return failure
@@ -32,11 +32,11 @@ def with_cause(failure: Failure) -> Failure:
 
 
 def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, processed: Processed | None = None) -> Step:
-    """The attempts of `batch`, which is what its next one would start from, are used up by `failure` in this step of
-    it: `on_poison` decides.
+    """The attempts of `batch`, the starting point of its next one, are used up by `failure` in this step: `on_poison`
+    decides.
     """
     if state.rules.on_poison == "quarantine_batch":
-        # W4: left out is only what is proven to be at fault itself.
+        # W4: only a batch that is proven to be at fault is quarantined.
         return state.with_batch(
             replace(batch, phase=Phase.PROVING, proof_of=step, processed=processed, not_before=0.0)
         ), []
@@ -50,19 +50,17 @@ def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, process
 
 
 def nobodys_fault(state: State, batch: Batch, failure: Failure) -> Step:
-    """W2: it would be the same for every batch, so none is tried again and none is left out; nor is it offered to leave
-    one out.
-    """
+    """W2: every batch would fail in the same way, so none is retried or quarantined, and `skip` is not suggested."""
     where = f" in {failure.component}" if failure.component else ""
     reason = f"batch {batch.plan.txid} of {state.topology} failed{where}, and no batch is at fault: {failure.message}"
     return halted_at(state, batch, reason, failure.next_command or RUN_AGAIN)
 
 
 def halted_at(state: State, batch: Batch, reason: str, next_command: str | None = None) -> Step:
-    """The batches below are committed first, then the topology halts. What waits for an attempt of this one is told.
+    """Commit the batches below, then halt. Orders that wait for an attempt of this batch are answered.
 
-    Where a lower batch halts already it is that one's turn. Once an order calls its halt off, this one is tried again
-    and halts by itself.
+    If a lower batch halts already, that halt comes first. When an order cancels it, this batch is tried again and halts
+    itself.
     """
     txid = batch.plan.txid
     halting = Halting(txid=txid, reason=reason, next_command=next_command or f"txtopo show {state.topology} {txid}")
@@ -75,7 +73,9 @@ def halted_at(state: State, batch: Batch, reason: str, next_command: str | None 
 
 
 def proven(state: State, event: Proven, now: float, chance: float) -> Step:
-    """W4: the step that failed was tried on what is known to be good. A batch that moved on meanwhile is left alone."""
+    """W4: the failed step was tried on input that is known to be good. A batch that has moved on meanwhile is not
+    changed.
+    """
     state = replace(state, proving=state.proving - {event.txid})
     batch, failure = state.batches.get(event.txid), event.failure
     if batch is None or batch.phase is not Phase.PROVING:
@@ -94,7 +94,7 @@ def proven(state: State, event: Proven, now: float, chance: float) -> Step:
 
 
 def _poisoned(state: State, batch: Batch) -> Step:
-    """R14: its place in the order is kept by a ledger row without effect, and what follows is not held up."""
+    """R14: the batch gets a ledger row without effect, and later batches do not wait."""
     failure = batch.last_failure or Failure(kind="data", message="unknown")
     reason = what_failed(batch, failure)
     last, cause = TransactionAttempt(batch.plan.txid, batch.attempt - 1), with_cause(failure).cause
@@ -104,18 +104,18 @@ def _poisoned(state: State, batch: Batch) -> Step:
 
 
 def too_many_quarantined(state: State) -> Step:
-    """W7, W8: decided where the order is, at the batch whose turn it is, so that which worker failed first decides
-    nothing. Before its plan is mirrored.
+    """W7, W8: halt if the next batch to commit would be one quarantine too many. Decided at that batch, before its plan
+    is mirrored, so that it does not depend on which worker failed first.
 
-    While its COMMIT is under way, or not known, it was decided already: only a commit changes what is remembered, so it
-    would be decided alike.
+    While its COMMIT is in progress, or unknown, this was decided before: only a commit changes the counts, so the
+    answer would be the same.
     """
     batch = state.lowest
     if batch is None or batch.phase is not Phase.QUARANTINED or state.unresolved or state.committing:
         return state, []
     quarantine = batch.quarantine
     if quarantine is None or quarantine.order_id is not None:
-        return state, []  # an operator's decision
+        return state, []  # An operator's decision.
     if state.halting is not None and state.halting.txid <= batch.plan.txid:
         return state, []
     reason = _too_many(state, quarantine)
@@ -154,8 +154,8 @@ def _too_many(state: State, quarantine: Quarantine) -> str | None:
 
 
 def remembered(state: State, batch: Batch) -> tuple[Left, ...]:
-    """What is known of the last batches, once this one is in the ledger. One that an operator skips, or that read
-    nothing, says nothing.
+    """Return the data about the last batches after this one is in the ledger. One that an operator skips, or that read
+    nothing, is not counted.
     """
     if batch.quarantine is not None:
         one = Left(batch.plan.txid, batch.quarantine.cause or "unknown")
@@ -167,7 +167,7 @@ def remembered(state: State, batch: Batch) -> tuple[Left, ...]:
 
 
 def what_failed(batch: Batch, failure: Failure) -> str:
-    """How often, where and why, for people."""
+    """Return how often, where and why, for people."""
     tries = (
         f"{batch.data_failures} {'attempt' if batch.data_failures == 1 else 'attempts'} failed"
         if failure.kind == "data"

@@ -1,4 +1,4 @@
-"""The cross-check of both stores at takeover (R11): what is uncommitted, what ZooKeeper lost, and when to halt.
+"""The cross-check of both stores at takeover (R11): the uncommitted plans, those that ZooKeeper lost, and when to halt.
 Pure.
 """
 
@@ -16,46 +16,46 @@ from txtopo.errors import Halted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What a new leader goes on with."""
+    """The state with which a new leader continues."""
 
     plans: tuple[Plan, ...]
     """Uncommitted plans: last + 1, last + 2, …"""
     restore: tuple[Plan, ...]
-    """Those of them that ZooKeeper does not hold (wiped, or restored from an old snapshot)."""
+    """Those of them that ZooKeeper does not have (wiped, or restored from an old snapshot)."""
     mirrored_txid: int
     """Plans up to here are durable in Postgres."""
     next_attempts: Mapping[int, int]
-    """First attempt id that was never used, by txid; also of txids whose plan is gone and that will be planned anew."""
+    """The first unused attempt id, by txid; also for txids without a plan that will be planned again."""
     suspects: Mapping[int, int]
-    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code and may be what
-    ended their driver.
+    """Txids with an attempt that ended without a verdict -> how often they ran alone with this code and may have ended
+    their driver.
     """
     suspects_once: frozenset[int] = frozenset()
-    """Those of them of which that is known once, beside others: what a driver's death leaves behind by the hundred."""
+    """Those of them that shared such an end once, with others: one death of a driver may affect hundreds."""
     discarded: tuple[Plan, ...] = ()
-    """Of an opaque topology: the last plan of each uncommitted txid that is to be cut again. Redos are planned again by
-    their orders.
+    """Opaque topologies: the last plan of each uncommitted txid that is planned again. Redos are planned again by their
+    orders.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Both stores as read after the epoch was written to both."""
+    """Both stores, read after the epoch was written to both."""
 
     topology: str
     incarnation: str
     last_txid: int
     last_digest: bytes
     mark: int
-    """Highest txid that ZooKeeper knows committed."""
+    """Highest txid that ZooKeeper knows as committed."""
     coordinator_plans: Mapping[int, bytes]
     mirrored_plans: Sequence[bytes]
     coordinator_attempts: Mapping[int, int]
     attempts: Sequence[AttemptRecord]
     code_hash: bytes
-    """Of the code of the new leader."""
+    """Code hash of the new leader."""
     opaque: bool = False
-    """True if batches that are not mirrored may be cut again."""
+    """True if batches that are not mirrored may be planned again."""
     coordinator_cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
     """Plans of opaque batches in ZooKeeper, by txid and attempt."""
     last_epoch: int = 0
@@ -63,7 +63,7 @@ class Stores:
 
 
 def reconcile(stores: Stores) -> Reconciled:
-    """Compare the stores; raises Halted with the evidence where they contradict each other."""
+    """Compare the stores; raises Halted with the evidence if they contradict each other."""
     mirrored = {
         plan.txid: plan for plan in (read_plan(bytes(data), "table txtopo.plan") for data in stores.mirrored_plans)
     }
@@ -94,14 +94,14 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
             restore.append(plan)
         plans.append(plan)
         txid += 1
-    # Before the look beyond: of batches that Postgres lost, ZooKeeper keeps the last plans and has removed those in
-    # between.
+    # Before the check beyond: of batches that Postgres lost, ZooKeeper keeps the last plans and has removed earlier
+    # ones.
     _check_mark(stores, txid - 1)
     beyond = sorted(number for number in {*mirrored, *stores.coordinator_plans} if number >= txid)
     if beyond:
         raise _missing(stores, txid, beyond[0])
     if left := [number for number in stores.coordinator_cuts if number >= txid]:
-        # Their nodes are where the plans of these txids would have to lie.
+        # The plans of these txids would be in these nodes.
         raise Halted(
             f"{stores.topology}: batch {min(left)} was cut by an opaque spout and is not committed; commit it with "
             f"the code that cut it first",
@@ -112,10 +112,11 @@ def _uncommitted(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Pla
 
 
 def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], list[Plan]]:
-    """Of an opaque topology only what is mirrored is adopted: all else will be cut again, with attempt ids of its own.
+    """Return the adopted plans of an opaque topology: only the mirrored ones. All others will be planned again, with
+    new attempt ids.
 
-    Where Postgres lost commits (P7), ZooKeeper has the plans of what was committed once. Nothing is cut again once it
-    is mirrored, so it is the last.
+    If Postgres lost commits (P7), ZooKeeper has the plans of the committed batches. A mirrored plan is never replaced,
+    so it is the last one.
     """
     plans: list[Plan] = []
     restore: list[Plan] = []
@@ -133,7 +134,7 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
     if beyond := [number for number in mirrored if number >= txid]:
         raise _missing(stores, txid, min(beyond))
     if left := [number for number in stores.coordinator_plans if number >= txid]:
-        # Their nodes are above those that the cuts of these txids would need.
+        # Their nodes are above those that new plans of these txids would need.
         raise Halted(
             f"{stores.topology}: batch {min(left)} was planned before its spout became opaque and is not committed",
             txid=min(left),
@@ -161,10 +162,10 @@ def _missing(stores: Stores, txid: int, beyond: int) -> Halted:
 
 
 def _is_in_zookeeper(stores: Stores, plan: Plan) -> bool:
-    """Raises Halted where ZooKeeper holds another plan than the mirrored one."""
+    """Return True if ZooKeeper has this plan. Raises Halted if it has another plan than the mirrored one."""
     data = stores.coordinator_cuts.get(plan.txid, {}).get(plan.cut) or stores.coordinator_plans.get(plan.txid)
     if data is not None and data != plan.bytes:
-        # R9: both stores hold a plan for one txid, and they are not the same batch.
+        # R9: both stores have a plan for one txid, and they are different batches.
         raise Halted(
             f"{stores.topology}: batch {plan.txid} is planned differently in ZooKeeper and in Postgres",
             txid=plan.txid,
@@ -178,8 +179,8 @@ def _where(stores: Stores, txid: int) -> str:
 
 
 def _check_mark(stores: Stores, known_txid: int) -> None:
-    """R11, P7: Postgres may have lost commits only if the plans to replay them, up to `known_txid` without holes, are
-    all there.
+    """R11, P7: if Postgres lost commits, all plans to replay them, up to `known_txid` without holes, must exist;
+    otherwise raise Halted.
     """
     if stores.mark > known_txid:
         raise Halted(
@@ -191,7 +192,9 @@ def _check_mark(stores: Stores, known_txid: int) -> None:
 
 
 def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:
-    """R12: every plan names the digest of the batch before it, in this life of the topology."""
+    """R12: every plan names the digest of the previous batch, in this incarnation of the topology; otherwise raise
+    Halted.
+    """
     digest = stores.last_digest
     txid = stores.last_txid
     for plan in plans:
@@ -214,7 +217,7 @@ def _check_chain(stores: Stores, plans: Iterable[Plan]) -> None:
 
 
 def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
-    """Ids never go back: above everything that either store remembers."""
+    """Return the next attempt ids. Ids never decrease: they are above all that either store has."""
     highest: dict[int, int] = dict(stores.coordinator_attempts)
     for txid, cuts in stores.coordinator_cuts.items():
         highest[txid] = max(highest.get(txid, -1), *cuts)
@@ -226,15 +229,13 @@ def _next_attempts(plans: Iterable[Plan], stores: Stores) -> dict[int, int]:
 
 
 def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> tuple[dict[int, int], frozenset[int]]:
-    """Batches with an attempt without a verdict -> how often they ran alone; and those of them of which that is known
-    once, beside others.
+    """Return batches with an attempt without a verdict -> how often they ran alone, and those of them that shared such
+    an end once.
 
-    Of those that are planned; None: of all, since they are planned again. An attempt that began and has no end was
-    running when its driver died, or
-    was processed and waited for its turn: one of a batch that is mirrored surely was, since only what is processed is
-    mirrored. Alone runs count,
-    so that a bolt that ends its process is found: those of this leader's code, since other code may be the remedy, and
-    gets as many tries.
+    `None`: for all txids, since they are planned again. An attempt that began and has no end was running when its
+    driver died, or was processed and waited for its commit; that of a mirrored batch was certainly processed, since
+    only processed batches are mirrored. Attempts that ran alone count, so that a bolt that ends its process is found:
+    only those with this leader's code, since other code may be the remedy and gets as many tries.
     """
     alone: Counter[int] = Counter()
     ends: Counter[int] = Counter()
@@ -257,10 +258,11 @@ def _suspects(stores: Stores, planned: set[int] | None, mirrored: Set[int]) -> t
 
 
 def _may_have_ended_its_driver(record: AttemptRecord, stores: Stores, last_alone: Mapping[int, int]) -> bool:
-    """Of the batch whose turn it is: is it its turn since then? Of those behind it: was it the last that began alone?
+    """Return True if the attempt may have ended its driver. For the next batch to commit: was it the next one since
+    then? For later ones: was it the last that began alone?
 
-    One that began alone before another had been processed by then, and waited for its turn when its driver died of
-    something else.
+    An attempt that began alone, and was processed before another began, was waiting when its driver died of another
+    cause.
     """
     txid, epoch = record.attempt.txid, record.epoch
     return epoch >= stores.last_epoch if txid == stores.last_txid + 1 else last_alone[epoch] == txid

@@ -1,4 +1,4 @@
-"""Which batch a redo redoes, if any: decided from what the ledger and the open plans say. Pure."""
+"""Which batch a redo redoes, if any: decided from the ledger and the open plans. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class RedoChoice:
     """Exactly one of the three is set."""
 
     base: LedgerBatch | None = None
-    """The batch to redo: its inputs are planned again, its contributions taken back."""
+    """The batch to redo: its inputs are planned again, its contributions subtracted."""
     by: int | None = None
-    """Txid that does it already."""
+    """Txid of an existing redo."""
     refused: str | None = None
     """Why nothing is redone."""
 
@@ -25,17 +25,16 @@ class RedoChoice:
 def choose_redo(
     redo: Redo, chain: Sequence[LedgerBatch], open_redos: Iterable[tuple[int, int, int | None]]
 ) -> RedoChoice:
-    """A redo is planned only if no applied ledger row or open plan does it yet; a recompute redoes the last applied
-    redo of the chain.
+    """Return the batch to redo, the existing redo, or why there is none. A redo is planned only if no applied ledger
+    row or open plan does it yet; a recompute redoes the last applied redo of the chain.
 
     `chain` is the batch with everything in the ledger that redoes it, directly or not; `open_redos` are (redo_of, txid,
-    order id) of
-    the uncommitted plans.
+    order id) of the uncommitted plans.
     """
     if not chain:
         return RedoChoice(refused=f"batch {redo.txid} is not in the ledger")
     if chain[0].state == "quarantined" and chain[0].redo_of is not None:
-        # What it was to redo may be in effect; redoing this one would leave both in effect.
+        # The batch that it was to redo may have its effect; redoing this one would apply both.
         return RedoChoice(refused=f"batch {redo.txid} is a redo of batch {chain[0].redo_of}: redo that one again")
     known = {batch.txid for batch in chain}
     for redo_of, txid, order_id in open_redos:
@@ -63,5 +62,5 @@ def _redrive(redo: Redo, batch: LedgerBatch, applied: Sequence[LedgerBatch]) -> 
 
 
 def plan_of(batch: LedgerBatch) -> Plan:
-    """Its plan, decoded."""
+    """Return its plan, decoded."""
     return read_plan(batch.plan, f"plan {batch.txid} in Postgres")

@@ -1,4 +1,6 @@
-"""What to type after a halt over evidence: sentences that were tried for each, shared by all who find such evidence."""
+"""Remedies after a halt because of evidence: sentences that were tested for each kind, shared by all checks that find
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,20 @@ RESTORE = (
     "stop every driver, find out who changed schema txtopo, and restore the whole database from a backup "
     "(docs/operating.md, Backups); never repair its rows by hand"
 )
-"""For rows of Postgres that contradict each other: no command repairs them, and a mended row hides the evidence."""
+"""For rows of Postgres that contradict each other: no command repairs them, and a corrected row hides the evidence."""
 
 
 RUN_AGAIN = "set right what is named, then start `txtopo run` again"
-"""For what is no batch's fault and is named: a right, a table, a setting of the server."""
+"""For a cause outside of any batch that the message names: a privilege, a table, a setting of the server."""
 REPORT = (
     "keep what was said and the server's log, and start `txtopo run` again; if it comes back, it is a bug: report it"
 )
-"""For what only a mistake in txtopo brings about."""
+"""For a state that only a bug in txtopo can cause."""
 
 
 def rebuild_zookeeper(topology: str) -> str:
-    """For znodes that are unreadable, half there, or contradict Postgres: Postgres is the authority, and what was never
-    mirrored is cut again.
+    """Return the remedy for znodes that are unreadable, incomplete, or contradict Postgres: Postgres is the authority,
+    and plans that were never mirrored are made again.
     """
     return (
         f"stop every driver, remove /{topology} below the chroot with ZooKeeper's own client (`deleteall`), and "
@@ -29,5 +31,5 @@ def rebuild_zookeeper(topology: str) -> str:
 
 
 def go_on_from_restored(topology: str) -> str:
-    """For a Postgres that has lost commits."""
+    """Return the remedy for a Postgres that has lost commits."""
     return f"make sure that --dsn names the right database; to go on from what it holds, {rebuild_zookeeper(topology)}"

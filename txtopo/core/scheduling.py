@@ -1,4 +1,4 @@
-"""What may start now: one rule a kind of action, in the order in which they matter. Pure."""
+"""What can start now: one rule for each kind of action, in order of priority. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Step = tuple[State, list[Action]]
 
 
 def due(state: State, now: float) -> Step:
-    """Start everything that may start at `now`; the machine calls it after every event."""
+    """Start every action that can start at `now`; the machine calls it after every event."""
     actions: list[Action] = []
     rules: tuple[Callable[[State, float], Step], ...] = (
         _give_up,
@@ -57,7 +57,7 @@ def due(state: State, now: float) -> Step:
 
 
 def _give_up(state: State, now: float) -> Step:
-    """R16: a leader that cannot reach Postgres gives the lead to one that can."""
+    """R16: a leader that cannot reach Postgres gives up the lead, so that a driver with access can take over."""
     since = state.postgres_away_since
     if since is None or now - since <= state.rules.postgres_away_max_s:
         return state, []
@@ -69,7 +69,7 @@ def _give_up(state: State, now: float) -> Step:
 
 
 def _replan(state: State, now: float) -> Step:
-    """R3: plans are dropped only under a new epoch, so the lead ends, between two commits, and is taken again."""
+    """R3: plans are discarded only under a new epoch, so the lead ends between two commits, and is taken again."""
     del now
     if not wants_replan(state) or state.committing or state.mirroring or state.unresolved or state.cutting:
         return state, []
@@ -78,20 +78,20 @@ def _replan(state: State, now: float) -> Step:
 
 
 def _skip(state: State, now: float) -> Step:
-    """A batch that an order skips waits for its turn as a quarantined one, unless its commit is under way."""
+    """Quarantine a batch that an order skips, unless its commit is in progress."""
     del now
     return apply_skips(state)
 
 
 def _halt_if_too_many(state: State, now: float) -> Step:
-    """A batch that `on_poison` leaves out may be one too many."""
+    """Halt if one more quarantine by `on_poison` would be too many."""
     del now
     return too_many_quarantined(state)
 
 
 def _judge_deadly(state: State, now: float) -> Step:
-    """A batch in its turn that ended driver after driver, alone, as often as a suspect may: what ends its driver, in
-    the turn too, is no endless loop.
+    """Judge the next batch to commit if it ended several drivers, alone, as often as a suspect may: so a batch that
+    ends its driver, also in its commit, is no endless loop.
     """
     del now
     batch = state.batches.get(state.deadly_txid or 0)
@@ -99,11 +99,11 @@ def _judge_deadly(state: State, now: float) -> Step:
         return state, []
     state = replace(state, deadly_txid=None)
     if batch.phase is not Phase.PLANNED or batch.runs_alone < limits.SUSPECT_RUNS_ALONE_MAX:
-        return state, []  # an operator has ordered otherwise
+        return state, []  # An operator has given another order.
     failure = Failure(
         kind="suspect",
         message="each ended with its driver: the process, its JVM, or its host",
-        # A start of the same code would only be the next one to end: it is tried no more before an operator says so.
+        # Another start of the same code would end too: no further try before an operator orders one.
         next_command=f"fix what ends the driver: with other code start `txtopo run` again, else txtopo retry "
         f"{state.topology} {batch.plan.txid}",
     )
@@ -111,7 +111,7 @@ def _judge_deadly(state: State, now: float) -> Step:
 
 
 def _cut_redo(state: State, now: float) -> Step:
-    """Redos go to the end of the order, one at a time, before any new input."""
+    """Plan redos at the end of the order, one at a time, before any new input."""
     redo = next_redo(state)
     if redo is None or _may_not_cut(state, now) or _input_comes_first(state):
         return state, []
@@ -128,8 +128,8 @@ def _cut_redo(state: State, now: float) -> Step:
 
 
 def _input_comes_first(state: State) -> bool:
-    """What was planned before keeps its txids: a redo that took one would leave its input without any, and its failures
-    are not the redo's.
+    """Return True if txids that were planned before come first: a redo that took one would leave its input without a
+    txid, and its failures are not the redo's.
     """
     return bool(state.owed) and not state.no_more_input
 
@@ -138,8 +138,8 @@ def _input_comes_first(state: State) -> bool:
 
 
 def _commit(state: State, now: float) -> Step:
-    """Only the lowest uncommitted txid commits, one at a time, its plan mirrored before (R9); nothing new once
-    ZooKeeper was silent too long (Z5).
+    """Only the lowest uncommitted txid commits, one at a time, after its plan is mirrored (R9); no new commit after
+    ZooKeeper was silent for too long (Z5).
     """
     batch = state.lowest
     if batch is None or not batch.is_ready or state.committing or now < state.commit_not_before:
@@ -166,11 +166,11 @@ def _is_silent_too_long(state: State, now: float) -> bool:
 
 
 def _mirror(state: State, now: float) -> Step:
-    """Mirror the processed batches in front of the queue: in txid order without holes (R9), many in one database
+    """Mirror the processed batches at the front of the queue: in txid order without holes (R9), many in one database
     transaction.
 
-    Only processed and quarantined ones, so that a plan whose batch cannot be processed stays replaceable by an operator
-    (R3).
+    Only processed and quarantined ones, so that an operator can still replace the plan of a batch that cannot be
+    processed (R3).
     """
     if state.mirroring or now < state.mirror_not_before or (state.stopping is not None and state.stopping.at_once):
         return state, []
@@ -183,7 +183,7 @@ def _mirror(state: State, now: float) -> Step:
             break
         poison = batch.quarantine is not None and batch.quarantine.order_id is None
         if poison and txid > state.last_txid + 1:
-            break  # whether it is one too many is decided in its turn, and until then its plan stays replaceable
+            break  # Decided when it is next to commit (W7); until then its plan can be replaced.
         if txid > state.mirrored_txid:
             plans.append(batch.plan)
     if not plans:
@@ -192,20 +192,18 @@ def _mirror(state: State, now: float) -> Step:
 
 
 def _mirror_lowest(state: State) -> Step:
-    """An opaque plan is mirrored in its turn only, because until then a failure before it may have it cut again. The
+    """Mirror an opaque plan only when it is next to commit, since an earlier failure may replace it until then. The
     mirror pins it.
     """
     batch = state.lowest
     if batch is None or not batch.is_ready or batch.plan.txid <= state.mirrored_txid:
         return state, []
-    # Pinned from here on, whatever comes of the mirror: its reply may be lost and the row be there.
+    # Pinned from here on, even if the mirror fails: its reply may be lost although the row exists.
     return replace(state.with_batch(replace(batch, pinned=True)), mirroring=True), [Mirror(plans=(batch.plan,))]
 
 
 def _prove(state: State, now: float) -> Step:
-    """W4: one proof at a time, lowest txid first; none above a halt, which decides nothing about what comes after
-    it.
-    """
+    """W4: one proof at a time, lowest txid first; none above a halt, which decides nothing about later batches."""
     waiting = (
         batch
         for txid in range(state.last_txid + 1, state.halts_at)
@@ -223,8 +221,8 @@ def _prove(state: State, now: float) -> Step:
 
 
 def _process(state: State, now: float) -> Step:
-    """Fill idle workers with waves of planned batches, lowest txid first. Suspects run with nothing beside them: alone,
-    or the first time with their like.
+    """Fill idle workers with waves of planned batches, lowest txid first. A suspect runs alone, or the first time only
+    with other suspects.
     """
     actions: list[Action] = []
     holding = False
@@ -261,10 +259,10 @@ def _started(state: State, wave: list[Batch], now: float) -> State:
 
 
 def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
-    """The batches that one worker takes at once: no more than leaves work for the other idle workers, unless they are
-    too small to be worth two jobs.
+    """Return the batches that one worker takes together: so many that the other idle workers have work too, unless they
+    are too small to be worth two jobs.
 
-    No batch where it is better to wait a moment.
+    Empty if it is better to wait a moment.
     """
     first = state.batches[first_txid]
     rules = state.rules
@@ -292,8 +290,8 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
 
 
 def _is_being_proven(state: State) -> bool:
-    """True while the first wave is running. The executor compares it with separate runs of its batches, and no other
-    wave starts before that is done.
+    """True while the first wave is running: the executor compares it with separate runs of its batches, and no other
+    wave starts before that.
     """
     return state.waved == 0 and any(
         batch.in_wave and batch.phase is Phase.PROCESSING for batch in state.batches.values()
@@ -322,8 +320,8 @@ def _is_in_turn(batch: Batch) -> bool:
 
 
 def _wave_txids_max(state: State) -> int:
-    """Waves grow: the executor compares the first with runs of its batches alone, and the first results are not to wait
-    for many.
+    """Return the maximum size of a wave. Waves grow: the executor compares the first one with separate runs, and its
+    results should not wait for many others.
     """
     grown = next((size for size, after in limits.WAVE_GROWTH if state.waved < after), state.rules.wave_txids_max)
     return min(grown, state.rules.wave_txids_max)
@@ -334,7 +332,7 @@ def _busy(state: State) -> frozenset[TransactionAttempt]:
 
 
 def _waves(state: State) -> int:
-    """Workers that are busy: one with each wave, until the last of its attempts has ended."""
+    """Return the busy workers: one for each wave, until the last of its attempts has ended."""
     waves = set()
     for attempt in _busy(state):
         batch = state.batches.get(attempt.txid)
@@ -344,7 +342,7 @@ def _waves(state: State) -> int:
 
 
 def _next_to_process(state: State, now: float, *, holding: bool) -> int | None:
-    """The lowest txid that may start now; `holding`: of those that are not held back for a job with others."""
+    """Return the lowest txid that can start now; `holding`: of those that do not wait for a job with others."""
     if state.stopping is not None:
         return None
     busy = _busy(state)
@@ -357,11 +355,11 @@ def _next_to_process(state: State, now: float, *, holding: bool) -> int | None:
         if batch.phase is not Phase.PLANNED:
             continue
         if batch.suspect and (busy or now < batch.not_before):
-            return None  # it waits for the others to end, and they for it
+            return None  # It waits for the others to end, and they for it.
         if now < batch.not_before or (holding and _may_be_held(batch)):
             continue
         if txid > state.last_txid + 1 and state.held_bytes >= state.rules.results_bytes_max:
-            return None  # the batch whose turn it is may always run, or nothing would ever free the memory
+            return None  # The next batch to commit can always run; otherwise nothing would ever free the memory.
         return txid
     return None
 
@@ -395,7 +393,7 @@ def _cut(state: State, now: float) -> Step:
 
 
 def _given_up(state: State) -> frozenset[int]:
-    """Batches that are to be cut again and that an order skips: they are planned whatever the source says."""
+    """Return the batches to plan again that an order skips: they are planned even if the source gives no input."""
     named = (work.waiting for work in state.orders.values() if work.order.kind == "skip")
     return frozenset(txid for waiting in named for txid in waiting if state.was_cut(txid))
 
@@ -407,7 +405,7 @@ def _has_work_left(state: State) -> bool:
 
 def _attempts(state: State, count: int) -> dict[int, int]:
     if not state.rules.opaque:
-        return {}  # the plan of an immutable batch knows no attempt
+        return {}  # The plan of an immutable batch has no attempt.
     txids = range(state.next_txid, state.next_txid + count)
     return {txid: state.next_attempts[txid] for txid in txids if txid in state.next_attempts}
 
@@ -416,8 +414,8 @@ def _attempts(state: State, count: int) -> dict[int, int]:
 
 
 def keep_from(state: State, now: float) -> int:
-    """R8: metadata below this txid may go. Kept are the larger of ten txids and all commits of the last minute, at most
-    ten thousand.
+    """R8: return the txid below which metadata may be removed. Kept are ten txids or all commits of the last minute,
+    whichever is more, at most ten thousand.
     """
     old = [txid for at, txid in state.commit_log if at <= now - limits.METADATA_KEPT_S]
     recent = state.last_txid - (old[-1] if old else 0)
@@ -426,7 +424,9 @@ def keep_from(state: State, now: float) -> int:
 
 
 def _checkpoint(state: State, now: float) -> Step:
-    """Once a run of commits, at most `checkpoint_every_s` late, and at once when nothing is left to do."""
+    """Write a checkpoint after a series of commits, at most `checkpoint_every_s` late, and immediately when nothing is
+    left to do.
+    """
     if state.checkpointing or state.suspended_since is not None:
         return state, []
     bound = keep_from(state, now)
@@ -442,7 +442,7 @@ def _checkpoint(state: State, now: float) -> Step:
 
 
 def _end(state: State, now: float) -> Step:
-    """Finished, stopped or halted, once everything that was begun has come to an end."""
+    """Finished, stopped or halted: end after everything that was begun has ended."""
     del now
     if state.committing or state.mirroring or state.unresolved or state.checkpointing:
         return state, []
@@ -466,17 +466,17 @@ def _done(state: State) -> End:
 
 
 def _is_done(state: State) -> bool:
-    """Nothing more will come, and everything that was ever planned or ordered is committed.
+    """True if nothing more will come, and everything that was ever planned or ordered is committed.
 
-    While anything is owed more input is expected too; both are asked, since each alone would end a run over input that
-    is in no batch.
+    While a txid is owed, more input is expected too; both are checked, since either alone would end a run although
+    input is in no batch.
     """
     left = state.batches or state.owed or state.orders or state.cutting
     return state.no_more_input and not left and state.checkpointed_txid >= state.last_txid
 
 
 def _is_quiet(state: State) -> bool:
-    """Nothing more can be committed of what is begun."""
+    """True if nothing that was begun can be committed any more."""
     if state.stopping is not None and state.stopping.at_once:
         return True
     if state.cutting:
@@ -486,8 +486,8 @@ def _is_quiet(state: State) -> bool:
 
 
 def _cancel_all(state: State) -> list[Action]:
-    """What is begun gets its end, so that the next leader takes none of it for a suspect: work under way, and results
-    that nobody will commit.
+    """Record an end for everything that was begun, so that the next leader does not treat it as a suspect: work in
+    progress, and results that nobody will commit.
     """
     failure = Failure(kind="infrastructure", message="the run ended before the attempt did")
     unused = [batch.transaction_attempt for batch in state.batches.values() if batch.phase is Phase.PROCESSED]

@@ -1,5 +1,5 @@
-"""What people write for a setting, read as a number, a flag, text, a list or pairs; ValueError says what is wrong with
-it.
+"""Parses the values that people write for settings: a number, a flag, text, a list or pairs. ValueError says what is
+wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EXAMPLES = {"number": "4", "seconds": '30 or "5m"', "bytes": '268435456 or "256
 
 
 def measure(kind: str, raw: object) -> float:
-    """A number; `kind` is number, seconds ("5m") or bytes ("256MiB", whole), and so is the result."""
+    """Return a number; `kind` is number, seconds ("5m") or bytes ("256MiB", whole), and so is the result."""
     if isinstance(raw, int | float) and not isinstance(raw, bool):
         value: float = raw
     else:
@@ -39,7 +39,7 @@ _YES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": F
 
 
 def flag(raw: object) -> bool:
-    """True or false, in the words of TOML, shells and people."""
+    """Return True or False, from the words of TOML, shells and people."""
     value = raw if isinstance(raw, bool) else _YES.get(str(raw).strip().lower())
     if value is None:
         raise ValueError(f"must be true or false, not {raw!r}")
@@ -47,21 +47,21 @@ def flag(raw: object) -> bool:
 
 
 def text_of(raw: object) -> str:
-    """Text that is not empty, without spaces around it."""
+    """Return text that is not empty, without spaces around it."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be text that is not empty")
     return raw.strip()
 
 
 def texts_of(raw: object) -> list[str]:
-    """A list of texts; a single text is none."""
+    """Return a list of texts; a single text is not a list."""
     if isinstance(raw, str) or not isinstance(raw, Sequence):
         raise ValueError('must be a list such as ["helpers.py"]')
     return [text_of(item) for item in raw]
 
 
 def pairs_of(raw: object) -> dict[str, str]:
-    """Spark's settings: a table, or texts `name=value`."""
+    """Return Spark's settings: from a table, or from texts `name=value`."""
     if isinstance(raw, Mapping):
         pairs = {str(key): _spelled(value) for key, value in _leaves(raw)}
     else:

@@ -1,5 +1,5 @@
-"""Names in a topology's own config that are all but a setting, or one that a topology cannot give: a slip must not
-leave the default in force.
+"""Misspelt settings in a topology's own config, and settings that a topology cannot give: without an error, the default
+would silently apply.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import re
 from collections.abc import Collection
 
 STORMS_RATIO_MIN = 0.96
-"""How alike a name must be to one of Storm's to be a slip: a letter or two."""
+"""How similar a name must be to one of Storm's to count as misspelt: one or two letters differ."""
 OWN_RATIO_MIN = 0.9
-"""The same of one of txtopo's own names, which are shorter."""
+"""The same for txtopo's own names, which are shorter."""
 OWN_LETTERS_MIN = 8
-"""A name with fewer letters, such as `worker`, may well be a component's own."""
+"""A name with fewer letters, such as `worker`, may be a component's own setting."""
 OF_A_RUN = {
     "dsn": "--dsn, TXTOPO_DSN or txtopo.toml",
     "postgres_dsn": "--dsn, TXTOPO_DSN or txtopo.toml",
@@ -24,15 +24,15 @@ OF_A_RUN = {
     "log_folder": "TXTOPO_LOG_FOLDER or txtopo.toml",
     "once": "--once",
 }
-"""What is of a run and not of a topology, whoever runs it -> how it is given. Names such as `verbose` are left to
+"""Settings that belong to a run and not to a topology -> how to give them. Names such as `verbose` are left to
 components.
 """
 _BETWEEN_WORDS = re.compile(r"[-_.\s]+")
 
 
 def slip_in(name: str, names: Collection[str], of_topology: Collection[str]) -> str | None:
-    """What is wrong with a name that is no setting, in words; None where it is a component's own. `of_topology` are
-    txtopo's names that a topology gives.
+    """Return what is wrong with an unknown name, in words; None if it is a component's own setting. `of_topology` are
+    txtopo's names that a topology may give.
     """
     if name.startswith("topology."):
         near = difflib.get_close_matches(name, list(names), n=1, cutoff=STORMS_RATIO_MIN)

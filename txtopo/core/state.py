@@ -1,4 +1,4 @@
-"""The machine's state: what a leader knows of its uncommitted batches, and what it is doing about them."""
+"""The state of the machine: what a leader knows about its uncommitted batches, and its work on them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from txtopo.core.plan import Plan
 from txtopo.core.values import Failure, Left, Order, Processed, Quarantine, TransactionAttempt
 
 PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
-"""What becomes of a batch whose attempts are used up: the topology halts; or the batch is quarantined in its place and
-the order goes on; or the source
-records that a tuple bolt fails on are taken out of it, and it halts only where that does not help."""
+"""What happens to a batch whose attempts are used up: the topology halts; or the batch is quarantined and later batches
+continue; or the source records that a tuple bolt fails on are removed from it, and it halts only if that does not help.
+"""
 
 
 ProofOf = Literal["processing", "commit"]
-"""The step of a batch that failed, and that is tried on what is known to be good."""
+"""The failed step of a batch, which is tried on input that is known to be good."""
 
 
 class Phase(Enum):
-    """Where an uncommitted batch stands."""
+    """The phase of an uncommitted batch."""
 
     PLANNED = "planned"
     PROCESSING = "processing"
     PROCESSED = "processed"
     PROVING = "proving"
-    """Its attempts are used up. Before it is left out, the step that failed is tried on what is known to be good."""
+    """Its attempts are used up. Before it is quarantined, the failed step is tried on input that is known to be
+    good.
+    """
     QUARANTINED = "quarantined"
-    """It will have no effect; waits for its turn, as a processed one does (R14)."""
+    """It will have no effect; waits until it is next to commit, like a processed one (R14)."""
     COMMITTING = "committing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Settings that the machine decides by."""
+    """Settings that the machine uses."""
 
     spout_pending_max: int = limits.SPOUT_PENDING_MAX
     workers: int = limits.WORKERS
@@ -55,14 +57,14 @@ class Rules:
     """0: no waves."""
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
     opaque: bool = False
-    """True if an attempt may cut its batch again. A property of the topology's spouts, not a setting."""
+    """True if an attempt may plan its batch again. A property of the topology's spouts, not a setting."""
     once: bool = False
     """True if the run ends with its input; then it waits for a source only for a limited time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What went wrong with a batch of an opaque topology so far: it outlives the plan, which is cut again."""
+    """The failures of an opaque batch: they survive its plan, which is made again."""
 
     data_failures: int = 0
     other_failures: int = 0
@@ -83,46 +85,46 @@ class Batch:
 
     plan: Plan
     attempt: int
-    """The attempt that runs, or the next one to run."""
+    """The running attempt, or the next one to run."""
     phase: Phase = Phase.PLANNED
     not_before: float = 0.0
     """Monotonic seconds before which no new attempt starts."""
     data_failures: int = 0
     other_failures: int = 0
-    """Infrastructure failures and stores away; they only lengthen the backoff."""
+    """Infrastructure failures and unavailable stores; they only lengthen the backoff."""
     unread: int = 0
-    """Failures in a row over the same file of its source, which could not be read."""
+    """Consecutive failures to read the same file of its source."""
     unread_file: str | None = None
     read_before: int = 0
     """`State.read` at the first of them."""
     suspect: bool = False
-    """An earlier attempt ended without a verdict: the next one runs alone."""
+    """True: an earlier attempt ended without a verdict, and the next one runs alone."""
     once: bool = False
-    """Of a suspect: it shared that end, the driver's, with others, and only once. Its next attempt may share a wave
-    with its like, with nothing beside
-    it; whatever ends that one without a verdict, the one after it runs alone."""
+    """For a suspect: it shared that end, the driver's, with others, and only once. Its next attempt may share a wave
+    with such suspects, with no other attempt running; if that one also ends without a verdict, the next one runs alone.
+    """
     runs_alone: int = 0
     dead_letter: bool = False
-    """Its attempts are used up: from now on records that a bolt fails on are taken out."""
+    """Its attempts are used up: from now on, records that a bolt fails on are removed."""
     source_bytes: int = 0
-    """0: not known."""
+    """0: unknown."""
     wave: TransactionAttempt | None = None
-    """First attempt of the wave that its last attempt began in; its own where it ran by itself."""
+    """First attempt of the wave in which its last attempt began; the attempt itself if it ran separately."""
     in_wave: bool = False
     """True if its last attempt shared a wave with other batches."""
     progress: int = 0
     progress_at: float = 0.0
-    """When progress was last seen."""
+    """Time of the last progress."""
     processed: Processed | None = None
     pinned: bool = False
-    """Opaque topologies: its plan is mirrored, or about to be, and will never be cut again."""
+    """Opaque topologies: its plan is mirrored, or about to be, and will never be replaced."""
     quarantine: Quarantine | None = None
-    """Set: the batch is written as quarantined when its turn comes."""
+    """If set, the batch is written as quarantined when it is next to commit."""
     last_failure: Failure | None = None
     proof_of: ProofOf = "processing"
     """PROVING: the step that used up its attempts."""
     proof_tries: int = 0
-    """Proofs that came to no end, because a store or an executor was away."""
+    """Proofs without a result, because a store or an executor was unavailable."""
 
     @property
     def transaction_attempt(self) -> TransactionAttempt:
@@ -130,12 +132,12 @@ class Batch:
 
     @property
     def is_ready(self) -> bool:
-        """True if it only waits for its turn to commit."""
+        """True if it only waits until it is next to commit."""
         return self.phase in (Phase.PROCESSED, Phase.QUARANTINED)
 
     @property
     def may_share(self) -> bool:
-        """True if its next attempt may run in a wave; False after any failure, since then only runs alone are
+        """True if its next attempt may run in a wave; False after any failure, since then only separate runs are
         conclusive.
         """
         return not (self.suspect or self.data_failures or self.other_failures or self.dead_letter)
@@ -154,9 +156,9 @@ class OrderInWork:
     todo: tuple[int, ...] = ()
     """Batches that are still to be planned as redos."""
     waiting: Mapping[int, int] = field(default_factory=dict)
-    """Txid whose commit is waited for -> the batch that the order named."""
+    """Txid whose commit is awaited -> the batch that the order named."""
     results: tuple[tuple[bool, str], ...] = ()
-    """What came of each batch: well or not, in words."""
+    """The outcome of each batch: True for success, and words."""
 
     @property
     def is_carried_out(self) -> bool:
@@ -166,7 +168,7 @@ class OrderInWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """A stop on its way."""
+    """A stop in progress."""
 
     at_once: bool
     reason: str
@@ -174,7 +176,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halting:
-    """A halt on its way: batches below `txid` are still committed, in order."""
+    """A halt in progress: batches below `txid` are still committed, in order."""
 
     txid: int
     reason: str
@@ -188,48 +190,50 @@ class State:
     rules: Rules
     topology: str
     last_txid: int
-    """Highest txid known committed in Postgres in this epoch."""
+    """Highest txid known as committed in Postgres in this epoch."""
     batches: Mapping[int, Batch] = field(default_factory=dict)
     """Planned and uncommitted: always last_txid + 1, + 2, … without holes."""
     running: frozenset[TransactionAttempt] = frozenset()
-    """Attempts that occupy a worker thread, cancelled ones that have not come back included."""
+    """Attempts that occupy a worker thread, including cancelled ones that have not returned."""
     abandoned: frozenset[TransactionAttempt] = frozenset()
-    """Those of `running` that were given up; their outcome will be ignored."""
+    """Those of `running` that were cancelled; their outcome will be ignored."""
     next_attempts: Mapping[int, int] = field(default_factory=dict)
-    """First attempt id never used of txids that are not planned: they were once, and their plan was lost or dropped.
-    Ids never go back.
+    """The first unused attempt id of txids that were planned before, and whose plan was lost or discarded. Ids never
+    decrease.
     """
     one_by_one: str | None = None
     """Why attempts do not share a job; None: they do."""
     read: int = 0
-    """Attempts that were processed since the lead was taken: so many times a source could be read."""
+    """Number of attempts processed since the lead was taken: each could read its source."""
     waved: int = 0
     """Batches processed in waves since the lead was taken; waves grow with it."""
     quarantined: int = 0
-    """Batches that were given their place without any effect since the lead was taken (R14)."""
+    """Batches quarantined since the lead was taken (R14)."""
     cutting: bool = False
     cut_not_before: float = 0.0
     cut_failures: int = 0
     cut_stale: bool = False
-    """The cut that is under way follows a plan that was discarded meanwhile: what it gives is dropped."""
+    """The planning in progress follows a plan that was discarded meanwhile: its result is discarded."""
     cut_dry: bool = False
-    """The last cut gave nothing."""
+    """The last planning found no input."""
     cut_upto: int | None = None
-    """Opaque topologies: nothing beyond this txid is cut; None: no bound."""
+    """Opaque topologies: nothing above this txid is planned; None: no bound."""
     deadly_txid: int | None = None
-    """Whose turn it was when driver after driver ended, as found at takeover; judged before it would run again."""
+    """The batch that was next to commit when several drivers ended, as found at takeover; judged before it runs
+    again.
+    """
     owed: frozenset[int] = frozenset()
-    """Opaque topologies: txids whose plans were discarded and that are to be cut again. A run with any of them has not
+    """Opaque topologies: txids whose plans were discarded and that are planned again. A run with any of them has not
     finished.
     """
     source_away_since: float | None = None
-    """Since when the source could not be read, or gave nothing for a batch that is owed."""
+    """Since when the source could not be read, or gave no input for a batch that is owed."""
     plans_input: bool = True
-    """False: the run only ends what is planned and carries out orders."""
+    """False: the run only commits planned batches and carries out orders."""
     carried: Mapping[int, Carried] = field(default_factory=dict)
-    """By txid, of batches that are to be cut again."""
+    """By txid, for batches that are planned again."""
     last_digest: bytes | None = None
-    """Digest of the batch `last_txid`, which the next plan chains to; None: not known."""
+    """Digest of the batch `last_txid`, which the next plan chains to; None: unknown."""
     exhausted: bool = False
     mirrored_txid: int = 0
     """Plans up to here are durable in Postgres."""
@@ -237,39 +241,39 @@ class State:
     mirror_not_before: float = 0.0
     mirror_failures: int = 0
     committing: bool = False
-    """A Commit or a Resolve is under way."""
+    """True: a Commit or a Resolve is in progress."""
     commit_not_before: float = 0.0
     commit_failures: int = 0
     answered: int = 0
-    """Heartbeats that Postgres answered."""
+    """Number of heartbeats that Postgres answered."""
     commit_tries: Tries = field(default_factory=Tries)
-    """Of the batch whose turn it is."""
+    """Failed commits of the next batch to commit."""
     mirror_tries: Tries = field(default_factory=Tries)
     begin_tries: Tries = field(default_factory=Tries)
-    """To begin an attempt, since the last that began."""
+    """Failures to begin an attempt, since the last one that began."""
     recent: tuple[Left, ...] = ()
     """The last batches in the order, at most `RECENT_TXIDS` - 1, oldest first: those that read a record, and those that
-    `on_poison` left out.
+    `on_poison` quarantined.
     """
     unresolved: bool = False
     """The outcome of the commit of last_txid + 1 is unknown (R7)."""
     proving: frozenset[int] = frozenset()
-    """Txids for which a proof is under way."""
+    """Txids for which a proof is in progress."""
     checkpointing: bool = False
     checkpoint_not_before: float = 0.0
     checkpoint_failures: int = 0
     checkpointed_txid: int = 0
     cleaned_to: int = 0
     moved_at: float = 0.0
-    """When the last batch was committed, or, where none was waiting, the last event came: health goes by commits, not
-    by threads that live.
+    """Time of the last commit, or, if no batch was waiting, of the last event: health depends on commits, not on
+    running threads.
     """
     commit_log: tuple[tuple[float, int], ...] = ()
-    """(second, highest txid committed by then), for K of R8; about one entry a second, of the last minute."""
+    """(second, highest txid committed by then), for K of R8; about one entry per second, for the last minute."""
     suspended_since: float | None = None
     postgres_away_since: float | None = None
     locked: str | None = None
-    """The lock that the commit of last_txid + 1 waited for when somebody looked last, and who holds it."""
+    """The lock that the commit of last_txid + 1 waited for at the last check, and its holder."""
     problem: str | None = None
     """What the topology waits for, in words; shown by `status`."""
     orders: Mapping[int, OrderInWork] = field(default_factory=dict)
@@ -280,10 +284,9 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What the topology waits for, in words, the most telling first; None: for nothing out of the ordinary.
+        """What the topology waits for, in words, the most important first; None: nothing unusual.
 
-        A heartbeat that goes through says nothing about a commit or a mirror that does not: their words stay until it
-        does.
+        A successful heartbeat says nothing about a failing commit or mirror: their messages remain until they succeed.
         """
         commit = self.commit_tries.words
         problem = None if self.locked is not None and self.problem == commit else self.problem
@@ -298,14 +301,14 @@ class State:
 
     @property
     def halts_at(self) -> int:
-        """The first txid that nothing is begun for: not planned yet, or a halt stands there. A halt above all that is
-        planned has nothing more to wait for.
+        """The first txid for which nothing begins: it is not planned yet, or a halt is there. A halt above all planned
+        txids has nothing more to wait for.
         """
         return self.next_txid if self.halting is None else min(self.halting.txid, self.next_txid)
 
     @property
     def no_more_input(self) -> bool:
-        """True if no new batch will be cut."""
+        """True if no new batch will be planned."""
         return self.exhausted or (self.cut_upto is not None and self.next_txid > self.cut_upto)
 
     def was_cut(self, txid: int) -> bool:
@@ -314,7 +317,7 @@ class State:
 
     @property
     def planned_txid(self) -> int:
-        """The highest txid that was ever planned, whether or not it will be cut again."""
+        """The highest txid that was ever planned, whether or not it is planned again."""
         return max([self.next_txid - 1, *self.owed])
 
     @property
@@ -324,20 +327,20 @@ class State:
 
     @property
     def lowest(self) -> Batch | None:
-        """The batch whose turn it is to commit."""
+        """The next batch to commit."""
         return self.batches.get(self.last_txid + 1)
 
     @property
     def held_bytes(self) -> int:
-        """Memory of all uncommitted results."""
+        """Memory of all uncommitted results, in bytes."""
         return sum(batch.processed.bytes for batch in self.batches.values() if batch.processed is not None)
 
     def with_batch(self, batch: Batch) -> State:
-        """The same state with this batch put in or replaced."""
+        """Return the same state with this batch added or replaced."""
         return self.with_batches([batch])
 
     def with_batches(self, batches: Iterable[Batch]) -> State:
-        """The same with several: everything known is copied once, not for each."""
+        """Return the same state with several batches: the data is copied once, not for each."""
         return replace(self, batches={**self.batches, **{batch.plan.txid: batch for batch in batches}})
 
 
@@ -359,18 +362,17 @@ def first_state(
     owed: frozenset[int] = frozenset(),
     recent: Sequence[Left] = (),
 ) -> State:
-    """The state of a driver that has just taken the lead. Without `cut` no new input is planned: the run ends with what
-    is planned and ordered.
+    """Return the state of a driver that has just taken the lead. Without `cut` no new input is planned: the run commits
+    what is planned and ordered, then ends.
 
-    `plans` are those found uncommitted, from last_txid + 1 on without holes. `suspects` maps the txids whose last
-    attempt ended without a
-    verdict to the number of times they ran alone; `suspects_once` are those that shared such an end, once. In an opaque
-    topology the plans are those
-    that are pinned; what else was planned once is `owed`: it is cut again, also without `cut`.
+    `plans` are the uncommitted ones, from last_txid + 1 on without holes. `suspects` maps the txids whose last attempt
+    ended without a verdict to the number of times they ran alone; `suspects_once` are those that shared such an end,
+    once. In an opaque topology the plans are those that are pinned; other txids that were planned before are `owed`:
+    they are planned again, also without `cut`.
     """
     attempts = next_attempts or {}
     planned = {plan.txid for plan in plans}
-    # Only the batch whose turn it was may be what ended the drivers: those beyond it were processed, and waited.
+    # Only the batch that was next to commit may have ended the drivers: later ones were processed, and waited.
     most, lowest = limits.SUSPECT_RUNS_ALONE_MAX, last_txid + 1
     alone = {txid: min(runs, most - (txid > lowest)) for txid, runs in (suspects or {}).items()}
     batches = {

@@ -1,4 +1,4 @@
-"""Storm's and JStorm's settings as data: which mean something here, which mean nothing and why, which are refused.
+"""Settings of Storm and JStorm as data: which have an effect here, which have none and why, which are refused.
 docs/storm_settings.md shows them.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 TICK_SECONDS: Final = "topology.tick.tuple.freq.secs"
-"""So often a bolt gets a tick tuple: in FeederTopology, never in a batch."""
+"""Seconds between two tick tuples of a bolt: in FeederTopology, never in a batch."""
 FEEDER_ONLY: Final = (TICK_SECONDS, "topology.enable.message.timeouts")
-"""What FeederTopology takes besides what a batch does."""
+"""Settings that FeederTopology uses in addition to those of a batch."""
 
 _SPARK = "Spark runs the tasks: --master and --conf say on what, and how large"
 _TASKS = "a component has as many tasks as its parallelism_hint says"
@@ -111,7 +111,7 @@ MEANS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     _ZOOKEEPER: ("storm.zookeeper.*", "transactional.zookeeper.*"),
     _DAEMONS: ("storm.*", "nimbus.*", "supervisor.*", "transactional.*", "jstorm.*"),
 }
-"""By the reason that is told; `*` stands for any end of a name. The first that fits counts."""
+"""By the reason that is reported; `*` stands for any suffix. The first match counts."""
 
 REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "no bolt is given windows: make the window a key, from the time that a record carries, and count by it": (
@@ -130,33 +130,33 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "no hook of a task would ever be called: put its code into prepare and cleanup": ("topology.auto.task.hooks",),
 }
-"""The same for those without which a topology would give other results."""
+"""The same for settings without which a topology would have other results."""
 
 _FAMILIES = ("topology.", "storm.", "nimbus.", "supervisor.", "transactional.", "jstorm.")
 
 
 class Ignored(NamedTuple):
-    """A setting that means nothing here."""
+    """A setting without effect here."""
 
     of: str
-    """Whose it is: `the topology`, or a component by name."""
+    """Its owner: `the topology`, or a component by name."""
     name: str
     why: str
 
 
 def is_storms(name: str) -> bool:
-    """True if this is a name of a Storm setting, not of a component's custom setting."""
+    """Return True if this is a name of a Storm setting, not of a component's custom setting."""
     return name.startswith(_FAMILIES)
 
 
 def why_nothing(name: str) -> str | None:
-    """Why a setting means nothing here; None for any that is not known to."""
+    """Return why a setting has no effect here; None for any other setting."""
     return _reason(MEANS_NOTHING, name)
 
 
 def problem_with(name: str, honoured: Iterable[str]) -> str | None:
-    """Why a name of Storm's cannot be in a config, in words that go behind the name; None where it can. `honoured` are
-    the names that count here.
+    """Return why a name of Storm's cannot be in a config, in words that follow the name; None if it can. `honoured` are
+    the names that have an effect here.
     """
     known = (*honoured, *FEEDER_ONLY)
     if name in known or not is_storms(name) or why_nothing(name) is not None:
@@ -173,7 +173,9 @@ def problem_with(name: str, honoured: Iterable[str]) -> str | None:
 
 
 def ignored_in(of: str, names: Iterable[str], honoured: Iterable[str], *, whole: bool) -> list[Ignored]:
-    """Those of a config that mean nothing. `whole`: it is the topology's; a component's cannot say how batches run."""
+    """Return the settings of a config that have no effect. `whole`: it is the topology's; a component cannot set how
+    batches run.
+    """
     found = []
     for name in sorted(names):
         if (why := why_nothing(name)) is not None:

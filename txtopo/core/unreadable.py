@@ -1,4 +1,6 @@
-"""A file that cannot be read at this moment, or tasks that Spark loses: waited out, but not without end. Pure."""
+"""Decides about a file that cannot be read at this moment, or tasks that Spark loses: wait, but not without a limit.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from txtopo.core.values import Failure
 
 Judged = Literal["waits", "data", "halt"]
 SPARK = ""
-"""In place of a source: what runs the tasks had trouble, and no file and no spout is named."""
+"""Used in place of a source if the platform that runs the tasks failed, without a file or spout."""
 
 
 def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure, Judged]:
-    """The batch with one more failure of kind infrastructure, and what becomes of it.
+    """Return the state after one more failure of kind infrastructure of this batch.
 
-    Tried so often while others are read, a file is at fault itself; where nothing else is left to be read, nothing can
-    be told, and the topology halts.
+    A file that fails this often while others are read is at fault itself; if nothing else is left to read, this cannot
+    be decided, and the topology halts.
     """
     batch = replace(batch, other_failures=batch.other_failures + 1)
     source = failure.position or failure.component or SPARK
@@ -47,16 +49,18 @@ def judged(state: State, batch: Batch, failure: Failure) -> tuple[Batch, Failure
 
 
 def _nothing_can_tell(state: State, batch: Batch) -> bool:
-    """True if this run will read nothing more that could show whether the batch or its source is at fault."""
+    """Return True if this run will read nothing more that could show whether the batch or its source is at fault."""
     if state.rules.opaque:
-        # Each of its failures discards all behind it: they would be read for ever, and never committed.
+        # Each of its failures discards all later batches: they would be read again and again, and never committed.
         return state.has_end
     others = (other for other in state.batches.values() if other.plan.txid != batch.plan.txid)
     return state.exhausted and all(other.is_ready or other.unread >= limits.SOURCE_TRIES_MAX for other in others)
 
 
 def waiting_for(state: State) -> str | None:
-    """What cannot be read, for `status`: of the lowest such batch; None where nothing of the kind is waited for."""
+    """Return what cannot be read, for `status`: for the lowest such batch; None if nothing of this kind is waited
+    for.
+    """
     waiting: dict[int, Batch | Carried] = {txid: state.carried[txid] for txid in state.owed & state.carried.keys()}
     waiting |= {
         txid: batch for txid, batch in state.batches.items() if batch.phase in (Phase.PLANNED, Phase.PROCESSING)

@@ -1,4 +1,4 @@
-"""The values that travel between machine, runner and ports: small, frozen, complete."""
+"""The values that are passed between machine, runner and ports: small, frozen, complete."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Fence:
 
 FailureKind = Literal["data", "infrastructure", "suspect", "halt"]
 """data: the batch or the user's code is at fault. infrastructure: a store or an executor. suspect: ended without a
-verdict. halt: nobody's batch is at fault, any would fail alike: the topology halts at this one, at once, with the
-failure's words, once the batches below it are committed. Such a failure is never counted, and no batch is ever
-quarantined over it.
+verdict. halt: no batch is at fault, every batch would fail in the same way: the topology halts at this one immediately,
+with the failure's message, after the batches below it are committed. Such a failure is never counted, and no batch is
+ever quarantined for it.
 """
 
 
@@ -63,15 +63,15 @@ class Failure:
 
     kind: FailureKind
     message: str
-    """One line: the cause, the user's own file and line first where there is one."""
+    """One line: the cause; the user's own file and line first, if there is one."""
     component: str | None = None
     position: str | None = None
     """`file:line` in the source."""
     detail: str | None = None
     """Traceback or raw record."""
     cause: str | None = None
-    """Equal where the cause is equal (W7): component, kind of error and place, as `cause_of` puts them together. Never
-    the message, which has values in it.
+    """Equal if the cause is equal (W7): component, kind of error and place, as `cause_of` combines them. Never the
+    message, which contains values.
     """
     next_command: str | None = None
     """What to do about a failure of kind halt."""
@@ -82,15 +82,15 @@ class Failure:
 
 
 def gravity(failure: Failure) -> int:
-    """Of several failures of one attempt the one with the lowest number counts: what is nobody's fault, then what is
-    the data's, then the rest.
+    """Return the priority among several failures of one attempt; the lowest number counts: no batch at fault, then the
+    data, then the rest.
     """
     return {"halt": 0, "data": 1}.get(failure.kind, 2)
 
 
 def cause_of(component: str | None, error: str, place: str | None) -> str:
-    """The cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the user's line,
-    or else what the server named: a constraint, a column, a table.
+    """Return the cause of a failure (W7). `error` is its kind: a class of exceptions, an SQLSTATE. `place` is the
+    user's line, otherwise the object that the server named: a constraint, a column, a table.
 
     >>> cause_of("parse", "ValueError", "app.py:12")
     'ValueError in parse at app.py:12'
@@ -110,43 +110,43 @@ class EdgeCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedRow:
-    """A source record that does not parse under the declared schema: committed with its batch, beside the counts of all
-    others.
+    """A source record that does not parse under the declared schema: committed with its batch, in addition to the
+    counts.
     """
 
     spout: str = ""
-    """Filled in by the executor, which knows the spout's name."""
+    """Set by the executor, which knows the spout's name."""
     path: str
     line: int
     """Where the record starts in its file; the header is line 1."""
     reason: str
     raw: bytes
-    """The record as it stands there, without its line end; the first `REJECTED_RAW_BYTES_MAX` of it."""
+    """The record as in the file, without its line end; its first `REJECTED_RAW_BYTES_MAX` bytes."""
     raw_bytes: int
-    """Bytes of the whole record."""
+    """Bytes of the complete record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A source record that was read but taken out of its batch, because a bolt failed on it
+    """A source record that was read but removed from its batch, because a bolt failed on it
     (`on_poison="dead_letter_rows"`).
     """
 
     spout: str
     position: str
-    """Where it stands: `file:line`, or partition and number where the source knows no lines."""
+    """Its place: `file:line`, or partition and number if the source has no lines."""
     component: str
-    """The bolt that failed on it, or on a tuple that came of it."""
+    """The bolt that failed on it, or on a tuple that was made from it."""
     reason: str
     """The failure in one line, the user's own line first."""
     raw: bytes
-    """The record as it stands in the source, or its values as JSON."""
+    """The record as in the source, or its values as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterResult:
-    """What the executor half of one committer hands to its driver half, for one attempt; or what a bolt downstream of
-    committers reads besides.
+    """What the executor half of one committer passes to its driver half, for one attempt; or additional input of a bolt
+    downstream of committers.
     """
 
     committer: str
@@ -154,51 +154,51 @@ class CommitterResult:
     arrived: int
     """Tuples that reached the committer, counted by the tasks and not from `rows`."""
     rows: Any
-    """A `pyarrow.Table` of result rows, columns as the committer's result fields; opaque to the core."""
+    """A `pyarrow.Table` of result rows, with the committer's result fields as columns; the core does not read it."""
     row_count: int
     bytes: int
-    """Size in the driver's memory."""
+    """Size in the driver's memory, in bytes."""
     deferred: tuple[tuple[str, str, Any], ...] = ()
-    """(source, stream, `pyarrow.Table` of its tuples) of a component downstream of a committer, which runs in the turn
-    of its batch, in the driver.
+    """(source, stream, `pyarrow.Table` of its tuples) for a component downstream of a committer, which runs in the
+    commit of its batch, in the driver.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processed:
-    """An attempt whose processing phase succeeded: ready to commit in its turn."""
+    """An attempt whose processing phase succeeded: ready to commit when it is next."""
 
     attempt: TransactionAttempt
     code_hash: bytes
-    """Of the code that the tasks ran, as they reported it (R12)."""
+    """Hash of the code that the tasks ran, as they reported it (R12)."""
     read: int
     """Source records of the plan."""
     rejected: int = 0
-    """Of these: not parsable under the declared schema, as the tasks counted them."""
+    """Number of these that did not parse under the declared schema, as the tasks counted them."""
     rejected_rows: tuple[RejectedRow, ...] = ()
-    """Each of them."""
+    """Each rejected record."""
     dead_letters: tuple[DeadLetter, ...] = ()
-    """Records taken out because a bolt failed on them; part of `read`, and of no count behind."""
+    """Records removed because a bolt failed on them; part of `read`, and of no downstream count."""
     results: tuple[CommitterResult, ...]
-    """One of each committer of the topology, also where nothing arrived."""
+    """One for each committer of the topology, also if no tuple arrived."""
     edges: tuple[EdgeCount, ...] = ()
     spans: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase, e.g. `processing`."""
 
     @property
     def dead_lettered(self) -> int:
-        """How many dead letters."""
+        """Number of dead letters."""
         return len(self.dead_letters)
 
     @property
     def bytes(self) -> int:
-        """Memory that the results hold in the driver."""
+        """Memory that the results hold in the driver, in bytes."""
         return sum(result.bytes for result in self.results)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """An attempt that did not get through its processing phase."""
+    """An attempt whose processing phase failed."""
 
     attempt: TransactionAttempt
     failure: Failure
@@ -219,7 +219,7 @@ class CommitterCount:
     ignored: int = 0
     reversed: int = 0
     digest: int
-    """Order-free sum of 64-bit hashes of the rows applied, returned by the apply statement."""
+    """Sum of 64-bit hashes of the applied rows, independent of their order, returned by the apply statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,13 +244,13 @@ class Aborted:
     txid: int
     failure: Failure
     patience: Patience = "store"
-    """Of an infrastructure failure."""
+    """For an infrastructure failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """COMMIT was sent and its outcome is not known; to be resolved under the fence lock before anything else is
-    committed (R7).
+    """COMMIT was sent and its outcome is unknown; resolved under the fence lock before anything else is committed
+    (R7).
     """
 
     txid: int
@@ -262,7 +262,7 @@ CommitOutcome = Committed | AlreadyCommitted | Aborted | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """A row of table `attempt`: what is remembered of one try."""
+    """A row of table `attempt`: the record of one attempt."""
 
     attempt: TransactionAttempt
     epoch: int
@@ -270,14 +270,14 @@ class AttemptRecord:
     """`begun`, `applied`, `failed` or `cancelled`."""
     kind: FailureKind | None
     alone: bool
-    """Ran with nothing beside it, because an earlier attempt was a suspect."""
+    """True: it ran alone, because an earlier attempt was a suspect."""
     code_hash: bytes
-    """Of the code that ran it."""
+    """Hash of the code that ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """The decision that a batch has no effect: a ledger row in its place in the order, never an absence (R14)."""
+    """The decision that a batch has no effect: a ledger row in sequence, never a missing row (R14)."""
 
     attempt: TransactionAttempt
     """The last attempt that was made, or attempt 0 of a batch that was never tried."""
@@ -286,29 +286,29 @@ class Quarantine:
     order_id: int | None = None
     """The operator's order to skip it; None: `on_poison` decided."""
     cause: str | None = None
-    """Of a decision of `on_poison`: see `Failure.cause`."""
+    """For a decision of `on_poison`: see `Failure.cause`."""
 
 
 class Left(NamedTuple):
-    """A batch in the ledger, as rows of quarantined ones are counted (W7, W8)."""
+    """A batch in the ledger, for counting consecutive quarantines (W7, W8)."""
 
     txid: int
     cause: str | None
-    """Why `on_poison` left it out, as `cause_of` puts it; None: it was applied, with at least one record."""
+    """Why `on_poison` quarantined it, as returned by `cause_of`; None: it was applied, with at least one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redone:
-    """What the ledger says of a batch that a redo is about to redo."""
+    """The ledger's data about a batch that is about to be redone."""
 
     state: Literal["applied", "quarantined"]
     by: int | None
-    """Txid of the applied batch that redoes it already; None: none does."""
+    """Txid of the applied batch that redoes it already; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerBatch:
-    """A batch in the ledger with its plan, as a redo needs to know it."""
+    """A batch in the ledger with its plan, as needed for a redo."""
 
     txid: int
     state: Literal["applied", "quarantined"]
@@ -318,7 +318,7 @@ class LedgerBatch:
 
 
 IN_FOLDER = "  # in "
-"""Between the command line of a script that runs a topology and the folder that it was started in."""
+"""Separates the command line of a script that runs a topology from the folder in which it was started."""
 
 OrderKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
 
@@ -330,10 +330,10 @@ class Order:
     order_id: int
     kind: OrderKind
     txids: tuple[int, ...] = ()
-    """What it is about; of a retry none means every failed batch."""
+    """The batches that it names; for a retry, empty means every failed batch."""
     reason: str | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
-    """What a leader noted while it carried the order out (`replan`: the digests of the plans it drops)."""
+    """Data that a leader recorded while it carried the order out (`replan`: the digests of the plans it discards)."""
     acted: bool = False
     """True if the action log has a row of this order: an earlier leader carried it out, at least in part, and died
     before it answered.
@@ -345,12 +345,12 @@ class ActionRecord:
     """A row of the append-only action log: written in the same database transaction as the change."""
 
     command: str
-    """`retry`, `skip`, …, or `on_poison` where the leader acted by its own rules."""
+    """`retry`, `skip`, …, or `on_poison` if the leader acted by its own rules."""
     txid: int | None = None
     order_id: int | None = None
-    """The order; actor, host and reason are its own. None: the leader itself acted."""
+    """The order, which has actor, host and reason; None: the leader itself acted."""
     reason: str | None = None
-    """Of the leader's own action."""
+    """Reason of the leader's own action."""
     before: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     """States before and after, as JSON values."""

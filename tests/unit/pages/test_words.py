@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-ROOMS = ("cli", "reports", "spouts", "testing", "topology")
+ROOMS = ("cli", "core", "reports", "spouts", "testing", "topology")
 MODULES = [
     *sorted((ROOT / "txtopo").glob("*.py")),
     *(m for room in ROOMS for m in sorted((ROOT / "txtopo" / room).rglob("*.py"))),
