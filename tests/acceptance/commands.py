@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 280.0
 OUR_LINE = re.compile(r"\[ *\d+\.\d s\] \S.*")
 """What the demo writes on the terminal, and nothing else."""
-START_OF_JVM = "SPARK_SUBMIT_OPTS"
-"""What tests/conftest.py gives every JVM so that it starts faster."""
+FAST_JVM = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
+"""What makes the JVMs of the tests start faster, see tests/kit/fast_jvm.py."""
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
     """This shell's environment without any setting of txtopo, Spark or Python's import path."""
     own = ("TXTOPO_", "FLIGHTS_", "SPARK_", "PYSPARK_", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if name == START_OF_JVM or not name.startswith(own)}
+    kept = {name: value for name, value in os.environ.items() if name in FAST_JVM or not name.startswith(own)}
     return {**kept, **extra}
 
 
