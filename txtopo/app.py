@@ -345,7 +345,7 @@ class Driver:
                 )
             leadership = take_lead(identity, election, coordinator, ledger, self.reporter.say)
             self._lead, self._epoch = leadership.lead, leadership.lead.epoch
-            with closing(ThreadWorkQueues(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)) as lanes:
+            with closing(ThreadWorkQueues(self.settings.workers, SUSPECT_RUNS_ALONE_MAX)) as queues:
                 services = LeaderServices(
                     topology=self.topology,
                     session=session,
@@ -354,7 +354,7 @@ class Driver:
                     ledger=ledger,
                     executor=executor,
                     clock=SystemClock(),
-                    lanes=lanes,
+                    queues=queues,
                     say=self.reporter.say,
                     watch=self._watch,
                     dead_letter_max=self.settings.dead_letter_max,

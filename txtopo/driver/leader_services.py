@@ -28,7 +28,7 @@ class LeaderServices:
     ledger: Ledger
     executor: Executor
     clock: Clock
-    lanes: WorkQueues
+    queues: WorkQueues
     say: Callable[[str], None]
     watch: Callable[[State], None] = lambda state: None
     """Called after every step of the machine; prints the progress."""

@@ -103,7 +103,7 @@ class Runner:
         self._services = services
         self._lead = lead
         self._planner = planner
-        self._inbox: Inbox[Any] = services.lanes.inbox
+        self._inbox: Inbox[Any] = services.queues.inbox
         self._next_look = 0.0
         self._looking = Monitors(services.executor, services.candidacy, services.ledger, self._submit, self._heartbeat)
         self._stop_order: int | None = None
@@ -140,7 +140,7 @@ class Runner:
         for attempt in sorted(state.running):
             self._services.executor.cancel(attempt)  # R15: the jobs end with the lead, whatever ended it
         if self._planner.wants_settled:
-            self._services.lanes.finish(WorkQueue.PLAN)
+            self._services.queues.finish(WorkQueue.PLAN)
         if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
             # R16: a leader that stops because of Postgres does not wait for it again.
             return self._record_run_end(state.ended, state.planned_txid)
@@ -213,7 +213,7 @@ class Runner:
             case _:
                 assert_never(action)
 
-    def _submit(self, lane: WorkQueue, work: Callable[[], Event | None]) -> None:
+    def _submit(self, queue: WorkQueue, work: Callable[[], Event | None]) -> None:
         """Perform `work` in a work queue. Its result, or the event for its error, goes to the inbox."""
 
         def guarded() -> None:
@@ -230,7 +230,7 @@ class Runner:
                     reason=error.reason,
                     txid=error.txid,
                     next_command=error.next_command,
-                    planning=lane is WorkQueue.PLAN,
+                    planning=queue is WorkQueue.PLAN,
                 )
             except ConfigurationError as error:  # a privilege that was revoked during the run
                 event = HaltRequired(reason=str(error), next_command=RUN_AGAIN)
@@ -241,7 +241,7 @@ class Runner:
             if event is not None:
                 self._inbox.put(event)
 
-        self._services.lanes.submit(lane, guarded)
+        self._services.queues.submit(queue, guarded)
 
     def _cut(self, action: Cut) -> Event:
         try:
@@ -442,7 +442,7 @@ class Runner:
         lack of privileges, it counts as halted: `status` would show another state.
         """
         services = self._services
-        services.lanes.finish(WorkQueue.BOOKS)
+        services.queues.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
             return end  # another driver leads, or the lead is taken again immediately
         if self._stop_order is not None:

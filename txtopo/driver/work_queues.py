@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 from enum import Enum
+from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -43,10 +43,10 @@ class WorkQueues(Protocol):
     def inbox(self) -> Inbox[object]:
         """The inbox for results."""
 
-    def submit(self, lane: WorkQueue, work: Work) -> None:
+    def submit(self, queue: WorkQueue, work: Work) -> None:
         """Perform `work` in this queue, now or later. Never blocks."""
 
-    def finish(self, lane: WorkQueue) -> None:
+    def finish(self, queue: WorkQueue) -> None:
         """Wait until all work submitted to this queue is done, at most FINISH_S seconds."""
 
 
@@ -57,7 +57,7 @@ class ThreadInbox(Generic[Item]):
     """An inbox between threads. It uses SimpleQueue, whose `put` is safe in a signal handler."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._queue: SimpleQueue[Item] = SimpleQueue()
         self._last: Item | None = None
 
     def end(self, item: Item) -> None:
@@ -72,7 +72,7 @@ class ThreadInbox(Generic[Item]):
             return self._last
         try:
             return self._queue.get(timeout=wait_s)
-        except queue.Empty:
+        except Empty:
             return self._last
 
 
@@ -83,24 +83,22 @@ class ThreadWorkQueues:
 
     def __init__(self, workers: int, spare: int) -> None:
         self.inbox: ThreadInbox[object] = ThreadInbox()
-        self._queues: dict[WorkQueue, queue.SimpleQueue[Work | None]] = {
-            lane: queue.SimpleQueue() for lane in WorkQueue
-        }
+        self._queues: dict[WorkQueue, SimpleQueue[Work | None]] = {queue: SimpleQueue() for queue in WorkQueue}
         self._threads: list[threading.Thread] = []
-        for lane in WorkQueue:
-            for number in range(workers + spare if lane is WorkQueue.WORK else 1):
+        for queue in WorkQueue:
+            for number in range(workers + spare if queue is WorkQueue.WORK else 1):
                 thread = threading.Thread(
-                    target=self._serve, args=(lane,), name=f"txtopo-{lane.value}-{number}", daemon=True
+                    target=self._serve, args=(queue,), name=f"txtopo-{queue.value}-{number}", daemon=True
                 )
                 thread.start()
                 self._threads.append(thread)
 
-    def submit(self, lane: WorkQueue, work: Work) -> None:
-        self._queues[lane].put(work)
+    def submit(self, queue: WorkQueue, work: Work) -> None:
+        self._queues[queue].put(work)
 
-    def finish(self, lane: WorkQueue) -> None:
+    def finish(self, queue: WorkQueue) -> None:
         done = threading.Event()
-        self._queues[lane].put(done.set)
+        self._queues[queue].put(done.set)
         done.wait(FINISH_S)
 
     def close(self) -> None:
@@ -108,8 +106,8 @@ class ThreadWorkQueues:
         for thread in self._threads:
             self._queues[WorkQueue(thread.name.split("-")[1])].put(None)
 
-    def _serve(self, lane: WorkQueue) -> None:
-        while (work := self._queues[lane].get()) is not None:
+    def _serve(self, queue: WorkQueue) -> None:
+        while (work := self._queues[queue].get()) is not None:
             try:
                 work()
             except BaseException as error:

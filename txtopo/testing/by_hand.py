@@ -29,7 +29,7 @@ class Idle(BaseException):
     """Nothing is left to do except what is held. Ends the runner's loop, which can be started again."""
 
 
-class HandLanes:
+class HandWorkQueues:
     """All work queues in one thread. Events that end a held phase wait until they are released."""
 
     def __init__(
@@ -49,11 +49,11 @@ class HandLanes:
         self.inbox = _HandInbox(self, idle_after)
         self._waiting: deque[tuple[WorkQueue, Work]] = deque()
 
-    def submit(self, lane: WorkQueue, work: Work) -> None:
-        self._waiting.append((lane, work))
+    def submit(self, queue: WorkQueue, work: Work) -> None:
+        self._waiting.append((queue, work))
 
-    def finish(self, lane: WorkQueue) -> None:
-        while any(other is lane for other, _ in self._waiting):
+    def finish(self, queue: WorkQueue) -> None:
+        while any(other is queue for other, _ in self._waiting):
             self.work_once()
 
     def work_once(self) -> WorkQueue | None:
@@ -66,18 +66,18 @@ class HandLanes:
                 f"no end after {self._works_max} pieces of work: hold the phases of an endless input (by_hand=True), "
                 f"or allow more (works_max=)"
             )
-        lane, work = self._waiting.popleft()
-        txid = self._in_turn() if lane is WorkQueue.COMMIT and self.refused else None
+        queue, work = self._waiting.popleft()
+        txid = self._in_turn() if queue is WorkQueue.COMMIT and self.refused else None
         if txid is not None and txid in self.refused:
             self.inbox.put(CommitEnded(outcome=Aborted(txid=txid, failure=self.refused.pop(txid))))
         else:
             work()
-        return lane
+        return queue
 
 
 class _HandInbox:
-    def __init__(self, lanes: HandLanes, idle_after: Callable[[], float]) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: HandWorkQueues, idle_after: Callable[[], float]) -> None:
+        self._queues = queues
         self._idle_after = idle_after
         self._items: deque[Any] = deque()
         self._idle_s = 0.0
@@ -101,11 +101,11 @@ class _HandInbox:
 
     def get(self, wait_s: float) -> Any | None:
         while not self._items:
-            lane = self._lanes.work_once()
-            if lane is None:
+            queue = self._queues.work_once()
+            if queue is None:
                 self._wait(wait_s)
                 return None
-            if lane not in (WorkQueue.BOOKS, WorkQueue.PLAN, WorkQueue.CLEAN, WorkQueue.PROGRESS, WorkQueue.LOOK):
+            if queue not in (WorkQueue.BOOKS, WorkQueue.PLAN, WorkQueue.CLEAN, WorkQueue.PROGRESS, WorkQueue.LOOK):
                 self._idle_s = 0.0
         return self._items.popleft()
 
@@ -116,7 +116,7 @@ class _HandInbox:
     def _wait(self, wait_s: float) -> None:
         if self._idle_s >= self._idle_after():
             raise Idle
-        self._lanes.clock.wait(wait_s)
+        self._queues.clock.wait(wait_s)
         self._idle_s += wait_s
 
     def release_processing(self, txid: int) -> None:

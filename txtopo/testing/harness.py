@@ -31,7 +31,7 @@ from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
 from txtopo.driver.wiring import candidate_of, make_leader
 from txtopo.errors import ConfigurationError, Halted, TopologyError, TopologyTypeError, unreachable
 from txtopo.ports import Executor
-from txtopo.testing.by_hand import BACKOFF_S, IDLE_AFTER_S, SOURCE_S, HandLanes, Idle
+from txtopo.testing.by_hand import BACKOFF_S, IDLE_AFTER_S, SOURCE_S, HandWorkQueues, Idle
 from txtopo.testing.capturing import Emission, Watched, committed_emissions, forget, with_captures
 from txtopo.testing.harness_rules import HarnessRules
 from txtopo.testing.inprocess import InProcessExecutor
@@ -118,8 +118,8 @@ class TopologyHarness:
         workers = max(2, chosen.get("spout_pending_max", 2)) if by_hand else 2
         self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **chosen})
         self._once = once
-        self._lanes = HandLanes(self.stores.clock, self._idle_after, works_max, self._in_turn)
-        self._lanes.inbox.holds = by_hand
+        self._queues = HandWorkQueues(self.stores.clock, self._idle_after, works_max, self._in_turn)
+        self._queues.inbox.holds = by_hand
         self._state: State | None = None
         self._runner: Runner | None = None
         self._planner: Planner | None = None
@@ -145,12 +145,12 @@ class TopologyHarness:
         outside of a batch; and RuntimeError after `works_max` steps.
         """
         if self.end is None:
-            self._lanes.works = 0
+            self._queues.works = 0
             runner, state = self._led()
             try:
                 self.end = runner.run(state)
             except Idle:
-                self._lanes.inbox.awake()
+                self._queues.inbox.awake()
         if self.end is not None and self.end.kind == "halted":
             raise Halted(self.end.reason, txid=self.end.txid, next_command=self.end.next_command)
         return self.end
@@ -160,12 +160,12 @@ class TopologyHarness:
         processing of a batch is not held.
         """
         for txid in txids:
-            self._lanes.inbox.release_processing(txid)
+            self._queues.inbox.release_processing(txid)
             self.run()
 
     def fail_processing(self, txid: int, message: str = "failed by the test", kind: FailureKind = "data") -> None:
         """Let the held processing of a batch fail instead, and continue the run. Raises KeyError if it is not held."""
-        self._lanes.inbox.fail_processing(txid, Failure(kind=kind, message=message))
+        self._queues.inbox.fail_processing(txid, Failure(kind=kind, message=message))
         self.run()
 
     def release_commit(self, *txids: int) -> None:
@@ -173,7 +173,7 @@ class TopologyHarness:
         batch is not held.
         """
         for txid in txids:
-            self._lanes.inbox.release_commit(txid)
+            self._queues.inbox.release_commit(txid)
             self.run()
 
     def fail_commit(
@@ -191,17 +191,17 @@ class TopologyHarness:
             return
         if txid in self.held_commits or any(batch.txid == txid for batch in self.batches):
             raise KeyError(f"the commit of batch {txid} has happened: let it fail before the batch has its turn")
-        self._lanes.refused[txid] = Failure(kind=kind, message=message)
+        self._queues.refused[txid] = Failure(kind=kind, message=message)
 
     @property
     def held_processing(self) -> Mapping[int, int]:
         """Attempts, by txid, whose processing is done and held."""
-        return {txid: event.outcome.attempt.attempt for txid, event in sorted(self._lanes.inbox.processing.items())}
+        return {txid: event.outcome.attempt.attempt for txid, event in sorted(self._queues.inbox.processing.items())}
 
     @property
     def held_commits(self) -> Sequence[int]:
         """Txids whose commit is done and held."""
-        return sorted(self._lanes.inbox.commits)
+        return sorted(self._queues.inbox.commits)
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class TopologyHarness:
             ledger=ledger,
             executor=self._watched,
             clock=clock,
-            lanes=self._lanes,
+            queues=self._queues,
             say=self.said.append,
             watch=self._keep,
             chance=random.Random(0),
@@ -349,7 +349,7 @@ class TopologyHarness:
     def _retries_due(self) -> bool:
         if self._state is None or health_of(self._state, self.stores.clock.monotonic()).state == "stalled":
             return False
-        held = self._lanes.inbox.processing.keys() | self._lanes.inbox.commits.keys()
+        held = self._queues.inbox.processing.keys() | self._queues.inbox.commits.keys()
         again = (
             batch
             for txid, batch in self._state.batches.items()

@@ -51,8 +51,8 @@ class SimulatedClock:
 class SerialInbox:
     """The inbox of SerialWorkQueues: waiting for an event makes work happen."""
 
-    def __init__(self, lanes: SerialWorkQueues) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: SerialWorkQueues) -> None:
+        self._queues = queues
         self._items: deque[Any] = deque()
 
     def put(self, item: Any) -> None:
@@ -62,8 +62,8 @@ class SerialInbox:
 
     def get(self, wait_s: float) -> Any | None:
         while not self._items:
-            if not self._lanes.work_once():
-                self._lanes.clock.wait(wait_s)
+            if not self._queues.work_once():
+                self._queues.clock.wait(wait_s)
                 return None
         return self._items.popleft()
 
@@ -77,27 +77,27 @@ class SerialWorkQueues:
         self.clock = clock
         self.inbox = SerialInbox(self)
         self._chance = chance
-        self._waiting: dict[WorkQueue, deque[Work]] = {lane: deque() for lane in WorkQueue}
+        self._waiting: dict[WorkQueue, deque[Work]] = {queue: deque() for queue in WorkQueue}
         self._steps = 0
 
-    def submit(self, lane: WorkQueue, work: Work) -> None:
-        self._waiting[lane].append(work)
+    def submit(self, queue: WorkQueue, work: Work) -> None:
+        self._waiting[queue].append(work)
 
-    def finish(self, lane: WorkQueue) -> None:
-        while self._waiting[lane]:
-            self._waiting[lane].popleft()()
+    def finish(self, queue: WorkQueue) -> None:
+        while self._waiting[queue]:
+            self._waiting[queue].popleft()()
 
     def work_once(self) -> bool:
         """Do one piece of work and advance the clock a little; returns False if there is none."""
-        lanes = [lane for lane, works in self._waiting.items() if works]
-        if not lanes:
+        queues = [queue for queue, works in self._waiting.items() if works]
+        if not queues:
             return False
         self._steps += 1
         if self._steps > STEPS_MAX:
             raise RuntimeError(f"no end after {STEPS_MAX} steps")
-        lane = self._chance.choice(lanes)
-        works = self._waiting[lane]
-        if lane is WorkQueue.WORK:
+        queue = self._chance.choice(queues)
+        works = self._waiting[queue]
+        if queue is WorkQueue.WORK:
             works.rotate(-self._chance.randrange(len(works)))
         self.clock.wait(self._chance.uniform(0.0005, 0.02))
         works.popleft()()
@@ -176,7 +176,7 @@ class SimulatedDriver:
             ledger=ledger,
             executor=executor,
             clock=self.stores.clock,
-            lanes=SerialWorkQueues(self.stores.clock, chance),
+            queues=SerialWorkQueues(self.stores.clock, chance),
             say=self.said.append,
             watch=self.watch,
             chance=chance,

@@ -43,11 +43,11 @@ class BasicRunner(BoltRunner):
         if isinstance(self.bolt, BasicBolt):
             self.bolt.prepare(config, context)
         else:
-            self.bolt.prepare(config, context, self.collector, self.setting.run.attempt)
+            self.bolt.prepare(config, context, self.collector, self.task_context.run.attempt)
 
     def take(self, arrived: Arrived) -> None:
         rows = self.rows(arrived)
-        if not self.setting.tracked:
+        if not self.task_context.tracked:
             self._through(rows, arrived, self._execute_plain)
             self.guard(self.buffers.flush_full)
             return
@@ -58,10 +58,10 @@ class BasicRunner(BoltRunner):
             more, failures = self._through(rows, arrived, self._execute_tracked)
             failed += failures
             done = self._flush_tracked(roots, done)
-        arrived.ack(self.setting)
-        if self.setting.fold is not None:
+        arrived.ack(self.task_context)
+        if self.task_context.fold is not None:
             for row in failed:
-                self.setting.fold.fail(np.array(arrived.roots_of(row), dtype=np.int64))
+                self.task_context.fold.fail(np.array(arrived.roots_of(row), dtype=np.int64))
 
     def _through(
         self, rows: Rows, arrived: Arrived, execute_all: Callable[[Rows, Origin], bool]

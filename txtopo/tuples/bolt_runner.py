@@ -16,7 +16,7 @@ from txtopo.tuples.task_context import CAUGHT, Arrived, TaskContext
 
 
 class TaskRunner(ABC):
-    """What a task does with its tuples. Methods note failures of user code in the setting and raise nothing of it."""
+    """What a task does with its tuples. Methods note failures of user code in its context and raise nothing of it."""
 
     stopped = False
     """The task has failed for good in this attempt: it is given nothing more, and emits nothing more."""
@@ -43,7 +43,7 @@ class BoltRunner(TaskRunner):
 
     def __init__(
         self,
-        setting: TaskContext,
+        task_context: TaskContext,
         bolt: Any,
         config: Mapping[str, Any],
         streams: Mapping[str, Stream],
@@ -51,18 +51,18 @@ class BoltRunner(TaskRunner):
         direct: Callable[[str], frozenset[int]],
     ) -> None:
         """`bolt` is the template; `direct` tells the tasks that read a stream with a direct grouping."""
-        self.setting = setting
+        self.task_context = task_context
         self.bolt: Any = None
         self._template = bolt
         self._config = config
         # Traced runs are there to name the tuple that fails, so each row is checked while its tuple is executed.
         self.buffers = Buffers(
-            setting.node.name, streams, send, direct, tracked=setting.tracked, eager=setting.run.traced
+            task_context.node.name, streams, send, direct, tracked=task_context.tracked, eager=task_context.run.traced
         )
 
     def prepare(self) -> None:
         """A fresh copy of the template: nothing of another attempt or task is in it."""
-        context = self.setting.context(self._config)
+        context = self.task_context.context(self._config)
 
         def begin() -> None:
             self.bolt = copy.deepcopy(self._template)
@@ -84,11 +84,11 @@ class BoltRunner(TaskRunner):
             try:
                 bolt.cleanup()
             except CAUGHT as error:
-                self.setting.fail(error)
+                self.task_context.fail(error)
                 self.stop()
             if not self.stopped and self.buffers.rows > unsent:
                 # Everything was sent before: these would be gone, counted by nobody.
-                self.setting.problem(
+                self.task_context.problem(
                     f"{type(bolt).__name__} emitted in cleanup, when its batch was over: emit in finish_batch"
                 )
                 self.stop()
@@ -108,7 +108,7 @@ class BoltRunner(TaskRunner):
         try:
             call()
         except CAUGHT as error:
-            self.setting.fail(error)
+            self.task_context.fail(error)
             self.stop()
 
     def rows(self, arrived: Arrived) -> Iterator[tuple[int, Any]]:
@@ -119,15 +119,15 @@ class BoltRunner(TaskRunner):
             return enumerate(arrived.rows())
         except CAUGHT as error:
             row = arrived.first_unreadable()
-            self.setting.fail(error, roots=arrived.roots_of(row))
+            self.task_context.fail(error, roots=arrived.roots_of(row))
             self.stop()
             return enumerate(())
 
     def failed_on(self, error: BaseException, arrived: Arrived, row: int) -> None:
         """User code raised over a tuple: note it, and stop unless more failures are wanted."""
-        setting = self.setting
-        setting.fail(error, on=arrived.shown(row), roots=arrived.roots_of(row))
-        if not setting.has_room:
+        task_context = self.task_context
+        task_context.fail(error, on=arrived.shown(row), roots=arrived.roots_of(row))
+        if not task_context.has_room:
             self.stop()
 
     def stop(self) -> None:

@@ -65,11 +65,11 @@ class Engine:
         much it sent.
         """
         node = self._graph.nodes[name]
-        setting = self._setting(run_index, run, source_id(node, index))
-        router = router_of(setting)
+        task_context = self._task_context(run_index, run, source_id(node, index))
+        router = router_of(task_context)
         excluded = np.array(sorted(run.excluded.get(name, {}).get(index, ())), dtype=np.int64)
         number = emitted = 0
-        if not setting.prepared(router):
+        if not task_context.prepared(router):
             batches = iter(())
         try:
             for batch in _fitted(node, batches):
@@ -80,13 +80,15 @@ class Engine:
                     batch, numbers = batch.filter(pa.array(kept)), numbers[kept]
                 emitted += batch.num_rows
                 router.send(
-                    node.streams[index] if node.streams else DEFAULT_STREAM, batch, self._init(setting, numbers, index)
+                    node.streams[index] if node.streams else DEFAULT_STREAM,
+                    batch,
+                    self._init(task_context, numbers, index),
                 )
                 yield from router.drain()
         except RowFailed as error:
-            setting.fail(error)
+            task_context.fail(error)
         except CAUGHT as error:
-            setting.note(spout_failure_of(error, name))
+            task_context.note(spout_failure_of(error, name))
         reporter(
             TaskReport(
                 run=run.run,
@@ -96,10 +98,10 @@ class Engine:
                 emitted=emitted,
                 rejects=tuple(tally.rejects),
                 sent=router.sent(),
-                failures=tuple(setting.failures),
+                failures=tuple(task_context.failures),
             )
         )
-        yield from last_messages(setting, router, failed=bool(setting.failures))
+        yield from last_messages(task_context, router, failed=bool(task_context.failures))
 
     def level(
         self,
@@ -119,13 +121,13 @@ class Engine:
                 yield from mine
                 continue
             run = runs[run_index]
-            setting = self._setting(run_index, run, target)
+            task_context = self._task_context(run_index, run, target)
             if watch is not None:
-                mine = _taken(mine, watch, setting.node.name)
-            if setting.node.kind == "acker":
-                yield from ack_task(setting, mine, self._tellers(run), reporter)
+                mine = _taken(mine, watch, task_context.node.name)
+            if task_context.node.kind == "acker":
+                yield from ack_task(task_context, mine, self._tellers(run), reporter)
             else:
-                yield from Task(setting, reporter).run(mine)
+                yield from Task(task_context, reporter).run(mine)
 
     def run_local(
         self, runs: Sequence[RunSpec], sources: Sources, reporter: TakeReport, watch: Watch | None = None
@@ -145,7 +147,7 @@ class Engine:
         messages.sort(key=_order)
         yield from messages
 
-    def _setting(self, run_index: int, run: RunSpec, task: int) -> TaskContext:
+    def _task_context(self, run_index: int, run: RunSpec, task: int) -> TaskContext:
         graph = self._graph
         node = graph.task_of(task)[0]
         fold = acking.Fold() if graph.ackers is not None and node.kind != "acker" else None
@@ -153,16 +155,16 @@ class Engine:
             graph=graph, node=node, task=task, run_index=run_index, run=run, failures_max=self._failures_max, fold=fold
         )
 
-    def _init(self, setting: TaskContext, numbers: Ints, index: int) -> Roots | None:
+    def _init(self, task_context: TaskContext, numbers: Ints, index: int) -> Roots | None:
         """The roots of tuples number `numbers` of a source: themselves. None where nobody needs them and there are too
         many parts.
         """
-        if not setting.tracked and index >= ROOT_PARTS_MAX:
+        if not task_context.tracked and index >= ROOT_PARTS_MAX:
             return None
-        roots = numbers + root_id(setting.node, index, 0)
-        if setting.fold is not None:
+        roots = numbers + root_id(task_context.node, index, 0)
+        if task_context.fold is not None:
             # Storm's INIT: the ackers know every spout tuple, also one that no task gets.
-            setting.fold.add(roots, np.zeros(len(roots), dtype=np.int64))
+            task_context.fold.add(roots, np.zeros(len(roots), dtype=np.int64))
         return Roots.single(roots)
 
     def _tellers(self, run: RunSpec) -> frozenset[int]:

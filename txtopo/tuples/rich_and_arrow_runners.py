@@ -40,7 +40,7 @@ class RichRunner(BoltRunner):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.collector = RichCollector(
-            self.buffers, self._fail, lambda tup: self._noted(tup, "acked twice"), counting=self.setting.counting
+            self.buffers, self._fail, lambda tup: self._noted(tup, "acked twice"), counting=self.task_context.counting
         )
         self._open: list[Arrived] = []
         """With tuples that were neither acked nor failed when their message had been taken in."""
@@ -53,11 +53,11 @@ class RichRunner(BoltRunner):
 
     def take(self, arrived: Arrived) -> None:
         origin = arrived.origin
-        if self.setting.tracked and arrived.roots is not None:
+        if self.task_context.tracked and arrived.roots is not None:
             origin.roots = arrived.roots.rows
-            origin.ids = arrived.ids.tolist() if self.setting.fold is not None else None
+            origin.ids = arrived.ids.tolist() if self.task_context.fold is not None else None
         answers = bytearray(arrived.batch.num_rows)
-        if self.setting.wants_acks:
+        if self.task_context.wants_acks:
             origin.number = next(_numbers)
             self.collector.answers[origin.number] = answers
         execute = self.bolt.execute
@@ -94,12 +94,12 @@ class RichRunner(BoltRunner):
         ]
         name = type(self._template).__name__
         for arrived, row in left:
-            if not self.setting.has_room:
+            if not self.task_context.has_room:
                 break
             message = f"{name} neither acked nor failed the tuple {arrived.shown(row)}"
             more = f"; so it did with {len(left)} tuples, and its batch is over" if len(left) > 1 else ""
-            self.setting.note(
-                Failure(kind="data", message=f"{message}{more}", component=self.setting.node.name),
+            self.task_context.note(
+                Failure(kind="data", message=f"{message}{more}", component=self.task_context.node.name),
                 arrived.roots_of(row),
             )
 
@@ -117,25 +117,25 @@ class RichRunner(BoltRunner):
     def _settle(self) -> None:
         """Tell the ackers what was acked, and send what was emitted where that must be known by batch."""
         acked, self.collector.acked = self.collector.acked, []
-        fold = self.setting.fold
+        fold = self.task_context.fold
         if fold is not None and acked:
             pairs = [(root, id_of(tup)) for tup in acked for root in roots_of(tup)]
             table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
             fold.add(table[:, 0], table[:, 1])
-        if not self.stopped and not self.setting.tracked:
+        if not self.stopped and not self.task_context.tracked:
             self.guard(self.buffers.flush_full)
 
     def _fail(self, tup: Tuple) -> None:
         """Called by the bolt: the tuple failed, and the bolt goes on."""
         roots = roots_of(tup)
-        if self.setting.fold is not None:
-            self.setting.fold.fail(np.array(roots, dtype=np.int64))
-        if not self.setting.has_room:
+        if self.task_context.fold is not None:
+            self.task_context.fold.fail(np.array(roots, dtype=np.int64))
+        if not self.task_context.has_room:
             return  # a bolt may fail a million tuples: only what is noted is put into words
         error = sys.exception()
         if error is not None:
             # `except …: collector.fail(tup)`: what is being handled is why.
-            self.setting.fail(error, on=shown_tuple(tup), roots=roots)
+            self.task_context.fail(error, on=shown_tuple(tup), roots=roots)
             self._told.append(error)
             return
         self._noted(tup, "failed")
@@ -148,11 +148,11 @@ class RichRunner(BoltRunner):
             f"{type(self._template).__name__} {'failed the tuple' if what == 'failed' else what + ':'} "
             f"{shown_tuple(tup)}"
         )
-        self.setting.note(
+        self.task_context.note(
             Failure(
                 kind="data",
                 message=f"{where}: {message}" if where else message,
-                component=self.setting.node.name,
+                component=self.task_context.node.name,
                 detail=trace,
             ),
             roots_of(tup),
@@ -162,8 +162,10 @@ class RichRunner(BoltRunner):
 class ArrowRunner(BoltRunner):
     """ArrowBolt: whole record batches. Traced runs give it one row at a time, so that the row that fails is known."""
 
-    def __init__(self, setting: TaskContext, bolt: Any, config: Any, streams: Any, send: Send, direct: Any) -> None:
-        super().__init__(setting, bolt, config, streams, send, direct)
+    def __init__(
+        self, task_context: TaskContext, bolt: Any, config: Any, streams: Any, send: Send, direct: Any
+    ) -> None:
+        super().__init__(task_context, bolt, config, streams, send, direct)
         self.collector = ArrowCollector(self.buffers, send)
 
     def begin(self, config: Mapping[str, Any], context: Any) -> None:
@@ -172,8 +174,8 @@ class ArrowRunner(BoltRunner):
 
     def take(self, arrived: Arrived) -> None:
         rows = arrived.batch.num_rows
-        step = 1 if self.setting.run.traced else rows
-        arrived.ack(self.setting)
+        step = 1 if self.task_context.run.traced else rows
+        arrived.ack(self.task_context)
         for first in range(0, rows, step):
             if self.stopped:
                 return
@@ -183,7 +185,7 @@ class ArrowRunner(BoltRunner):
         collector = self.collector
         collector.rows = rows
         # Tuples straight from a source have roots that nobody reads without tracking: they stay packed.
-        roots = arrived.roots if self.setting.tracked else None
+        roots = arrived.roots if self.task_context.tracked else None
         collector.roots = roots.slice(first, rows) if roots is not None else None
         try:
             if self.bolt.execute(arrived.batch.slice(first, rows), collector) is not None:
@@ -192,7 +194,7 @@ class ArrowRunner(BoltRunner):
             if rows == 1:
                 self.failed_on(error, arrived, first)
             else:
-                self.setting.fail(error)
+                self.task_context.fail(error)
                 self.stop()
         collector.rows, collector.roots = 0, None
 
@@ -200,7 +202,7 @@ class ArrowRunner(BoltRunner):
         self.guard(lambda: self.end_batch(self.collector))
 
 
-def work_of(bolt: Any) -> type[BoltRunner]:
+def runner_of(bolt: Any) -> type[BoltRunner]:
     """How a bolt runs."""
     if isinstance(bolt, ArrowBolt):
         return ArrowRunner

@@ -119,7 +119,9 @@ class TaskContext:
 class Arrived:
     """A DATA message, taken apart."""
 
-    def __init__(self, setting: TaskContext, edge: Edge, message: Message, body: pa.RecordBatch, first: int) -> None:
+    def __init__(
+        self, task_context: TaskContext, edge: Edge, message: Message, body: pa.RecordBatch, first: int
+    ) -> None:
         """`first` is the number of its first tuple among those on the way from one task to the other."""
         width = len(edge.fields.items)
         names = body.schema.names
@@ -130,7 +132,9 @@ class Arrived:
         """The fields alone."""
         self._column: pa.Array | None = body.column(width) if names[width:] == [COLUMN] else None
         # The sender made the ids of the way and the place on it, which both ends know: so they need not travel.
-        self._base = acking.way_base(message.source, edge.number, message.target) if setting.fold is not None else 0
+        self._base = (
+            acking.way_base(message.source, edge.number, message.target) if task_context.fold is not None else 0
+        )
         self._first = first
         self.origin = Origin(edge.source, edge.stream, message.source, edge.fields)
 
@@ -141,10 +145,10 @@ class Arrived:
         """
         return Roots.of_column(self._column) if self._column is not None else None
 
-    def ack(self, setting: TaskContext) -> None:
+    def ack(self, task_context: TaskContext) -> None:
         """All these tuples are done."""
-        if setting.fold is not None and self.roots is not None:
-            setting.fold.add_tuples(self._base, self._first, self.roots)
+        if task_context.fold is not None and self.roots is not None:
+            task_context.fold.add_tuples(self._base, self._first, self.roots)
 
     @property
     def ids(self) -> Ints:

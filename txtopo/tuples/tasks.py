@@ -19,7 +19,7 @@ from txtopo.tuples.bolt_runner import TaskRunner
 from txtopo.tuples.coordination import Coordination
 from txtopo.tuples.graph import Edge
 from txtopo.tuples.message import DRIVER, Kind, Message, TakeReport, TaskReport
-from txtopo.tuples.rich_and_arrow_runners import work_of
+from txtopo.tuples.rich_and_arrow_runners import runner_of
 from txtopo.tuples.roots import Roots
 from txtopo.tuples.router import REPORT_FAILED, Results, Router
 from txtopo.tuples.task_context import Arrived, TaskContext
@@ -29,18 +29,18 @@ from txtopo.tuples.wire import unpack
 class CountRunner(TaskRunner):
     """The executor half of a CountCommitter: partial counts and sums, exact."""
 
-    def __init__(self, setting: TaskContext, committer: CommitterComponent, results: Results, number: int) -> None:
-        self._setting = setting
+    def __init__(self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int) -> None:
+        self._task_context = task_context
         self._aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
         self._results = results
         self._number = number
 
     def take(self, arrived: Arrived) -> None:
-        arrived.ack(self._setting)
+        arrived.ack(self._task_context)
         try:
             self._aggregator.add(arrived.batch)
         except (Overflow, pa.ArrowInvalid) as error:
-            self._setting.fail(error)
+            self._task_context.fail(error)
             self.stopped = True
 
     def finish(self) -> None:
@@ -51,47 +51,47 @@ class CountRunner(TaskRunner):
 class PassRunner(TaskRunner):
     """Receiver: tuples that go to the driver as they are."""
 
-    def __init__(self, setting: TaskContext, results: Results) -> None:
-        self._setting = setting
+    def __init__(self, task_context: TaskContext, results: Results) -> None:
+        self._task_context = task_context
         self._results = results
 
     def take(self, arrived: Arrived) -> None:
-        arrived.ack(self._setting)
+        arrived.ack(self._task_context)
         self._results.put(arrived.batch, arrived.edge.number)
 
 
 class Task:
     """A bolt's, committer's or receiver's task in one attempt."""
 
-    def __init__(self, setting: TaskContext, reporter: TakeReport) -> None:
-        self._setting = setting
+    def __init__(self, task_context: TaskContext, reporter: TakeReport) -> None:
+        self._task_context = task_context
         self._reporter = reporter
-        graph, node = setting.graph, setting.node
+        graph, node = task_context.graph, task_context.node
         self._edges: Mapping[int, Edge] = {edge.number: edge for edge in node.inputs}
         self._coordination = Coordination(
-            {edge.number: graph.source_tasks(edge, setting.run.sources) for edge in node.inputs},
+            {edge.number: graph.source_tasks(edge, task_context.run.sources) for edge in node.inputs},
             {edge.number: edge.name for edge in node.inputs},
         )
-        self._results = Results(setting.task, run_index=setting.run_index)
+        self._results = Results(task_context.task, run_index=task_context.run_index)
         self._number = 0
         self._router: Router | None = None
-        self._work = self._made()
+        self._runner = self._made()
 
     def run(self, messages: Iterator[Message]) -> Iterator[Message]:
         """All messages to this task, in order; yields what it sends. Reads `messages` to their end, whatever
         happens.
         """
-        work, drain = self._work, (self._router or self._results).drain
+        runner, drain = self._runner, (self._router or self._results).drain
         try:
-            work.stopped = self._router is not None and not self._setting.prepared(self._router)
-            work.prepare()
+            runner.stopped = self._router is not None and not self._task_context.prepared(self._router)
+            runner.prepare()
             for message in messages:
                 self._take(message)
                 yield from drain()
             self._complete()
             yield from drain()
         finally:
-            work.cleanup()
+            runner.cleanup()
         yield from drain()
         yield from self._last_words()
 
@@ -103,56 +103,56 @@ class Task:
         body = unpack(message.body)
         edge = self._edges.get(message.edge)
         first = self._coordination.take(message.edge, message.source, message.rows if body is None else body.num_rows)
-        if not self._work.stopped and body is not None and edge is not None:
-            self._work.take(Arrived(self._setting, edge, message, body, first))
+        if not self._runner.stopped and body is not None and edge is not None:
+            self._runner.take(Arrived(self._task_context, edge, message, body, first))
 
     def _complete(self) -> None:
         """CoordinatedBolt: the batch is finished only when every source task has reported and all counts agree."""
-        setting, coordination, work = self._setting, self._coordination, self._work
+        task_context, coordination, runner = self._task_context, self._coordination, self._runner
         if not coordination.upstream_failed:
-            if setting.counting and not coordination.finish():
-                setting.problem(coordination.shortfall() or unreachable("a task finished its batch twice"))
-            elif not setting.failures and not work.stopped:
-                work.finish()
-        if not work.stopped:
-            work.flush()
+            if task_context.counting and not coordination.finish():
+                task_context.problem(coordination.shortfall() or unreachable("a task finished its batch twice"))
+            elif not task_context.failures and not runner.stopped:
+                runner.finish()
+        if not runner.stopped:
+            runner.flush()
 
     def _last_words(self) -> Iterator[Message]:
-        setting = self._setting
+        task_context = self._task_context
         received = self._coordination.received()
-        failed = bool(setting.failures) or self._coordination.upstream_failed
-        self._reporter(report_of(setting, router=self._router, received=tuple(sorted(received.items()))))
-        yield from last_messages(setting, self._router, failed=failed)
+        failed = bool(task_context.failures) or self._coordination.upstream_failed
+        self._reporter(report_of(task_context, router=self._router, received=tuple(sorted(received.items()))))
+        yield from last_messages(task_context, self._router, failed=failed)
         if self._router is None:
             yield self._results.end(self._number, sum(received.values()))
 
     def _made(self) -> TaskRunner:
-        setting, topology = self._setting, self._setting.graph.topology
-        if setting.node.kind == "receiver":
-            return PassRunner(setting, self._results)
+        task_context, topology = self._task_context, self._task_context.graph.topology
+        if task_context.node.kind == "receiver":
+            return PassRunner(task_context, self._results)
         for committer in topology.committers:
-            if committer.name == setting.node.name:
+            if committer.name == task_context.node.name:
                 return self._committer(committer)
         for bolt in topology.bolts:
-            if bolt.name == setting.node.name and isinstance(bolt, TupleBoltComponent):
-                self._router = router_of(setting)
+            if bolt.name == task_context.node.name and isinstance(bolt, TupleBoltComponent):
+                self._router = router_of(task_context)
                 arguments = (
-                    setting,
+                    task_context,
                     bolt.bolt,
                     bolt.bolt.config,
                     bolt.outputs,
                     self._router.send,
                     self._router.direct_tasks,
                 )
-                return work_of(bolt.bolt)(*arguments)
-        return unreachable(f"there is no component {setting.node.name}")
+                return runner_of(bolt.bolt)(*arguments)
+        return unreachable(f"there is no component {task_context.node.name}")
 
     def _committer(self, committer: CommitterComponent) -> TaskRunner:
-        setting, topology, results = self._setting, self._setting.graph.topology, self._results
+        task_context, topology, results = self._task_context, self._task_context.graph.topology, self._results
         self._number = number = topology.committers.index(committer)
         bolt = committer.bolt
         if not isinstance(bolt, BatchCommitter):
-            return CountRunner(setting, committer, results, number)
+            return CountRunner(task_context, committer, results, number)
         fields: Fields = committer.result_fields
 
         def send(stream: str, batch: pa.RecordBatch, roots: Roots | None, named: Sequence[int] | None) -> None:
@@ -160,27 +160,32 @@ class Task:
             results.put(batch, number)
 
         streams = {DEFAULT_STREAM: Stream(fields)}
-        return work_of(bolt)(setting, bolt, bolt.config, streams, send, lambda stream: frozenset())
+        return runner_of(bolt)(task_context, bolt, bolt.config, streams, send, lambda stream: frozenset())
 
 
-def router_of(setting: TaskContext) -> Router:
+def router_of(task_context: TaskContext) -> Router:
     """The outlet of a bolt's or source's task."""
     return Router(
-        setting.graph, setting.node, setting.task, run_index=setting.run_index, run=setting.run, fold=setting.fold
+        task_context.graph,
+        task_context.node,
+        task_context.task,
+        run_index=task_context.run_index,
+        run=task_context.run,
+        fold=task_context.fold,
     )
 
 
-def last_messages(setting: TaskContext, router: Router | None, *, failed: bool) -> Iterator[Message]:
+def last_messages(task_context: TaskContext, router: Router | None, *, failed: bool) -> Iterator[Message]:
     """The end of any task but an acker's: its acks and its counts."""
-    graph = setting.graph
-    if setting.fold is not None and graph.ackers is not None:
-        yield from acking.to_ackers(setting.fold, graph.ackers.tasks, setting.run_index, setting.task)
+    graph = task_context.graph
+    if task_context.fold is not None and graph.ackers is not None:
+        yield from acking.to_ackers(task_context.fold, graph.ackers.tasks, task_context.run_index, task_context.task)
     if router is not None:
         yield from router.reports(failed=failed)
 
 
 def ack_task(
-    setting: TaskContext, messages: Iterator[Message], expected: frozenset[int], reporter: TakeReport
+    task_context: TaskContext, messages: Iterator[Message], expected: frozenset[int], reporter: TakeReport
 ) -> Iterator[Message]:
     """Run an acker's task: fold what all other tasks tell about their tuples."""
     fold = acking.Fold()
@@ -189,7 +194,7 @@ def ack_task(
     for message in messages:
         body = unpack(message.body)
         if message.kind != Kind.ACK or body is None or message.source not in missing:
-            setting.problem(
+            task_context.problem(
                 f"an acker got a message of kind {message.kind} from task {message.source} that it did not expect"
             )
             continue
@@ -199,20 +204,20 @@ def ack_task(
         fold.add(roots, values)
         fold.fail(failed)
     if missing:
-        setting.problem(f"the acks of task {min(missing)} did not come")
-    reporter(report_of(setting))
-    yield from acking.outcome_messages(fold, setting.run_index, setting.task, DRIVER, arrived)
+        task_context.problem(f"the acks of task {min(missing)} did not come")
+    reporter(report_of(task_context))
+    yield from acking.outcome_messages(fold, task_context.run_index, task_context.task, DRIVER, arrived)
 
 
 def report_of(
-    setting: TaskContext, *, router: Router | None = None, received: tuple[tuple[int, int], ...] = ()
+    task_context: TaskContext, *, router: Router | None = None, received: tuple[tuple[int, int], ...] = ()
 ) -> TaskReport:
     """What a task that is no source says of itself."""
     return TaskReport(
-        run=setting.run.run,
-        component=setting.node.name,
-        index=setting.index,
+        run=task_context.run.run,
+        component=task_context.node.name,
+        index=task_context.index,
         sent=router.sent() if router is not None else (),
         received=received,
-        failures=tuple(setting.failures),
+        failures=tuple(task_context.failures),
     )

@@ -122,15 +122,15 @@ def test_users_code_in_the_driver_is_not_blamed_for_memory() -> None:
 
 def test_a_lane_that_breaks_is_heard_of_by_the_loop() -> None:
     """Else what is submitted to it later would be waited for without end."""
-    lanes = ThreadWorkQueues(1, 0)
+    queues = ThreadWorkQueues(1, 0)
     error = MemoryError()
 
     def broken() -> None:
         raise error
 
-    lanes.submit(WorkQueue.COMMIT, broken)
-    lanes.submit(WorkQueue.COMMIT, lambda: lanes.inbox.put("done"))
+    queues.submit(WorkQueue.COMMIT, broken)
+    queues.submit(WorkQueue.COMMIT, lambda: queues.inbox.put("done"))
 
-    wait_until(lambda: lanes.inbox.get(0.1) is error, "the end of the lane")
-    assert lanes.inbox.get(0.1) is error
-    lanes.close()
+    wait_until(lambda: queues.inbox.get(0.1) is error, "the end of the queue")
+    assert queues.inbox.get(0.1) is error
+    queues.close()

@@ -1,4 +1,4 @@
-"""The runner's loop on memory stores: what it writes down, how it ends, what it does with trouble in a lane."""
+"""The runner's loop on memory stores: what it writes down, how it ends, what it does with trouble in a queue."""
 
 from __future__ import annotations
 

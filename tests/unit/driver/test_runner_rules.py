@@ -342,9 +342,9 @@ def test_an_executor_that_never_answers_ends_the_run_and_holds_up_nothing(
     """K11: a JVM that stands still answers no call; heartbeats and orders go on beside it, and the end is noted."""
 
     class Mute(SerialWorkQueues):
-        def submit(self, lane: WorkQueue, work: Work) -> None:
-            if lane is not WorkQueue.PROGRESS:
-                super().submit(lane, work)
+        def submit(self, queue: WorkQueue, work: Work) -> None:
+            if queue is not WorkQueue.PROGRESS:
+                super().submit(queue, work)
 
     monkeypatch.setattr("txtopo.testing.simulated.SerialWorkQueues", Mute)
     stores = SimulatedStores()
@@ -373,9 +373,9 @@ def test_a_driver_that_was_paused_does_not_hold_it_against_its_executor(
     """An answer that was under way when the driver fell asleep for an hour comes a moment after it woke."""
 
     class Sleepy(SerialWorkQueues):
-        def submit(self, lane: WorkQueue, work: Work) -> None:
-            super().submit(lane, work)
-            if lane is WorkQueue.PROGRESS:
+        def submit(self, queue: WorkQueue, work: Work) -> None:
+            super().submit(queue, work)
+            if queue is WorkQueue.PROGRESS:
                 self.clock.wait(3600)
 
     monkeypatch.setattr("txtopo.testing.simulated.SerialWorkQueues", Sleepy)

@@ -179,7 +179,7 @@ def test_what_ends_the_process_is_told_from_what_code_raises() -> None:
 
 
 def test_code_that_ends_the_process_anywhere_else_halts_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever lane it is in: a `parts` of a spout's own, say."""
+    """Whatever queue it is in: a `parts` of a spout's own, say."""
 
     def ends(*_: object) -> None:
         raise SystemExit(0)

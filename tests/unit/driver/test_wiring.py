@@ -91,7 +91,7 @@ def led(files: Files, one_by_one: str | None = None, **found: Any) -> ReadyLeade
         ledger=ledger,
         executor=executor,
         clock=stores.clock,
-        lanes=SerialWorkQueues(stores.clock, chance),
+        queues=SerialWorkQueues(stores.clock, chance),
         say=lambda words: None,
         chance=chance,
     )

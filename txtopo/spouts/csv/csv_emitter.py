@@ -89,10 +89,10 @@ def locate_record(metadata: Metadata, pieces: Sequence[Sequence[int]], number: i
             if file["header"] is None:
                 continue
             piece = Piece(descriptor, metadata, file, planned, start, end)
-            for sifted in piece.sifted():
-                if left < sifted.rows:
-                    return piece.position(sifted, left)
-                left -= sifted.rows
+            for split in piece.split_windows():
+                if left < split.rows:
+                    return piece.position(split, left)
+                left -= split.rows
     return None
 
 

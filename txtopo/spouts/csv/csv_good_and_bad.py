@@ -29,7 +29,7 @@ from txtopo.spouts.csv.csv_windows import Records, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sifted:
+class SplitWindow:
     """The result for one window."""
 
     window: Window
@@ -59,21 +59,21 @@ class RecordSplitter:
         """
         self._expects_trouble = False
 
-    def sift(self, window: Window) -> Sifted:
+    def split(self, window: Window) -> SplitWindow:
         """Return the rows of the window that parse, and the records that do not."""
         if window.refused is not None:
-            return Sifted(window=window, batches=[], refused={0: window.refused})
+            return SplitWindow(window=window, batches=[], refused={0: window.refused})
         if not self._expects_trouble:
             try:
                 batches = self._decoder.decode(window.data, newlines=window.records is not None)
-                return Sifted(window=window, batches=batches, refused={})
+                return SplitWindow(window=window, batches=batches, refused={})
             except (BadValueError, pa.ArrowInvalid):
                 self._expects_trouble = True
-        sifted = self._apart(window)
-        self._expects_trouble = bool(sifted.refused)
-        return sifted
+        split = self._apart(window)
+        self._expects_trouble = bool(split.refused)
+        return split
 
-    def _apart(self, window: Window) -> Sifted:
+    def _apart(self, window: Window) -> SplitWindow:
         records = window.taken_apart()
         widths, columns = self._tokenised(window, records)
         left = [number for number in range(len(records.raws)) if number not in widths]
@@ -94,7 +94,7 @@ class RecordSplitter:
         rows_count = sum(batch.num_rows for batch in batches)
         if rows_count + len(refused) != len(records.raws):
             unreachable(f"{len(records.raws)} records of a CSV file are {rows_count} rows and {len(refused)} rejects")
-        return Sifted(window=window, batches=batches, refused=dict(sorted(refused.items())), records=records)
+        return SplitWindow(window=window, batches=batches, refused=dict(sorted(refused.items())), records=records)
 
     def _tokenised(self, window: Window, records: Records) -> tuple[set[int], list[pa.Array]]:
         """Return the records with a wrong number of columns, and the columns of all others: as text for the suspected

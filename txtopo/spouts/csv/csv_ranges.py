@@ -17,7 +17,7 @@ from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
-from txtopo.spouts.csv.csv_good_and_bad import RecordSplitter, Sifted
+from txtopo.spouts.csv.csv_good_and_bad import RecordSplitter, SplitWindow
 from txtopo.spouts.csv.csv_values import BadValueError, Decoder
 from txtopo.spouts.csv.csv_windows import Lines, RecordTooLongError, windows
 from txtopo.spouts.fingerprint import read_at
@@ -77,9 +77,9 @@ class Piece:
                 return
             except (BadValueError, pa.ArrowInvalid):
                 pass  # The cause is a record that does not parse, or one that is larger than a block.
-        for sifted in self.sifted():
-            rejects = self._rejects(sifted) if sifted.refused else ()
-            for batch in sifted.batches:
+        for split in self.split_windows():
+            rejects = self._rejects(split) if split.refused else ()
+            for batch in split.batches:
                 # No record before the first failed block is refused, so the rows already emitted are the first ones.
                 fresh = batch.slice(min(done, batch.num_rows))
                 done -= batch.num_rows - fresh.num_rows
@@ -88,32 +88,32 @@ class Piece:
             if rejects:
                 yield RangeRows(batch=None, rejects=rejects)
 
-    def sifted(self) -> Iterator[Sifted]:
+    def split_windows(self) -> Iterator[SplitWindow]:
         """Read the piece window by window. Raises BatchDataError that names a record that is too long."""
-        sifter = RecordSplitter(self._decoder.telling_infinite())
+        splitter = RecordSplitter(self._decoder.telling_infinite())
         try:
             for window in windows(
                 self._read, self._start, self._end, self._decoder.delimiter, len(self._decoder.header)
             ):
-                yield sifter.sift(window)
+                yield splitter.split(window)
         except RecordTooLongError as error:
             position = f"{self._path}:{self._lines.at(error.offset)}"
             raise BatchDataError(f"{position}: {error}", component=COMPONENT, position=position) from None
 
-    def position(self, sifted: Sifted, number: int) -> Position:
+    def position(self, split: SplitWindow, number: int) -> Position:
         """Return the position of record `number` among those of the window that parse."""
-        records = sifted.records or sifted.window.taken_apart()
-        at = next(itertools.islice((at for at in range(len(records.raws)) if at not in sifted.refused), number, None))
+        records = split.records or split.window.taken_apart()
+        at = next(itertools.islice((at for at in range(len(records.raws)) if at not in split.refused), number, None))
         return Position(
-            position=f"{self._path}:{self._lines.at(sifted.window.start) + records.lines[at]}",
+            position=f"{self._path}:{self._lines.at(split.window.start) + records.lines[at]}",
             raw=shown_raw(records.raws[at].rstrip(b"\r\n"), LOCATED_CHARS_MAX),
         )
 
-    def _rejects(self, sifted: Sifted) -> list[RejectedRow]:
-        first_line = self._lines.at(sifted.window.start)
-        records = sifted.records or sifted.window.taken_apart()
+    def _rejects(self, split: SplitWindow) -> list[RejectedRow]:
+        first_line = self._lines.at(split.window.start)
+        records = split.records or split.window.taken_apart()
         rejects = []
-        for number, reason in sifted.refused.items():
+        for number, reason in split.refused.items():
             raw = records.raws[number].rstrip(b"\r\n")
             rejects.append(
                 RejectedRow(
@@ -124,7 +124,7 @@ class Piece:
                     raw_bytes=len(raw),
                 )
             )
-        self._lines.passed(sifted.window, records.lines_count)
+        self._lines.passed(split.window, records.lines_count)
         return rejects
 
     def _stream(self) -> Iterator[pa.RecordBatch]:
