@@ -3,8 +3,8 @@ emitted.
 
 **Which store is the authority.** Postgres. Its fence row says who may write (R4), its ledger says what is committed.
 ZooKeeper holds three things that must be durable *before* work starts: the queue of candidates (`election`), the epoch
-(`topology_nodes`, R2), and the metadata and attempt ids of uncommitted batches (R3). The mark `currtx` may lag behind
-the ledger. It never decides what is committed; it only shows that Postgres has lost commits.
+(`topology_nodes`, R2), and the metadata and attempt ids of uncommitted batches (R3). The mark `currtx` may be lower
+than in the ledger. It never decides what is committed; it only shows that Postgres has lost commits.
 
 **What the fencing token is.** The epoch: a number that Postgres assigns under the lock of the fence row (R1), and that
 is written here by compare-and-set. Each later write is one multi that first checks the version of the epoch node, so a

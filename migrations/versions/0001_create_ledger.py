@@ -17,7 +17,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Run the SQL file beside this one as it is."""
+    """Run the SQL file of the same name unchanged."""
     sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
     op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
 

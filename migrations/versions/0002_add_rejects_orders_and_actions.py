@@ -1,7 +1,6 @@
-"""Add rejected records, operators' orders beside stop, and the action log.
+"""Add rejected records, operators' orders other than stop, and the action log.
 
-Revision ID: 0002
-Revises: 0001
+Revision ID: 0002 Revises: 0001
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Run the SQL file beside this one as it is."""
+    """Run the SQL file of the same name unchanged."""
     sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
     op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
 

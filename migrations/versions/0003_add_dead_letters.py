@@ -1,7 +1,6 @@
-"""Add dead letters: source records that were taken out of their batch because a bolt failed on them.
+"""Add dead letters: source records that were removed from their batch because a bolt failed on them.
 
-Revision ID: 0003
-Revises: 0002
+Revision ID: 0003 Revises: 0002
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Run the SQL file beside this one as it is."""
+    """Run the SQL file of the same name unchanged."""
     sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
     op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
 

@@ -1,7 +1,6 @@
-"""Add the cause of a failed attempt, and the kind of failure that is nobody's batch's fault.
+"""Add the cause of a failed attempt, and the kind of failure for which no batch is at fault.
 
-Revision ID: 0004
-Revises: 0003
+Revision ID: 0004 Revises: 0003
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Run the SQL file beside this one as it is."""
+    """Run the SQL file of the same name unchanged."""
     sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
     op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
 

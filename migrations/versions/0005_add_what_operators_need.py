@@ -1,8 +1,7 @@
-"""Add what operators need without ZooKeeper: inputs beside attempts, the next command of a halt, the settings of the
-last run.
+"""Add what operators need without ZooKeeper: inputs of attempts, the next command of a halt, the settings of the last
+run.
 
-Revision ID: 0005
-Revises: 0004
+Revision ID: 0005 Revises: 0004
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Run the SQL file beside this one as it is."""
+    """Run the SQL file of the same name unchanged."""
     sql = Path(__file__).with_suffix(".sql").read_text("utf-8")
     op.execute(sql.replace(":", r"\:"))  # a colon is no placeholder here
 

@@ -28,7 +28,7 @@ CUT_S = 0.25
 all.
 """
 PLANS_PER_READ = 500
-"""Number of earlier plans that are read at once."""
+"""Number of earlier plans that one statement reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ class CoordinatorView:
     nothing. A takeover compares it (R11, both stores are compared at takeover).
     """
     mark: int
-    """`currtx`: the highest txid that ZooKeeper knows to be committed. It may lag behind Postgres."""
+    """`currtx`: the highest txid that ZooKeeper knows to be committed. It may be lower than in Postgres."""
     plans: Mapping[int, bytes] = field(default_factory=dict)
     """txid -> bytes of the metadata node."""
     cuts: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class Executor(Protocol):
 
     @property
     def one_by_one(self) -> str | None:
-        """None if the attempts of a wave share one job; otherwise the reason why they do not: the bolt that looks at
+        """None if the attempts of a wave share one job; otherwise the reason why they do not: the bolt that depends on
         other rows. It may change from None to a reason, but never back.
         """
 

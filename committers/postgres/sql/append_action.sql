@@ -1,4 +1,5 @@
--- Who ordered it stands in the order; where there is none the leader itself acted. No row where the order is not this topology's.
+-- Actor, host and reason are those of the order; without an order the leader itself acted. No row if the order belongs
+-- to another topology.
 insert into txtopo.action (topology, actor, host, command, reason, request_id, txid, before, after)
 select %(topology)s, case when r.request_id is null then %(actor)s else coalesce(r.actor, 'unknown') end,
        case when r.request_id is null then %(host)s else coalesce(r.host, 'unknown') end,

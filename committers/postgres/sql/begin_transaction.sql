@@ -1,4 +1,5 @@
--- P8: nothing that a role, a database or a pooler has set may weaken a database transaction of txtopo. P6: none outlives its driver.
+-- P8: no setting of a role, a database or a pooler may weaken a database transaction of txtopo. P6: none outlives its
+-- driver.
 set transaction isolation level read committed, read write;
 set local synchronous_commit = on;
 set local statement_timeout = %(statement_timeout_ms)s;

@@ -1,4 +1,4 @@
--- The attempt first: its end is covered by the seal that the row gets.
+-- The attempt first: the seal of the row covers its end.
 update txtopo.attempt set state = 'applied', ended_at = clock_timestamp(), spans = %(spans)s::jsonb
 where topology = %(topology)s and txid = %(txid)s and attempt = %(attempt)s and state = 'begun';
 with row as (

@@ -1,4 +1,5 @@
--- Who holds a lock that a driver of this topology waits for. Locks nothing, and reads what every role may read; what belongs to other users may be null.
+-- Who holds a lock that a driver of this topology waits for. Locks nothing, and reads only what every role may read;
+-- values of other users may be null.
 select case when n.nspname is null then null else n.nspname || '.' || c.relname end as relation, holder.pid as holder,
        h.application_name, h.usename, to_char(h.xact_start at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC' as since
 from pg_stat_activity w

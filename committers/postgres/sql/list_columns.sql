@@ -1,4 +1,4 @@
--- Of a table in parts the kind and the persistence of the part that is worst: one that is foreign, or not logged.
+-- For a partitioned table: kind and persistence of its worst partition, one that is foreign or not logged.
 select a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, coalesce(parts.kind, c.relkind::text), coalesce(parts.persistence, c.relpersistence::text)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join lateral (select max(p.relkind::text) filter (where p.relkind = 'f') as kind, max(p.relpersistence::text) as persistence

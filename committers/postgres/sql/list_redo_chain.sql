@@ -1,4 +1,4 @@
--- The batch and what redoes it, or redoes one of those. A txid redoes a lower one only, so this ends.
+-- The batch, its redos, and their redos. A txid redoes only a lower one, so this ends.
 with recursive chain (txid) as (
   select txid from txtopo.ledger where topology = %(topology)s and txid = %(txid)s and txid > 0
   union all

@@ -1,5 +1,6 @@
--- R14: the row comes final, since nothing is applied in between; so a redo that came too late never counts as the redo of its batch.
--- The attempt first: its end is covered by the seal that the row gets.
+-- R14: the row is inserted as final, since nothing is applied; so a redo that came too late never counts as the redo of
+-- its batch.
+-- The attempt first: the seal of the row covers its end.
 update txtopo.attempt set state = 'cancelled', ended_at = clock_timestamp()
 where topology = %(topology)s and txid = %(txid)s and attempt = %(attempt)s and state = 'begun';
 with row as (

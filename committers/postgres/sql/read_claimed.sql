@@ -1,4 +1,5 @@
--- What a new leader has to know, beside the fence row that it holds: last digest, the plan of the highest txid that redoes nothing, the cluster, what the topology was.
+-- What a new leader needs besides the fence row: last digest, the plan of the highest txid that is not a redo, the
+-- cluster, the last description.
 select l.digest,
        newest.txid,
        (select p.bytes from txtopo.plan p where (p.topology, p.txid, p.cut, p.digest) = (l.topology, newest.txid, newest.cut, newest.digest)),

@@ -1,4 +1,5 @@
--- Description and code hash of a known topology stay what they were until the new leader has found that it fits: see describe_topology.
+-- Description and code hash of a known topology do not change before the new leader has found that it is compatible:
+-- see describe_topology.
 update txtopo.request set state = 'refused', answer = 'the leader that it was meant for is gone', done_at = clock_timestamp()
 where topology = %(topology)s and state = 'open' and kind = 'stop';
 insert into txtopo.topology (topology, application, description, code_hash, state, host, pid, epoch, planned_txid)

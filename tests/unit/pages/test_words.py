@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-ROOMS = ("cli", "core", "reports", "spouts", "testing", "topology")
+ROOMS = (
+    *("cli", "committers", "coordinators", "core", "driver", "local", "migrations"),
+    *("operating", "ports", "reports", "spouts", "testing", "topology"),
+)
 MODULES = [
     *sorted((ROOT / "txtopo").glob("*.py")),
     *(m for room in ROOMS for m in sorted((ROOT / "txtopo" / room).rglob("*.py"))),
