@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.nemesis import Nemesis
 from tests.kit.opaque import TOPOLOGY, OpaqueNumbers, check_numbers
-from tests.simulation.test_faulty_stores import LIVES_MAX, Nemesis
+from tests.simulation.test_faulty_stores import LIVES_MAX
 from txtopo import CountCommitter, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BatchCommitter, CommitCollector, CommitTransaction, Tuple
 from txtopo.core.crash_points import CrashPoint

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.nemesis import Nemesis
 from tests.kit.opaque import TOPOLOGY, check_numbers, numbers_topology
-from tests.simulation.test_faulty_stores import LIVES_MAX, Nemesis
+from tests.simulation.test_faulty_stores import LIVES_MAX
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules, State
 from txtopo.core.values import TransactionAttempt

@@ -12,7 +12,7 @@ from txtopo.core.fields import Fields
 from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, unreachable
-from txtopo.spouts.csv.csv_dialect import HEADER_BYTES_MAX, Header
+from txtopo.spouts.csv.dialect import HEADER_BYTES_MAX, Header
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_at, read_content
 from txtopo.spouts.settled_files import FileWatch, SettledFile
 from txtopo.topology.components import SpoutContext

@@ -11,7 +11,7 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.errors import TopologyError
-from txtopo.spouts.csv.csv_dialect import Header, check_encoding, column_indexes, read_header, why_no_header
+from txtopo.spouts.csv.dialect import Header, check_encoding, column_indexes, read_header, why_no_header
 from txtopo.spouts.file_coordinator import FileCoordinator
 from txtopo.topology.components import Input, Position, Spout, SpoutContext, SpoutCoordinator, Tally
 
@@ -112,23 +112,23 @@ class FileSpout(Spout):
         return header
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        from txtopo.spouts.csv.csv_emitter import split_batch
+        from txtopo.spouts.csv.emitter import split_batch
 
         return split_batch(metadata)
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.csv.csv_emitter import emit_pieces
+        from txtopo.spouts.csv.emitter import emit_pieces
 
         return emit_pieces(metadata, part["pieces"], self.fields, tally, fail=self.on_bad_line == "fail")
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
         """Read the part again and return the place of the record. Raises BatchDataError if the source has changed."""
-        from txtopo.spouts.csv.csv_emitter import locate_record
+        from txtopo.spouts.csv.emitter import locate_record
 
         return locate_record(metadata, part["pieces"], number)
 
     def warm_up(self) -> None:
-        import txtopo.spouts.csv.csv_emitter  # noqa: F401
+        import txtopo.spouts.csv.emitter  # noqa: F401
 
     def batch_bytes(self, metadata: Metadata) -> int:
         return sum(int(file["size"]) for file in metadata["files"])

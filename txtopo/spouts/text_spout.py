@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
-from txtopo.spouts.csv.csv_dialect import BYTE_ORDER_MARK, Header, check_encoding
+from txtopo.spouts.csv.dialect import BYTE_ORDER_MARK, Header, check_encoding
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.topology.components import Position, Tally
 
@@ -60,22 +60,22 @@ class TextSpout(FileSpout):
         return Header((), len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0)
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.csv.text_emitter import emit_lines
+        from txtopo.spouts.text_emitter import emit_lines
 
         return emit_lines(metadata, part["pieces"], self.fields, tally, fail=self.on_bad_line == "fail")
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        from txtopo.spouts.csv.text_emitter import split_texts
+        from txtopo.spouts.text_emitter import split_texts
 
         return split_texts(metadata)
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        from txtopo.spouts.csv.text_emitter import locate_line
+        from txtopo.spouts.text_emitter import locate_line
 
         return locate_line(metadata, part["pieces"], number)
 
     def warm_up(self) -> None:
-        import txtopo.spouts.csv.text_emitter  # noqa: F401
+        import txtopo.spouts.text_emitter  # noqa: F401
 
     def describe(self) -> Mapping[str, Any]:
         described = super().describe()

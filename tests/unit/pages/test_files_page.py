@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.spouts.test_csv_reading import fault, read
 from txtopo.core.limits import REJECTED_BYTES_MAX, REJECTED_MAX
-from txtopo.spouts.csv.csv_windows import RECORD_BYTES_MAX
+from txtopo.spouts.csv.windows import RECORD_BYTES_MAX
 from txtopo.spouts.file_spout import FileSpout
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "files.md").read_text(encoding="utf-8")

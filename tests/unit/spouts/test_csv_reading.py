@@ -20,8 +20,9 @@ from txtopo.audit.recount import recount
 from txtopo.audit.recount_rejects import KeptReject
 from txtopo.errors import BatchDataError
 from txtopo.spouts import planned_file
-from txtopo.spouts.csv import csv_ranges, csv_windows
-from txtopo.spouts.csv.csv_dialect import LineCounter
+from txtopo.spouts.csv import ranges as csv_ranges
+from txtopo.spouts.csv import windows as csv_windows
+from txtopo.spouts.csv.dialect import LineCounter
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.fingerprint import Content, read_content
 from txtopo.topology.components import SpoutContext, Tally

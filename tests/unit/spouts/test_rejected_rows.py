@@ -21,9 +21,11 @@ from txtopo.core.fields import parse_fields
 from txtopo.core.values import Failed, Outcome, Processed, RejectedRow, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment
-from txtopo.spouts.csv import csv_emitter, csv_ranges, csv_windows
-from txtopo.spouts.csv.csv_value_checks import converted, impossible_values, refused_values
-from txtopo.spouts.csv.csv_values import BadValueError, Decoder
+from txtopo.spouts.csv import emitter as csv_emitter
+from txtopo.spouts.csv import ranges as csv_ranges
+from txtopo.spouts.csv import windows as csv_windows
+from txtopo.spouts.csv.value_checks import converted, impossible_values, refused_values
+from txtopo.spouts.csv.values import BadValueError, Decoder
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.reject_limit import too_many_rejected
 from txtopo.testing.inprocess import InProcessExecutor

@@ -1,1 +1,1 @@
-"""Reads CSV and text files in pieces, and separates each record that does not parse."""
+"""Reads CSV files in pieces, and separates each record that does not parse."""

@@ -16,9 +16,9 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.spouts.csv.csv_emitter import Keeper, files_of, split_batch
-from txtopo.spouts.csv.csv_ranges import LOCATED_CHARS_MAX, RangeRows
-from txtopo.spouts.csv.csv_windows import RECORD_BYTES_MAX, WINDOW_BYTES
+from txtopo.spouts.csv.emitter import Keeper, files_of, split_batch
+from txtopo.spouts.csv.ranges import LOCATED_CHARS_MAX, RangeRows
+from txtopo.spouts.csv.windows import RECORD_BYTES_MAX, WINDOW_BYTES
 from txtopo.spouts.fingerprint import read_at
 from txtopo.spouts.planned_file import COMPONENT, verified
 from txtopo.spouts.reject_limit import shown_raw

@@ -17,9 +17,9 @@ from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
-from txtopo.spouts.csv.csv_good_and_bad import RecordSplitter, SplitWindow
-from txtopo.spouts.csv.csv_values import BadValueError, Decoder
-from txtopo.spouts.csv.csv_windows import Lines, RecordTooLongError, windows
+from txtopo.spouts.csv.good_and_bad import RecordSplitter, SplitWindow
+from txtopo.spouts.csv.values import BadValueError, Decoder
+from txtopo.spouts.csv.windows import Lines, RecordTooLongError, windows
 from txtopo.spouts.fingerprint import read_at
 from txtopo.spouts.planned_file import COMPONENT
 from txtopo.spouts.reject_limit import shown_raw

@@ -20,7 +20,7 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.spouts.csv.csv_ranges import Piece, RangeRows
+from txtopo.spouts.csv.ranges import Piece, RangeRows
 from txtopo.spouts.planned_file import COMPONENT, verified
 from txtopo.spouts.reject_limit import rejected_share, shown_raw
 from txtopo.topology.components import Position, Tally
