@@ -61,8 +61,8 @@ class Coordinator(Protocol):
         """Create the metadata nodes of consecutive txids and record the attempt of each, in as few multis as possible.
         Nodes are create-only (R3).
 
-        The attempt is 0. In an opaque topology it is the plan's `cut`, and each attempt of a txid has a node of its
-        own.
+        The attempt is 0. In an opaque topology it is the plan's `cut`, and each attempt of a txid has a separate
+        node.
 
         Durable on return. If a node already exists with the same bytes, this driver wrote it and the reply was lost
         (Z6, a call that timed out may still happen). Raises LeadLost if it has other bytes: the next candidacy adopts
