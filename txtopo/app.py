@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import shlex
 import socket
@@ -100,9 +101,11 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
 
 
 def own_script(name: str) -> str:
-    """Return the command that runs this script again: as it was typed, with its folder; passwords are masked."""
+    """Return the command that runs this script again: as typed, with its folder, without passwords; words in IPython."""
     from txtopo.core.connect_strings import masked
 
+    if hasattr(builtins, "get_ipython"):
+        return f"{SCRIPT} # run it again in the notebook or session that has {name}"
     typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
     return f"{SCRIPT}{typed}{IN_FOLDER}{Path.cwd()}"
 
