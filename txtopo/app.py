@@ -101,7 +101,7 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
 
 
 def own_script(name: str) -> str:
-    """Return the command that runs this script again: as typed, with its folder, without passwords; words in IPython."""
+    """Return the command that runs this script again, with its folder and without passwords; in IPython words."""
     from txtopo.core.connect_strings import masked
 
     if hasattr(builtins, "get_ipython"):
