@@ -24,7 +24,13 @@ settings.load_profile("ci")
 new ones.
 """
 
-pytest_plugins = ["tests.kit.fix_postgres", "tests.kit.fix_proxy", "tests.kit.fix_zookeeper", "tests.kit.fix_spark"]
+pytest_plugins = [
+    "tests.kit.fix_postgres",
+    "tests.kit.fix_proxy",
+    "tests.kit.fix_zookeeper",
+    "tests.kit.fix_spark",
+    "tests.kit.one_spark",
+]
 
 _RUNNING: dict[str, pytest.Item] = {}
 """The test whose fixtures are made or that runs; none while a test is cleaned up."""

@@ -201,5 +201,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
     spark = start_session(
         SessionOptions(app_name="tests", log_folder=tmp_path_factory.mktemp("spark"), master="local[2]")
     )
-    yield spark
+    with pytest.MonkeyPatch.context() as patch:
+        # Plans run over nothing once, so that what they need is looked for; hundreds of executors need no warm workers.
+        patch.setattr("txtopo.spark.executor.WARM_UP_JOBS_MAX", 1)
+        yield spark
     stop_session()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.needs import SERVICES, markers_for, needed_for
 from tests.kit.night import differences, orders, read_report
+from tests.kit.one_spark import SHARED, scope_of
 from tests.kit.random_order import VARIABLE, seed, shuffled
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,6 +29,14 @@ def test_every_service_fixture_is_one() -> None:
     kit = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "kit").glob("fix_*.py"))
 
     assert {name for roots in SERVICES.values() for name in roots} <= set(re.findall(r"^def (\w+)\(", kit, re.M))
+
+
+def test_files_that_use_the_shared_spark_session_stay_together() -> None:
+    """Else each worker would start one."""
+    together = [path for path in (ROOT / "tests").rglob("test_*.py") if scope_of(str(path.relative_to(ROOT))) == SHARED]
+
+    assert {"test_waves_on_spark.py", "test_hostile_bolts.py"} <= {path.name for path in together}
+    assert scope_of("tests/unit/kit/test_the_suite.py") == "tests/unit/kit/test_the_suite.py"
 
 
 def test_markers_follow_from_fixtures() -> None:
