@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = "the shared Spark session"
 
 
-class FilesBySession(LoadFileScheduling):
+class FilesBySession(LoadFileScheduling):  # type: ignore[misc]
     """Tests of a file stay on one worker, and those of all files with the shared session on the same."""
 
     def _split_scope(self, nodeid: str) -> str:
