@@ -1,12 +1,10 @@
 """What a batch costs: the same daily files in bare PySpark, through the executor alone, and through the whole of
-txtopo,
-each with a Spark job a file and in waves, in one run.
+txtopo, each with a Spark job a file and in waves, in one run.
 
     make bench                        # or: python benchmarks/daily_files.py [FILES]
 
 Prints milliseconds a batch and the ratio to bare PySpark with four jobs in flight, and writes
-build/bench_daily_files.json. Only ratios of one
-run mean anything; leave the machine alone meanwhile.
+build/bench_daily_files.json. Only ratios of one run mean anything; leave the machine alone meanwhile.
 """
 
 from __future__ import annotations

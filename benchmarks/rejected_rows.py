@@ -3,8 +3,7 @@
     make bench                        # or: python benchmarks/rejected_rows.py [MEGABYTES]
 
 Prints seconds and the ratio to the clean file, with and without quotes, and writes build/bench_rejected_rows.json. Only
-ratios of one run mean
-anything; leave the machine alone meanwhile.
+ratios of one run mean anything; leave the machine alone meanwhile.
 """
 
 from __future__ import annotations

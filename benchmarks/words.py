@@ -4,9 +4,8 @@ in one run.
     make bench-words                  # or: python benchmarks/words.py [MILLION_WORDS]
 
 Prints words a second and ratios, and writes build/bench_words.json. Only ratios of one run mean anything; leave the
-machine alone meanwhile. What
-is measured is the processing phase: from the plan of a batch to its result rows in the driver. The bare programs are in
-benchmarks/bare_words.py.
+machine alone meanwhile. What is measured is the processing phase: from the plan of a batch to its result rows in the
+driver. The bare programs are in benchmarks/bare_words.py.
 """
 
 from __future__ import annotations

@@ -249,9 +249,8 @@ def test_an_executor_killed_in_mid_batch_changes_no_count(on_two_hosts: list[str
     """An executor killed in mid-batch: slower, not wrong (K2). Functions of the user's file reach the executors.
 
     With tuple bolts the messages that its tasks had written are gone as well: the stage that reads them fails to fetch,
-    and the sources run again. Rows in
-    their order, counts and edges are those of one run: no number in the ledger may be inflated by a retried stage (K2,
-    K3, K4).
+    and the sources run again. Rows in their order, counts and edges are those of one run: no number in the ledger may
+    be inflated by a retried stage (K2, K3, K4).
     """
     assert [line for line in on_two_hosts if line.startswith("killed")] == [
         "killed frames 327 327 ['A', 'B'] [307, 20] 307 20",

@@ -86,8 +86,8 @@ def test_transactional_words_downstream_of_a_committer(
     run: Run, query: Query, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """TT-09 (ii): bucket 0 to 9 holds 5 words. Counts, edges, contributions and `trace` are those of any counting
-    committer; nothing is recomputed or
-    called right that only the commit phase could make again."""
+    committer; nothing is recomputed or called right that only the commit phase could make again.
+    """
     run(example(monkeypatch, "transactional_words"))
     monkeypatch.setenv("TXTOPO_DSN", database)
 

@@ -40,8 +40,7 @@ TEXTS: Sequence[Sequence[tuple[str | None, int | None]]] = (
 @pytest.mark.parametrize("acking", ["batch", "tuple"])
 def test_both_give_the_same_result_on_the_same_topology(spark_session: SparkSession, acking: str) -> None:
     """Every kind of bolt, grouping and committer over an opaque spout, distributed and in one task: every emission with
-    its task, every edge, table,
-    statement, failure and dead letter is the same.
+    its task, every edge, table, statement, failure and dead letter is the same.
     """
     bad = int(acking == "batch")
     texts = TEXTS if bad else [[(text and text.replace("bad", "good"), n) for text, n in part] for part in TEXTS]

@@ -1,10 +1,9 @@
 """Reads the records of a CSV file with code of the audit's own: RFC 4180, plain Python, nothing shared with the spouts.
 
 A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it
-are one. Behind the closing
-quote comes the delimiter or the end of the line, or the record is none. A quote anywhere else is a character like any
-other. Lines end with LF, CRLF or CR.
-Blank lines are no records. A byte order mark at the start of the file is left out.
+are one. Behind the closing quote comes the delimiter or the end of the line, or the record is none. A quote anywhere
+else is a character like any other. Lines end with LF, CRLF or CR. Blank lines are no records. A byte order mark at the
+start of the file is left out.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def audit(
     `expected`: seals that somebody kept outside of the database. `version`: of the txtopo that audits, for the report.
 
     Raises NothingToAuditError where there is no such topology or no such batch, GoneError where one that is expected is
-    not there, NotAsMadeError
-    where tables of schema `txtopo` cannot be read as they were made; errors of the database as they are.
+    not there, NotAsMadeError where tables of schema `txtopo` cannot be read as they were made; errors of the database
+    as they are.
     """
     expected = expected or Expected()
     connection.execute(text(sql.SETTINGS))

@@ -55,8 +55,7 @@ def show(context: click.Context, topology: str | None, application: str | None, 
     starts nothing.
 
     With TOPOLOGY the config of a topology that has run counts too, as the database has it; with --app that of the
-    application. Passwords are
-    hidden.
+    application. Passwords are hidden.
     """
     if topology is not None and application is not None:
         raise click.UsageError("give a TOPOLOGY or --app, not both", context)

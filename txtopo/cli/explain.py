@@ -36,9 +36,8 @@ MIB = 1024**2
 @click.pass_context
 def explain(context: click.Context, application: str, no_spark: bool, as_json: bool) -> None:
     """Show what the topology APP is: its components and the streams between them, the tables that its committers would
-    make, what each spout
-    and committer guarantee together, how tuples are acked, and whether batches run in waves - and if not, which bolt is
-    the reason.
+    make, what each spout and committer guarantee together, how tuples are acked, and whether batches run in waves - and
+    if not, which bolt is the reason.
 
     Changes nothing and needs no service. A local Spark is started for DataFrame bolts only.
     """

@@ -46,8 +46,8 @@ class TaskEmitter:
     reports: Accumulator[Any]
     signer: Signer
     """Of the copy of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer
-    one with what a bolt persisted in
-    another."""
+    one with what a bolt persisted in another.
+    """
     order: str | None = None
     """The order itself, where it is too large for a local property."""
     hidden: str | None = None
@@ -128,8 +128,7 @@ class FrameEmitter(TaskEmitter):
     parts.
 
     Tells partitions by the number of the task: a bolt downstream may repartition, but not `coalesce` or `union` without
-    an exchange, else the
-    reports do not fit the partitions and the verdict fails the attempt.
+    an exchange, else the reports do not fit the partitions and the verdict fails the attempt.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -63,8 +63,7 @@ class SparkExecutor:
         ackers: int | None = None,
     ) -> None:
         """`say` tells the operator that waves are off; without it a warning is logged. `ackers` is the number of acker
-        tasks where the topology acks
-        by tuple; None: what its own config says, else the default.
+        tasks where the topology acks by tuple; None: what its own config says, else the default.
         """
         invariant((options is None) != (session is None), "SparkExecutor needs either options or a session")
         self._topology = topology

@@ -1,13 +1,11 @@
 """Whose order a task ran with: every task on a leaf signs before its first row, and the driver compares at once.
 
 A batch's order comes to its tasks by a property of the thread that starts the job, and what comes back is tied to the
-thread that asked. Nothing that
-goes through the users' functions could tie the two: an aggregate drops every column that it does not know. So the
-leaves below them do it. A *copy* of a
-plan serves one order at a time, its leaves carry the copy's number, and a signature names copy and order: as long as no
-signature of a copy names another
-order than the one that holds it, every row below its results was emitted under that order, also a persisted row, and
-one that ran twice.
+thread that asked. Nothing that goes through the users' functions could tie the two: an aggregate drops every column
+that it does not know. So the leaves below them do it. A *copy* of a plan serves one order at a time, its leaves carry
+the copy's number, and a signature names copy and order: as long as no signature of a copy names another order than the
+one that holds it, every row below its results was emitted under that order, also a persisted row, and one that ran
+twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Storm's acker as a pure state machine: which tuple trees are complete, which failed, and which have run out of time.
 
 It is the model that the batch runtime's vectorised folding is held against, and what the feeding harness
-(`txtopo.testing.feeding`) runs on.
-Time is what `advance` is told: nothing in here reads a clock.
+(`txtopo.testing.feeding`) runs on. Time is what `advance` is told: nothing in here reads a clock.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ class Acker:
     due, None where none is.
 
     What comes before INIT makes a record and waits for it. A root that is answered is forgotten; what still comes makes
-    an orphan record, which
-    ages out without a word. `val == 0` wins over `failed`.
+    an orphan record, which ages out without a word. `val == 0` wins over `failed`.
     """
 
     def __init__(self, *, timeout_s: float = 30.0, timeouts: bool = True) -> None:

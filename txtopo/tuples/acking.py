@@ -2,17 +2,14 @@
 ackers make of it.
 
 Each delivered tuple has one id, made of where it was sent and its place there, never of chance. For every root (spout
-tuple) that it belongs to, the id is
-XORed into the root's record when it is sent and when it is acked; a root whose record is not 0 in the end is
-incomplete. Storm gives a tuple an id for
-each of its roots; one for all does the same, since the records are apart.
+tuple) that it belongs to, the id is XORed into the root's record when it is sent and when it is acked; a root whose
+record is not 0 in the end is incomplete. Storm gives a tuple an id for each of its roots; one for all does the same,
+since the records are apart.
 
 Ids are made so that a run of neighbours costs no more than one tuple. Between any two neighbours on a way stands a
-*mark*, 64 scattered bits, and a
-tuple's id is the mark before it XOR the mark behind it. So the XOR of a whole run is that of the two marks at its ends,
-and that of any other set of
-tuples is the XOR of some marks that are all different: 0 by accident as rarely as with Storm's random ids, once in
-2**64.
+*mark*, 64 scattered bits, and a tuple's id is the mark before it XOR the mark behind it. So the XOR of a whole run is
+that of the two marks at its ends, and that of any other set of tuples is the XOR of some marks that are all different:
+0 by accident as rarely as with Storm's random ids, once in 2**64.
 """
 
 from __future__ import annotations

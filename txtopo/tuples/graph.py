@@ -161,12 +161,10 @@ def build_graph(
     DataFrame bolt gets receiver tasks.
 
     `ackers` is the number of acker tasks; 0 where no tuple is tracked. A component of a later phase gets receiver tasks
-    for what it reads of this
-    one: its other inputs are not there yet. Sources of the commit phase are committers, and components of earlier
-    phases. Task ids are those of the
-    whole topology, whatever the sinks and the phase. `wants_acks` says whether a RichBolt is asked what it acked where
-    the graph has no ackers of its
-    own, as before a DataFrame bolt and downstream of a committer; None: as the topology's acking and `ackers` say.
+    for what it reads of this one: its other inputs are not there yet. Sources of the commit phase are committers, and
+    components of earlier phases. Task ids are those of the whole topology, whatever the sinks and the phase.
+    `wants_acks` says whether a RichBolt is asked what it acked where the graph has no ackers of its own, as before a
+    DataFrame bolt and downstream of a committer; None: as the topology's acking and `ackers` say.
     """
     asked = topology.acking == "batch" or ackers > 0 if wants_acks is None else wants_acks
     return replace(_Layout(topology, sinks, ackers, phase).graph(), wants_acks=asked)

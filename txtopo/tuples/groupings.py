@@ -1,8 +1,8 @@
 """Choose the tasks that get each tuple of a batch: Storm's groupings, one object for each source task and edge.
 
 A choice depends on the source task, the edge and the tuples alone, so a rerun makes the same one. "Local" stands for
-the task with the source task's
-own number, where both components have as many tasks: without a process of its own a task has no nearer neighbour.
+the task with the source task's own number, where both components have as many tasks: without a process of its own a
+task has no nearer neighbour.
 """
 
 from __future__ import annotations

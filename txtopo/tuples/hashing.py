@@ -2,8 +2,8 @@
 Python's `hash`).
 
 Integers of any width hash by value, so do booleans as 0 and 1; floats by value with -0.0 = 0.0 and all NaNs equal;
-decimals by value whatever
-their scale; NULL is a value like any other. Values of different kinds, such as 2 and 2.0, need not be equal.
+decimals by value whatever their scale; NULL is a value like any other. Values of different kinds, such as 2 and 2.0,
+need not be equal.
 """
 
 from __future__ import annotations

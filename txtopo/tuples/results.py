@@ -28,9 +28,8 @@ def merge(
     later phases; None without ackers.
 
     `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of
-    their emission, counts in that of
-    their keys. Raises BatchDataError where a task's last word or any of its results is missing, or came twice, and
-    where Python cannot read a result.
+    their emission, counts in that of their keys. Raises BatchDataError where a task's last word or any of its results
+    is missing, or came twice, and where Python cannot read a result.
     """
     gathered = _Gathered(graph, messages)
     results = [_result(graph, gathered, item) for item in graph.topology.committers if item.name in graph.nodes]

@@ -60,8 +60,8 @@ class Tracing:
         said: Callable[[Place], str] = _said_of_part,
     ) -> None:
         """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order.
-        `said`: a place in words, where
-        its source knows none."""
+        `said`: a place in words, where its source knows none.
+        """
         self._said = said
         self._place_of = place_of
         self._assignment = assignment

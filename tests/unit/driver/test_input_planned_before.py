@@ -345,8 +345,7 @@ def test_a_source_that_cannot_be_read_is_waited_for_only_so_long_where_the_run_h
 @pytest.mark.parametrize("seed", range(12))
 def test_a_moody_broker_never_makes_a_run_end_well_without_its_input(seed: int) -> None:
     """Any partition is away at times, the source is not ready at others, ranges have other sizes and attempts fail: who
-    ends well has counted all that
-    was planned before, and once the broker is well all is counted once.
+    ends well has counted all that was planned before, and once the broker is well all is counted once.
     """
     chance = random.Random(seed)
     night = Night(Broker(9, 7, 5))

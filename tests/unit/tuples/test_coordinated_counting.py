@@ -1,8 +1,7 @@
 """CoordinatedBolt's counting: when a batch is complete, and how a loss is told.
 
 Storm holds tuples un-acked until a batch is complete. Here the same is seen from outside: `finish_batch` runs once or
-never, every target is told how
-much it was sent, and what is not complete fails the attempt at once.
+never, every target is told how much it was sent, and what is not complete fails the attempt at once.
 """
 
 from __future__ import annotations
@@ -302,8 +301,7 @@ class Answer(Partial):
 @pytest.mark.parametrize(("request_", "answer"), [("2", 4), ("10", 100), ("1", 1), ("0", 0)])
 def test_a_chain_of_partial_sums_answers_each_request(request_: str, answer: int) -> None:
     """CB-08: n -> n*n tuples (p3) -> partial count in finish (p3, shuffle) -> sum in finish (1): each request is a
-    batch, and "0" is answered "0", since
-    tasks finish that got no tuple.
+    batch, and "0" is answered "0", since tasks finish that got no tuple.
     """
     builder = TopologyBuilder("chain")
     builder.set_spout("requests", RowsSpout("request string"))

@@ -69,14 +69,11 @@ def count_frame(
     that tells them apart.
 
     With `counting`, `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its
-    rows as they come, from 0 and apart
-    from how the groups count them, and each group tells the last number that it saw of each partition. Where runs share
-    the plan it tells the first as
-    well: rows of a run stand together in a partition, since emitters emit run by run and nothing downstream of them
-    changes the order within a partition.
+    rows as they come, from 0 and apart from how the groups count them, and each group tells the last number that it saw
+    of each partition. Where runs share the plan it tells the first as well: rows of a run stand together in a
+    partition, since emitters emit run by run and nothing downstream of them changes the order within a partition.
     Without it (acking off) nothing of that is there. More partitions than PARTITIONS_MAX, or an unknown number, are
-    grouped apart first, which costs another exchange.
-    `copy` is the number of the plan's copy.
+    grouped apart first, which costs another exchange. `copy` is the number of the plan's copy.
     """
     aggregation = component.bolt.aggregation()
     runs = [] if run is None else [column_called(run).alias(_RUN)]
@@ -111,9 +108,8 @@ def count_frame(
 
 def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
     """Last row number of each partition, `by_run` behind the first. Spark's number is the partition, shifted, and the
-    row in it: so a number tells its
-    partition. Each column costs every row a comparison. Of several partitions the last number of all comes last: it
-    tells one that there should not be.
+    row in it: so a number tells its partition. Each column costs every row a comparison. Of several partitions the last
+    number of all comes last: it tells one that there should not be.
     """
     # A FILTER costs a row half of what a CASE in its place does.
     clauses = [""]
@@ -128,8 +124,8 @@ def _with_totals(
     rows: DataFrame, names: list[str], values: list[Column], scales: list[int], mark: str, *, by_run: bool
 ) -> DataFrame:
     """Groups, and beside them a row for each partition and run that tells how many rows it numbered: for so many
-    partitions that bounds of each in
-    every group would be too wide. The groups are made a partition first, so that only groups, not rows, are doubled.
+    partitions that bounds of each in every group would be too wide. The groups are made a partition first, so that only
+    groups, not rows, are doubled.
     """
     by_partition = (
         rows.withColumn("_p", F.shiftright(F.col(_ROW), _PARTITION_BITS))

@@ -17,9 +17,8 @@ def first_bad(counts: Sequence[int], fails: Callable[[Ranges], bool]) -> tuple[i
     together are known to fail.
 
     `counts` are the tuples of each part. Calls `fails` at most ceil(log2(n)) + 1 times, n the sum of `counts`: only the
-    first half is run each
-    time, since the second must be to blame where the first is not, and the last call makes sure that the tuple found
-    fails alone.
+    first half is run each time, since the second must be to blame where the first is not, and the last call makes sure
+    that the tuple found fails alone.
     """
     starts = [0, *accumulate(counts)]
     low, high = 0, starts[-1]

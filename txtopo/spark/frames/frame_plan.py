@@ -2,13 +2,10 @@
 committer.
 
 Emitters learn their batch from a local property of the job, so a plan does not name the batch. Where every node of the
-physical plan is a pure
-function of its one input partition, one plan serves all batches of one part (`is_reusable`): Spark then analyses,
-optimises and generates code
-once a topology. Everything else (several parts, exchanges, tables, the current time, a bolt that runs jobs) is planned
-for each attempt anew.
-A wave has a plan of its own kind: its leaves tell the run of each tuple in a hidden column that the bolts do not see
-(`txtopo.spark.frames.row_local_check`).
+physical plan is a pure function of its one input partition, one plan serves all batches of one part (`is_reusable`):
+Spark then analyses, optimises and generates code once a topology. Everything else (several parts, exchanges, tables,
+the current time, a bolt that runs jobs) is planned for each attempt anew. A wave has a plan of its own kind: its leaves
+tell the run of each tuple in a hidden column that the bolts do not see (`txtopo.spark.frames.row_local_check`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Let go of what bolts persist: a batch's rows are its own, and nobody else knows when they are not read any more.
 
 A bolt may `persist()` or `cache()` what it reads several times. Spark keeps that until someone calls `unpersist()`,
-which the bolt cannot: it returns
-before any job runs. So everything persisted on top of what a bolt was given goes once the jobs of the plan have ended.
-Spark finds it by the plan,
-which is why each plan has leaves of its own (`Emitter.plan`): else the next batch would be answered with the rows of
-this one.
+which the bolt cannot: it returns before any job runs. So everything persisted on top of what a bolt was given goes once
+the jobs of the plan have ended. Spark finds it by the plan, which is why each plan has leaves of its own
+(`Emitter.plan`): else the next batch would be answered with the rows of this one.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def settled(frame: DataFrame) -> tuple[DataFrame, int]:
     """The rows of a DataFrame, and in how many partitions: just those of its last stage.
 
     Behind a Python function nothing is optimised together with what is before it, so nothing is lost by it. Where
-    adaptive execution has to run stages in
-    order to tell, they are not run again: their files are what is read.
+    adaptive execution has to run stages in order to tell, they are not run again: their files are what is read.
     """
     execution: Any = frame._jdf.queryExecution()
     rows = execution.toRdd()

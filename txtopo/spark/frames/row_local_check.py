@@ -2,11 +2,9 @@
 rows than its own.
 
 A wave's rows have to stay apart by batch although the bolts know of no batches. The analysed plan is walked from a
-bolt's output down to the leaf and
-rebuilt with the column appended to every projection. That is done only where each node treats each row by itself: an
-unknown node is refused.
-What a node cannot show (a bolt that ran a job while it was called and put the answer into a literal) the compiler has
-to look after.
+bolt's output down to the leaf and rebuilt with the column appended to every projection. That is done only where each
+node treats each row by itself: an unknown node is refused. What a node cannot show (a bolt that ran a job while it was
+called and put the answer into a literal) the compiler has to look after.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where Spark and its Python workers on one machine talk: Unix sockets in a folder that no other user may enter.
 
 Over TCP every task of a Python function waits some 40 ms for an acknowledgement that the kernel delays: most of what a
-small batch takes. On Unix
-sockets Spark asks for no secret, so the folder is the lock on them. Used on a `local` master.
+small batch takes. On Unix sockets Spark asks for no secret, so the folder is the lock on them. Used on a `local`
+master.
 """
 
 from __future__ import annotations

@@ -343,8 +343,7 @@ def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
     launch.set("spark.driver.extraJavaOptions", java_options)
     with options.log_file.open("ab") as log:
         # A session of its own: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its
-        # Python
-        # workers in order. Should the driver be killed, the JVM ends when its stdin does.
+        # Python workers in order. Should the driver be killed, the JVM ends when its stdin does.
         module: Any = java_gateway
         plain, module.Popen = module.Popen, _Jvm
         try:

@@ -28,12 +28,9 @@ WORKER_MEMORY_SETTING = "spark.executor.pyspark.memory"
 failure of the data.
 
 Without it one bolt takes the whole machine. On a `local` master txtopo sets it to a worker's share of the machine; the
-user's own value goes
-first, `0` means no limit. On a cluster it is the user's alone, since there it also changes how large a container is
-asked for.
-It is virtual memory, of which an idle worker with Arrow and pandas has 1.5 GiB already; libraries that reserve much
-more than they use
-(torch, CUDA) may need a higher value or 0.
+user's own value goes first, `0` means no limit. On a cluster it is the user's alone, since there it also changes how
+large a container is asked for. It is virtual memory, of which an idle worker with Arrow and pandas has 1.5 GiB already;
+libraries that reserve much more than they use (torch, CUDA) may need a higher value or 0.
 """
 WORKER_MEMORY_SHARE = 0.75
 """Of the machine's memory, for the Python workers of all cores together."""

@@ -2,8 +2,7 @@
 batch fails over it.
 
 Spark's workers serve task after task, and a bolt that keeps something in its module keeps it over batches. What a task
-reports to the driver leaves its
-worker alive, full as it is; only an error ends it.
+reports to the driver leaves its worker alive, full as it is; only an error ends it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Spark's daemon that forks Python workers, with the heavy imports done once before the first fork.
 
 A worker ends with every error of a bolt and is started anew for each of its tries, and looking for a bad row makes many
-of them: each would
-spend most of a second of CPU on importing pandas and pyarrow. Used on a `local` master (`spark.python.daemon.module`).
+of them: each would spend most of a second of CPU on importing pandas and pyarrow. Used on a `local` master
+(`spark.python.daemon.module`).
 
 What is imported is then frozen: after every task a worker collects garbage, and would look through all of these
-modules, which takes longer than to
-read a small file. The pages that it does not touch stay shared with the daemon, too.
+modules, which takes longer than to read a small file. The pages that it does not touch stay shared with the daemon,
+too.
 """
 
 from __future__ import annotations

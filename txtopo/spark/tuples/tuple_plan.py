@@ -2,10 +2,9 @@
 DataFrame bolts.
 
 Data does not travel row by row: a row is a message, with many tuples in its body. Between two levels rows go to the
-partition that runs their target
-(`repartitionById`), and are sorted there, so that a task sees its input in one order wherever and however often it
-runs. Small batches need no
-exchange: their whole graph runs in one task, by a plan that is made once.
+partition that runs their target (`repartitionById`), and are sorted there, so that a task sees its input in one order
+wherever and however often it runs. Small batches need no exchange: their whole graph runs in one task, by a plan that
+is made once.
 """
 
 from __future__ import annotations
