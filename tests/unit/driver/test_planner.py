@@ -12,11 +12,12 @@ import pytest
 from tests.kit.machines import INCARNATION, chain
 from txtopo.core import limits
 from txtopo.core.events import CutRedo, PlansCut, Redo, RedoCut
-from txtopo.core.plan import Metadata, Plan, canonical, genesis_digest
+from txtopo.core.plan import Metadata, Plan, canonical, genesis_digest, read_plan
 from txtopo.core.values import Lead, LedgerBatch
 from txtopo.driver.long_metadata import PART_KEY
-from txtopo.driver.planner import Planner
-from txtopo.errors import BatchDataError, Halted, PostgresUnavailable, ZooKeeperUnavailable
+from txtopo.driver.planner import PLANS_PER_READ, Planner
+from txtopo.driver.spout_coordinators import IDLE_KEY
+from txtopo.errors import BatchDataError, Halted, InvariantBroken, PostgresUnavailable, ZooKeeperUnavailable
 from txtopo.testing.simulated import SimulatedClock
 from txtopo.topology.components import Input, SpoutComponent, SpoutContext
 
@@ -215,13 +216,40 @@ def test_what_was_recorded_is_not_recorded_again() -> None:
 def test_good_batches_before_a_bad_one_are_planned_and_the_bad_one_halts_after_them() -> None:
     """Nothing is skipped, and nothing good is held up."""
     stores = Stores()
-    made = opened(Source({"file": "/1"}, BatchDataError("no column pieces", component="s")), stores)
+    source = Source({"file": "/1"}, BatchDataError("no column pieces", component="s"))
+    made = opened(source, stores)
 
     assert [plan.txid for plan in made.cut(1, 4).plans] == [1]
     with pytest.raises(Halted, match=r"batch 2 of t .*no column pieces") as caught:
         made.cut(2, 4)
     assert caught.value.txid == 2
     assert len(stores.recorded) == 1
+    assert len(source.previous) == 2, "code that raised is not asked again: what it gave then may be gone"
+
+
+def test_good_batches_before_a_source_that_is_away_are_planned_and_it_is_asked_again() -> None:
+    """OSError: the same input comes when the source is back."""
+    stores = Stores()
+    source = Source({"file": "/1"}, OSError("away"))
+    made = opened(source, stores)
+
+    assert [plan.txid for plan in made.cut(1, 4).plans] == [1]
+    with pytest.raises(OSError, match="away"):
+        made.cut(2, 4)
+    source.offers = [{"file": "/2"}]
+    assert [plan.txid for plan in made.cut(2, 4).plans] == [2]
+
+
+@pytest.mark.parametrize("redoes", [False, True])
+def test_nothing_is_planned_before_the_plans_of_the_leader_before_are_known(redoes: bool) -> None:
+    """R12: it would chain to the wrong batch, and its source would begin anew."""
+    stores = Stores()
+    stores.chains[3] = [quarantined(3)]
+    made = planner(Source({"file": "/1"}), stores)
+
+    with pytest.raises(InvariantBroken, match="was not opened"):
+        made.redo(redrive(9, 3)) if redoes else made.cut(1, 1)
+    assert stores.tried == []
 
 
 def test_what_was_ever_input_is_told_to_the_spout() -> None:
@@ -343,6 +371,65 @@ def test_the_source_is_not_moved_by_a_redo_that_is_committed_either() -> None:
 
     assert source.previous == [None, {"file": "a"}]
     assert plan.previous_digest == redo.plan.digest
+
+
+def test_a_redo_that_zookeeper_has_not_confirmed_is_recorded_again() -> None:
+    """Z6: it may be there already; another plan in its place would halt the topology."""
+    stores = Stores()
+    stores.chains[3] = [quarantined(3)]
+    made = opened(Source(), stores)
+    stores.zookeeper_away = 1
+    with pytest.raises(ZooKeeperUnavailable):
+        made.redo(redrive(9, 3))
+
+    again = made.redo(redrive(9, 3))
+
+    assert isinstance(again, PlansCut)
+    assert stores.tried == [*again.plans, *again.plans]
+
+
+def test_a_redo_that_cannot_be_planned_says_why() -> None:
+    """The order is refused with these words, and everything else goes on."""
+    stores = Stores()
+    made = opened(Source(), stores)
+
+    def expired(txid: int) -> Sequence[LedgerBatch]:
+        raise Halted("the plan of batch 3 was removed by retention", next_command="-")
+
+    stores.redo_chain = expired  # type: ignore[method-assign]
+    assert made.redo(redrive(9, 3)) == RedoCut(
+        redo=redrive(9, 3).redo, refused="the plan of batch 3 was removed by retention"
+    )
+    del stores.redo_chain
+    stores.chains[3] = [replace(quarantined(3), state="applied")]
+    refused = made.redo(redrive(9, 3))
+    assert isinstance(refused, RedoCut) and refused.plan is None and refused.refused
+    assert stores.tried == []
+
+
+def test_a_spout_gets_what_it_was_configured_with_and_its_own_batches_of_late() -> None:
+    """Newest first, over all pages; batches of others, idle ones, and those that cannot be read are none of its."""
+    source, stores = Source(), Stores()
+    pages: list[int] = []
+    count = 2 * PLANS_PER_READ + 1
+    data = {txid: quarantined(txid).plan for txid in range(1, count + 1)}
+    data[7] = b"no plan"
+    data[8] = replace(read_plan(data[8], "-"), metadata={"other": {"file": "/8"}}).bytes
+    data[9] = replace(read_plan(data[9], "-"), metadata={"s": {IDLE_KEY: None}}).bytes
+
+    def plans_below(txid: int, limit: int) -> list[tuple[int, bytes]]:
+        pages.append(txid)
+        return [(number, data[number]) for number in sorted(data, reverse=True) if number < txid][:limit]
+
+    stores.plans_below = plans_below  # type: ignore[attr-defined]
+    made = planner(source, stores)
+    made.config = {"topology.debug": True}
+    made.open(())
+
+    assert source.context is not None and source.context.config == {"topology.debug": True}
+    found = [metadata["file"] for metadata in source.context.recent()]
+    assert found == [f"/{txid}" for txid in range(count, 0, -1) if txid not in (7, 8, 9)]
+    assert pages[1:] == [count + 1 - PLANS_PER_READ, count + 1 - 2 * PLANS_PER_READ]
 
 
 def test_plans_that_zookeeper_has_not_confirmed_come_before_a_redo() -> None:

@@ -358,7 +358,7 @@ def test_spouts_that_want_it_hear_how_a_batch_ended() -> None:
     a, b, c = Offering({"at": 1}, wants_settled=True), Offering({"at": 10}), Offering(wants_settled=True)
     made = planner(stores, a=a, b=b, c=c)
     (one,) = made.cut(1, 9).plans
-    stores.chains[1] = [committed(1, "quarantined")]
+    stores.chains[1] = [committed(9, "applied"), committed(1, "quarantined")]
 
     made.settled(one, "applied")
     made.settled(one, None)
@@ -391,7 +391,9 @@ def test_a_new_leader_tells_of_the_batches_that_were_committed_lately() -> None:
     """A driver may die between COMMIT and ack: every batch that may not have been told is told once more."""
     stores = Stores()
     stores.chains = {txid: [committed(txid, "applied", a={"at": txid}, b={"at": 0})] for txid in range(1, 8)}
-    stores.chains[6] = [committed(6, "quarantined", a={"at": 6}, b={IDLE_KEY: None}), committed(7, "applied")]
+    redo = committed(7, "applied", a={"at": 7})
+    stores.chains[6] = [committed(6, "quarantined", a={"at": 6}, b={IDLE_KEY: None}), redo]
+    stores.chains[7] = [committed(6, "quarantined", a={"at": 6}), redo]
     a = Offering(wants_settled=True)
 
     planner(stores, a=a, settings={"last_txid": 7, "notified_again": 3})
