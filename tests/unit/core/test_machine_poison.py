@@ -27,6 +27,7 @@ from txtopo.core.events import (
     StopWanted,
 )
 from txtopo.core.limits import COMMIT_TRIES_MAX
+from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.state import Phase
 from txtopo.core.values import Aborted, Failed, Failure, Left, Order, TransactionAttempt, Unknown
 from txtopo.errors import Patience
@@ -104,8 +105,9 @@ class TestProof:
         hand.tell(Checkpointed(last_txid=1, keep_from=1))
 
         (end,) = [one for one in hand.everything if isinstance(one, End)]
-        assert (end.kind, end.txid) == ("halted", 2)
-        assert "no batch is at fault: parse: no module named helper (the same processing over no rows" in end.reason
+        assert (end.kind, end.txid, end.next_command) == ("halted", 2, RUN_AGAIN)
+        assert "failed in parse, and no batch is at fault: parse: no module named helper (the same" in end.reason
+        assert "(the same processing over no rows" in end.reason
         assert not [one for one in hand.everything if isinstance(one, CommitQuarantine)]
 
     def test_a_proof_without_an_end_is_tried_again(self) -> None:
@@ -117,6 +119,12 @@ class TestProof:
         hand.tick(60)
 
         assert (early, [one.plan.txid for one in hand.of(Prove)]) == ([], [2])
+
+    def test_a_proof_of_a_batch_that_is_not_there_any_more_proves_nothing(self) -> None:
+        hand = broken()
+
+        assert hand.proven(9) == []
+        assert hand.state.batches[2].phase is Phase.PROVING
 
     def test_one_proof_at_a_time_and_none_above_a_halt(self) -> None:
         hand = ready(4, workers=4, attempts_max=1, on_poison="quarantine_batch")
