@@ -78,7 +78,7 @@ def reconcile(stores: Stores) -> Reconciled:
         next_attempts=_next_attempts(plans, stores),
         suspects=suspects,
         suspects_once=once,
-        discarded=_discarded(stores, plans) if stores.opaque else (),
+        discarded=_discarded(stores, plans),
     )
 
 
@@ -144,6 +144,9 @@ def _pinned(stores: Stores, mirrored: Mapping[int, Plan]) -> tuple[list[Plan], l
 
 
 def _discarded(stores: Stores, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """The last plan of each batch that is to be planned again. A topology that is not opaque has none: plans of an
+    opaque spout that are not committed halt it.
+    """
     first = stores.last_txid + len(plans) + 1
     last_cuts = {txid: cuts[max(cuts)] for txid, cuts in stores.coordinator_cuts.items() if txid >= first}
     found = (
