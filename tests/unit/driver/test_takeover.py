@@ -344,6 +344,11 @@ def test_plans_are_dropped_by_an_order_under_the_new_epoch(
         "ledger.answer_order",
     ]
     assert postgres.orders[order_id][1].state == "done"
+    assert driver.said == [postgres.orders[order_id][1].answer]
+    assert driver.said[0].startswith("plans of batches 1, 2 dropped: ")
+    (action,) = [row.action for row in postgres.actions]
+    assert (action.command, action.order_id, action.after) == ("replan", order_id, {"plans": {}})
+    assert list(action.before["plans"]) == ["1", "2"]
 
 
 def test_a_mirrored_plan_is_never_dropped(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
@@ -361,7 +366,8 @@ def test_a_mirrored_plan_is_never_dropped(zookeeper: MemoryZooKeeper, postgres: 
 
     assert [one.txid for one in again.reconciled.plans] == [1]
     assert again.reconciled.restore == (), "it stayed in ZooKeeper too"
-    assert new.said == ["plans of batches 2 dropped: their inputs are planned anew"]
+    (said,) = new.said
+    assert said.startswith("plans of batches 2 dropped: ")
 
 
 def test_plans_made_since_an_order_was_begun_are_not_dropped(
@@ -378,6 +384,33 @@ def test_plans_made_since_an_order_was_begun_are_not_dropped(
 
     assert [one.txid for one in leadership.reconciled.plans] == [1, 2]
     assert postgres.orders[order_id][1].state == "done"
+
+
+def test_an_order_that_a_leader_had_begun_is_carried_out_by_the_next(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres
+) -> None:
+    """It died with the plans named and not dropped: they are still those."""
+    plans = planned_and_left(zookeeper, postgres)
+    order_id = postgres.ask("t", "replan", (), "wrong schema")
+    postgres.orders[order_id][1].progress = {"dropped": {str(one.txid): one.digest.hex() for one in plans}}
+    driver = Candidacy(zookeeper, postgres)
+
+    assert driver.lead().reconciled.plans == ()
+    assert "ledger.note_progress" not in driver.calls, "what was noted first stays"
+
+
+def test_an_order_that_drops_nothing_changes_nothing(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:
+    """So it is not in the action log, and says why."""
+    before = Candidacy(zookeeper, postgres)
+    before.lead()
+    before.die()
+    order_id = postgres.ask("t", "replan", (), "wrong schema")
+
+    Candidacy(zookeeper, postgres).lead()
+
+    order = postgres.orders[order_id][1]
+    assert (order.state, str(order.answer).partition(":")[0]) == ("done", "no plan was dropped")
+    assert list(postgres.actions) == []
 
 
 def test_an_order_about_a_plan_that_was_dropped_is_refused_by_that_name(
