@@ -42,7 +42,7 @@ class CandidateNode:
     since: str
     """When the candidacy began, ISO 8601; never compared."""
     nonce: str
-    """UUID of this candidacy, new for each (Z4)."""
+    """UUID of this candidacy, new for each (Z4, a lost reply leaves an orphan in the queue)."""
 
     def __str__(self) -> str:
         return f"{self.host} pid {self.pid} since {self.since}"

@@ -20,7 +20,9 @@ _SEQUENCES = 2**32
 
 
 class Election:
-    """One candidacy on one session (Z4); see `txtopo.ports.Candidacy`. Closing the session leaves the queue."""
+    """One candidacy on one session (Z4, lock objects cannot be used again); see `txtopo.ports.Candidacy`. Closing the
+    session leaves the queue.
+    """
 
     def __init__(self, session: CoordinatorSession, topology: str, identity: CandidateNode) -> None:
         self._session = session

@@ -32,7 +32,7 @@ class TopologyPaths:
         self.leader = f"{self.root}/leader"
         """Parent of the candidates' ephemeral nodes."""
         self.epoch = f"{self.root}/epoch"
-        """The fencing token (R2)."""
+        """The fencing token (R2, every write checks its version)."""
         self.coordinator = f"{self.root}/coordinator"
         self.mark = f"{self.coordinator}/currtx"
         """Highest txid known to be committed; may lag."""

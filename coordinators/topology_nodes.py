@@ -37,11 +37,12 @@ _TRIES_MAX = 5
 
 
 class TopologyCoordinator:
-    """See `txtopo.ports.Coordinator`. One object serves one candidacy; a new candidacy starts without its memory (R15).
+    """See `txtopo.ports.Coordinator`. One object serves one candidacy; a new candidacy starts without its memory (R15,
+    a step-down discards all state).
 
-    With `opaque` each attempt's plan has its own node below the node of its batch: a batch may be planned again, but a
-    node never changes (R3). `record_plans`, `record_attempts` and `checkpoint` cost one proposal each, and none if
-    nothing changed.
+    With `opaque` each attempt's plan has a separate node below the node of its batch: a batch may be planned again, but
+    a node never changes (R3, metadata is create-only). `record_plans`, `record_attempts` and `checkpoint` cost one
+    proposal each, and none if nothing changed.
     """
 
     def __init__(self, session: CoordinatorSession, topology: str, *, opaque: bool = False) -> None:
@@ -330,7 +331,7 @@ class TopologyCoordinator:
             if path == self._paths.epoch:
                 # No epoch is there. Whether another driver leads is decided by the fence in Postgres, at the next
                 # candidacy (R1, R11).
-                raise LeadLost(f"{path} is gone: ZooKeeper was wiped or restored under this leader") from error
+                raise LeadLost(f"{path} no longer exists: ZooKeeper was wiped or restored under this leader") from error
             if DeleteNode(path) in operations:
                 raise
             raise Halted(

@@ -143,7 +143,7 @@ class ZooKeeperSession:
         except NodeExistsError:
             raise NodeExists(path) from None
         except NoNodeError as error:
-            raise ZooKeeperUnavailable(f"{self._hosts}: the chroot is gone; was ZooKeeper wiped?") from error
+            raise ZooKeeperUnavailable(f"{self._hosts}: the chroot no longer exists; was ZooKeeper wiped?") from error
 
     def get(self, path: str) -> tuple[bytes, int] | None:
         """See the port."""

@@ -347,7 +347,7 @@ class MemoryLedger:
             raise Halted(f"table {table} has other columns")
         if owner is not None:
             if table not in store.tables:
-                raise Halted(f"table {table} is gone although batches were counted in it; restore it")
+                raise Halted(f"table {table} no longer exists although batches were counted in it; restore it")
             return
         rows = store.tables.get(table, {})
         if rows and not (isinstance(committer.bolt, CountCommitter) and committer.bolt.baseline):

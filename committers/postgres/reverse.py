@@ -30,8 +30,8 @@ def reverse_batch(
     missing: the numbers would not add up.
     """
     sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
-    taken, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
-    check_reversed(committer.name, values["redo_of"], taken, lacking, expected)
+    reversed_rows, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
+    check_reversed(committer.name, values["redo_of"], reversed_rows, lacking, expected)
     if rows:
         removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount
         if removed != len(rows):
@@ -40,7 +40,7 @@ def reverse_batch(
                 f"{removed} could be removed",
                 component=committer.name,
             )
-    return int(taken)
+    return int(reversed_rows)
 
 
 def _reversal(shape: TableShape) -> str:

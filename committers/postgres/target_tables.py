@@ -101,7 +101,7 @@ def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *
     if registered:
         # A new table would be empty, and every count in it too low.
         raise Halted(
-            f"table {shape.schema}.{table} is gone although batches were counted in it; restore it",
+            f"table {shape.schema}.{table} no longer exists although batches were counted in it; restore it",
             next_command="restore it from a backup (docs/operating.md, A target table), then start `txtopo run` again",
         )
     for statement in (ddl, *further):

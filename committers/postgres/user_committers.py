@@ -89,7 +89,7 @@ def record_user_committer(
 
 def restored_settings(tag: str) -> Held:
     """Return the statement that restores every setting of txtopo's database transactions, in case user code changed one
-    (P8, P9).
+    (P8, settings that lose commits; P9, user code that ends the database transaction).
     """
     lines = statement("begin_transaction").splitlines()
     return "\n".join(line for line in lines if line.startswith("set local")).rstrip(";"), settings(tag)

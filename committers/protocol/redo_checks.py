@@ -5,22 +5,22 @@ from __future__ import annotations
 from txtopo.errors import BatchDataError
 
 
-def check_reversed(committer: str, redo_of: int, taken: int, lacking: int, expected: int | None) -> None:
+def check_reversed(committer: str, redo_of: int, found: int, lacking: int, expected: int | None) -> None:
     """Check that the reversed rows are the contribution of batch `redo_of`, and that the target contained all of it.
 
-    `taken` is the number of reversed contribution rows, `lacking` the number of those whose target row is missing or
-    counts less. `expected` is the number that the ledger recorded, None if the batch did not have this committer.
-    Raises BatchDataError if they disagree.
+    `found` is the number of contribution rows that were reversed, `lacking` the number of those whose target row is
+    missing or counts less. `expected` is the number that the ledger recorded, None if the batch did not have this
+    committer. Raises BatchDataError if they disagree.
     """
-    if taken != (expected or 0):
+    if found != (expected or 0):
         raise BatchDataError(
-            f"committer {committer}: batch {redo_of} recorded {expected or 0} contributions, but {taken} exist: "
+            f"committer {committer}: batch {redo_of} recorded {expected or 0} contributions, but {found} exist: "
             "they were changed by hand; run `txtopo audit`",
             component=committer,
         )
     if lacking:
         raise BatchDataError(
-            f"committer {committer}: {lacking} of the {taken} rows that batch {redo_of} contributed are missing in the "
+            f"committer {committer}: {lacking} of the {found} rows that batch {redo_of} contributed are missing in the "
             f"target, or count less there: "
             "it was changed by hand; run `txtopo audit`",
             component=committer,

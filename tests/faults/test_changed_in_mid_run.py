@@ -272,7 +272,10 @@ NOBODYS = {
         "alter table order_totals alter column price type text using price::text",
         "price is text, not numeric",
     ),
-    "the table is gone": ("alter table order_totals rename to other", "is gone although batches were counted in it"),
+    "the table is gone": (
+        "alter table order_totals rename to other",
+        "no longer exists although batches were counted in it",
+    ),
     "no unique key": (
         "alter table order_totals drop constraint order_totals_shop_article_key",
         "needs one row for each key",

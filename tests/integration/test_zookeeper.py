@@ -182,7 +182,7 @@ def test_removed_chroot_is_named(zookeeper_root: str, opened: Opener) -> None:
     session = opened(f"{hosts}/{root}/deep/chroot")
     opened(hosts)._client.delete(f"/{root}/deep", recursive=True)
 
-    with pytest.raises(ZooKeeperUnavailable, match="chroot is gone"):
+    with pytest.raises(ZooKeeperUnavailable, match="chroot no longer exists"):
         session.create("/a", b"")
 
 

@@ -103,7 +103,7 @@ def needs_spark(error: BaseException) -> bool:
 
 def code_hash(topology: Topology, shipped_files: Iterable[str], result_settings: Mapping[str, str]) -> bytes:
     """Return the sha-256 of the topology's module, all shipped files, its description and the settings that change
-    results (R12). Raises ConfigurationError if a file cannot be read.
+    results (R12, only attempts with the leader's code commit). Raises ConfigurationError if a file cannot be read.
     """
     digest = hashlib.sha256(canonical({"topology": topology.describe(), "settings": dict(result_settings)}))
     files = [*([topology.module_file] if topology.module_file else []), *shipped_files]

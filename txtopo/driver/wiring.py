@@ -25,8 +25,8 @@ from txtopo.ports import CoordinatorSession
 def candidate_of(
     identity: CandidateIdentity, session: CoordinatorSession, since: str
 ) -> tuple[Election, TopologyCoordinator]:
-    """Return a candidate's place in the queue and its access to the metadata, both on one session (Z4). `since` is
-    shown to drivers that wait.
+    """Return a candidate's place in the queue and its access to the metadata, both on one session (Z4, lock objects
+    cannot be used again). `since` is shown to drivers that wait.
     """
     node = CandidateNode(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
     return (

@@ -386,7 +386,7 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
     state: BatchState = detail.state if detail is not None else states.get(txid, "planned")
     attempts = detail.attempts if detail is not None else ()
     last = attempts[-1] if attempts else None
-    told = [attempt for attempt in attempts if attempt.state != "cancelled"]
+    counted = [attempt for attempt in attempts if attempt.state != "cancelled"]
     return PreviewedBatch(
         txid=txid,
         state=state,
@@ -394,7 +394,7 @@ def _batch(connection: Connection, topology: str, txid: int, states: Mapping[int
         next_attempt=None if state in ("committed", "quarantined") else last.attempt + 1 if last else 0,
         files=detail.files if detail is not None else (),
         metadata=detail.metadata if detail is not None else {},
-        failure=told[-1] if told and told[-1].state == "failed" else None,
+        failure=counted[-1] if counted and counted[-1].state == "failed" else None,
         reason=detail.ledger.reason if detail is not None and detail.ledger else None,
     )
 

@@ -222,7 +222,7 @@ SAYINGS = [
     "Postgres has been away for",
     "ZooKeeper does not answer; nothing new is planned",
     "ZooKeeper knows nothing of this topology: restoring it from Postgres",
-    "the chroot is gone; was ZooKeeper wiped?",
+    "the chroot no longer exists; was ZooKeeper wiped?",
     "Postgres was restored to an earlier time, or this is another database",
     "ZooKeeper belongs to the Postgres cluster",
     "but Postgres does not",
