@@ -17,6 +17,7 @@ from tests.kit.audited import select
 from tests.kit.audits import Audited
 from tests.kit.drivers import World, zookeeper_client
 from tests.kit.orders import recount, write_orders
+from txtopo.client import connect
 from txtopo.committers.postgres.migrate import migrate
 
 OPEN = 7
@@ -26,9 +27,23 @@ FIRST_FILE = 5
 FILES = 3
 
 
+KEPT = ("ledger", "plan", "attempt", "committer_count", "edge_count", "source_file", "rejected_row", "action")
+"""Tables whose rows no later release changes or removes."""
+Values = frozenset[tuple[str, str]]
+
+
+def rows_of(dsn: str) -> dict[str, list[Values]]:
+    """All rows of these tables, by table: columns with their values."""
+    found = {table: select(dsn, f"select to_jsonb(one) from txtopo.{table} one") for table in KEPT}
+    return {
+        table: [frozenset((name, json.dumps(value)) for name, value in row.items()) for (row,) in rows]
+        for table, rows in found.items()
+    }
+
+
 @pytest.fixture
-def released(empty_database: str, zookeeper_root: str, tmp_path: Path) -> Iterator[World]:
-    """The database that release 0.1.0 wrote, migrated as an operator does it, and three files that are not counted."""
+def written(empty_database: str) -> dict[str, list[Values]]:
+    """The rows that release 0.1.0 wrote, in a database with its schema."""
     schema_before(empty_database, RELEASED)
     connection = psycopg2.connect(empty_database)
     try:
@@ -36,6 +51,14 @@ def released(empty_database: str, zookeeper_root: str, tmp_path: Path) -> Iterat
             cursor.execute((Path(kit.__file__).parent / "release_0_1_0.sql").read_text(encoding="utf-8"))
     finally:
         connection.close()
+    return rows_of(empty_database)
+
+
+@pytest.fixture
+def released(
+    empty_database: str, written: dict[str, list[Values]], zookeeper_root: str, tmp_path: Path
+) -> Iterator[World]:
+    """The database that release 0.1.0 wrote, migrated as an operator does it, and three files that are not counted."""
     migrate(empty_database)
     folder = tmp_path / "orders"
     write_orders(folder, FILES, first=FIRST_FILE)
@@ -68,7 +91,7 @@ def open_plan(world: World) -> bytes:
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
     assert "ctime_ns" not in file
-    plan.update(txid=OPEN, kind="cut", redo_of=None, order_id=None, previous=digest, incarnation=incarnation)
+    plan.update(txid=OPEN, kind="cut", redo_of=None, request_id=None, previous=digest, incarnation=incarnation)
     return node(plan)
 
 
@@ -98,6 +121,7 @@ def left_in_zookeeper(world: World, plan: bytes) -> None:
 @pytest.mark.parametrize("zookeeper", ["kept", "wiped"])
 def test_a_driver_finishes_what_the_first_release_left_open(
     released: World,
+    written: dict[str, list[Values]],
     zookeeper: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -105,6 +129,8 @@ def test_a_driver_finishes_what_the_first_release_left_open(
 ) -> None:
     """Promise: after an upgrade a driver takes the lead, answers the open order, finishes the open batch with the
     plan that the earlier release made where ZooKeeper has kept it, and goes on; counts are right and the audit agrees.
+    What the earlier release wrote stays as it was: plans, ledger and seals, attempts, numbers, actions, and its
+    description beside that of the new driver.
     """
     monkeypatch.setenv("TXTOPO_DSN", released.dsn)
     plan = open_plan(released)
@@ -130,3 +156,17 @@ def test_a_driver_finishes_what_the_first_release_left_open(
     assert (code, report["findings"]) == (0, [])
     code, report = audited.audit("--no-recount")
     assert (code, report["findings"], report["committed_txid"]) == (0, [], last)
+    now = rows_of(released.dsn)
+    assert {table: len(rows) for table, rows in written.items() if not rows} == {}
+    assert [(table, row) for table in KEPT for row in written[table] if not any(row <= one for one in now[table])] == []
+    described = "select number, epoch, encode(code_hash, 'hex') from txtopo.description order by number"
+    (first, second) = released.query(described)
+    assert (first[:2], second[:2]) == ((1, None), (2, 2))
+    assert first[2] == "63" * 32 != second[2]
+    # And a program reads old and new batches as typed values.
+    with connect(released.dsn) as client:
+        assert client.status("orders").last_txid == last
+        assert {batch.txid for batch in client.batches("orders", limit=100)} == set(range(1, last + 1))
+        assert [len(client.batch("orders", txid).attempts) > 0 for txid in range(1, last + 1)] == [True] * last
+        assert {event.txid for event in client.events("orders", limit=1000)} >= set(range(1, last + 1))
+        assert len(client.orders("orders").to_arrow()) == len(client.orders("orders")) == 4
