@@ -21,7 +21,7 @@ from txtopo.audit.verdicts import (
     Verdict,
 )
 from txtopo.reports.as_json import document, plain
-from txtopo.reports.text import batches_named, clean, count, counted, duration, instant, table
+from txtopo.reports.formatting import batches_named, clean, count, counted, duration, instant, table
 
 SHOWN_MAX = 50
 """Findings and failures listed; the JSON has all."""

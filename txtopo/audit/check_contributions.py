@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 
 from txtopo.audit.verdicts import Findings
 from txtopo.reports.cursors import stream
+from txtopo.reports.formatting import counted
 from txtopo.reports.stored_description import CommitterTables, listed, quoted
-from txtopo.reports.text import counted
 
 ROWS, KNOWN = "contributions.rows", "contributions.known"
 

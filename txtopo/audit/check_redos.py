@@ -10,8 +10,8 @@ from typing import Any
 
 from txtopo.audit.check_contributions import Contributed
 from txtopo.audit.verdicts import Findings
+from txtopo.reports.formatting import batches_named, counted
 from txtopo.reports.stored_description import CommitterTables
-from txtopo.reports.text import batches_named, counted
 
 HOLES, CHAIN, REVERSED, EMPTY = "source.holes", "redo.chain", "redo.reversed", "quarantine.empty"
 NOBODY = Contributed()

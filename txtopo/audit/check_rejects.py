@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.audit.verdicts import Findings
-from txtopo.reports.text import counted
+from txtopo.reports.formatting import counted
 
 REJECTED, DEAD_LETTERS = "rejects.rows", "dead_letters.rows"
 

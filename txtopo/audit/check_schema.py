@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from txtopo.audit.made_schema import Schema, schema_at
 from txtopo.audit.verdicts import Findings
 from txtopo.errors import ConfigurationError
-from txtopo.reports.text import clip
+from txtopo.reports.formatting import clip
 
 CHECK = "schema.guards"
 DEFINITION_CHARS_MAX = 300

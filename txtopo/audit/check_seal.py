@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from txtopo.audit.verdicts import Findings
-from txtopo.reports.text import counted, instant
+from txtopo.reports.formatting import counted, instant
 
 SEAL, DESCRIBED, LOGGED = "ledger.seal", "topology.described", "actions.chain"
 NEWEST = 2

@@ -26,9 +26,9 @@ from txtopo.audit.recount import (
 from txtopo.audit.recount_rejects import KeptReject
 from txtopo.audit.verdicts import Findings
 from txtopo.reports.cursors import stream
+from txtopo.reports.formatting import counted
 from txtopo.reports.stored_description import CommitterTables, listed
 from txtopo.reports.stored_plans import is_idle
-from txtopo.reports.text import counted
 
 CONTENT, RECORDS, KEYS, FILES, LINES = "source.content", "source.records", "source.keys", "plan.files", "rejects.lines"
 _PART_KEY = "$part"

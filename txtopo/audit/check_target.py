@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from txtopo.audit.verdicts import TXIDS_MAX, Findings
 from txtopo.reports.cursors import stream
+from txtopo.reports.formatting import batches_named, counted
 from txtopo.reports.stored_description import CommitterTables, quoted
-from txtopo.reports.text import batches_named, counted
 
 CHECK = "target.keys"
 KEYS_NAMED_MAX = 10

@@ -23,8 +23,8 @@ from txtopo.audit.check_seal import Around, Seals
 from txtopo.audit.check_source import FILES, SourceCheck
 from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings, Head, Verdict
 from txtopo.reports.cursors import InStep
+from txtopo.reports.formatting import counted
 from txtopo.reports.stored_description import CommitterTables
-from txtopo.reports.text import counted
 
 FAILURES_MAX = 10_000
 """Failed attempts in a report."""

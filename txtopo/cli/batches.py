@@ -33,7 +33,7 @@ def batches(
     """
     from txtopo.client import Client
     from txtopo.reports import as_json as rendering
-    from txtopo.reports import text
+    from txtopo.reports import status_text
 
     rows = Client(dsn_of(context)).batches(topology, *joined(txids), state=state, limit=limit)
-    click.echo(rendering.batches_json(topology, rows) if as_json else text.batches_text(topology, rows))
+    click.echo(rendering.batches_json(topology, rows) if as_json else status_text.batches_text(topology, rows))

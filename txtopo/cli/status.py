@@ -24,9 +24,9 @@ def status(context: click.Context, topology: str | None, as_json: bool) -> int:
     """
     from txtopo.client import Client
     from txtopo.reports import as_json as rendering
-    from txtopo.reports import text
+    from txtopo.reports import status_text
 
     client = Client(dsn_of(context))
     topologies: Sequence[TopologyStatus] = client.topologies() if topology is None else [client.status(topology)]
-    click.echo(rendering.status_json(topologies) if as_json else text.status_text(topologies))
+    click.echo(rendering.status_json(topologies) if as_json else status_text.status_text(topologies))
     return 1 if any(one.is_bad for one in topologies) else 0

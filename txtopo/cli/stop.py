@@ -48,7 +48,7 @@ def stop(context: click.Context, topology: str, timeout: float) -> None:
 
 def _nothing_to_stop(one: TopologyStatus) -> str:
     """Return why there is no leader to stop, in a sentence."""
-    from txtopo.reports.text import duration
+    from txtopo.reports.formatting import duration
 
     if one.state == "STALLED" and one.leader is not None:
         silent = duration(one.leader.heartbeat_age_s)

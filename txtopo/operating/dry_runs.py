@@ -11,12 +11,12 @@ from sqlalchemy import Connection
 from txtopo.errors import TxtopoError
 from txtopo.operating.orders import NewOrder
 from txtopo.reports import report_statements
+from txtopo.reports.formatting import clean, clip, instant, place_of, size
 from txtopo.reports.inputs import other_inputs
 from txtopo.reports.interventions import read_redos, txids_of
 from txtopo.reports.list_batches import Span, rows, tried_states
 from txtopo.reports.model import AttemptRow, BatchState, SourceFile, TopologyStatus, how_to_run, told_advice
 from txtopo.reports.read import read_batch
-from txtopo.reports.text import clean, clip, instant, place_of, size
 
 FILES_TOLD_MAX = 5
 """Files of a batch that the text names; the JSON has all."""

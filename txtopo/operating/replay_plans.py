@@ -12,12 +12,12 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from txtopo.errors import TxtopoError
+from txtopo.reports.formatting import NOTHING, clean, count, instant, size, table
 from txtopo.reports.interventions import read_redos
 from txtopo.reports.list_batches import one
 from txtopo.reports.model import BatchDetail, TopologyStatus
 from txtopo.reports.read import read_batch
 from txtopo.reports.stored_description import committers_of, own_committers_of
-from txtopo.reports.text import NOTHING, clean, count, instant, size, table
 
 FILES_TOLD_MAX = 3
 """Files of a batch that the text names; the JSON has all."""

@@ -21,9 +21,9 @@ from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterResult, Failed, Processed, TransactionAttempt
 from txtopo.errors import ConfigurationError
 from txtopo.ports import Assignment, Executor
+from txtopo.reports.formatting import clean, count
 from txtopo.reports.model import BatchDetail, CommitterNumbers, LedgerSummary
 from txtopo.reports.read import reading
-from txtopo.reports.text import clean, count
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.topology.phases import PROCESSING

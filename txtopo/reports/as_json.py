@@ -10,8 +10,8 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
+from txtopo.reports.formatting import instant
 from txtopo.reports.model import BatchDetail, BatchRow, TopologyStatus
-from txtopo.reports.text import instant
 
 
 def status_json(topologies: Sequence[TopologyStatus]) -> str:

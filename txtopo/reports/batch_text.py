@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txtopo.reports.inputs import other_inputs
-from txtopo.reports.model import ActionRow, AttemptRow, BatchDetail, OrderRow, SourceFile
-from txtopo.reports.text import (
+from txtopo.reports.formatting import (
     NOTHING,
     batches_named,
     clean,
@@ -23,6 +21,8 @@ from txtopo.reports.text import (
     size,
     table,
 )
+from txtopo.reports.inputs import other_inputs
+from txtopo.reports.model import ActionRow, AttemptRow, BatchDetail, OrderRow, SourceFile
 
 FILES_SHOWN_MAX = 50
 """Number of files of a batch that `show` lists; the JSON has all."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from txtopo.reports.as_json import plain
 from txtopo.reports.batch_text import changed
-from txtopo.reports.text import batches_named, clip, count, instant
+from txtopo.reports.formatting import batches_named, clip, count, instant
 from txtopo.reports.timeline import TimelineEvent
 
 _WORDS = {

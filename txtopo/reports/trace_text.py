@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from txtopo.reports.as_json import document, plain
-from txtopo.reports.text import NOTHING, THIN_SPACE, clean, count, counted, instant, table
+from txtopo.reports.formatting import NOTHING, THIN_SPACE, clean, count, counted, instant, table
 from txtopo.reports.trace import Contribution, Trace
 
 CODE_SHOWN = 12

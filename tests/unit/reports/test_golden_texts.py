@@ -30,8 +30,8 @@ from txtopo.reports.model import (
     SourceFile,
     TopologyStatus,
 )
+from txtopo.reports.status_text import batches_text, status_text
 from txtopo.reports.stored_description import CommitterTables
-from txtopo.reports.text import batches_text, status_text
 from txtopo.reports.timeline import TimelineEvent
 from txtopo.reports.timeline_text import event_json, event_line
 from txtopo.reports.trace import Contribution, Target, Trace

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from txtopo.reports.as_json import batches_json, status_json
+from txtopo.reports.formatting import clean, count, duration, instant, size, table
 from txtopo.reports.model import BatchRow, CommitterNumbers, FailureCounts, LastLeader, TopologyStatus
-from txtopo.reports.text import batches_text, clean, count, duration, instant, size, status_text, table
+from txtopo.reports.status_text import batches_text, status_text
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 1500, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from txtopo.reports.text import instant
+from txtopo.reports.formatting import instant
 from txtopo.reports.times import FIRST, LAST, any_time
 
 TIMES = {
