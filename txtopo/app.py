@@ -308,7 +308,7 @@ class Driver:
                 reason = f"{end.reason}: no, the fence in Postgres is still this driver's, so something else wrote it"
                 end = End(kind="lead_lost", reason=reason)
             if end.kind == "replan" and not self.signals.received:
-                self.reporter.note(f"{end.reason}; taking the lead anew")
+                self.reporter.note(f"{end.reason}; taking the lead again")
                 continue
             if end.kind != "lead_lost" or self.signals.received:
                 return end

@@ -85,7 +85,7 @@ def test_a_plan_that_is_gone_is_wrong_however_long_ago_it_was_committed(audited:
             ("source.content", "UNVERIFIED", [2]),
         ],
     )
-    assert "its plan is gone, and nothing of this release removes plans" in report["findings"][0]["message"]
+    assert "its plan is missing, and this release never removes plans" in report["findings"][0]["message"]
     assert report["by_design"] == []
 
 

@@ -407,7 +407,7 @@ def test_a_fault_in_a_redo_shows_in_a_range_that_begins_with_it(redone: Audited)
 GOLDEN = """\
 orders  MISMATCH  batches 1 to 9: 6 wrong
 
-MISMATCH  batches 4 to 6: action 1, which its seal covers, is gone  [actions.chain]
+MISMATCH  batches 4 to 6: action 1, which its seal covers, is missing  [actions.chain]
 MISMATCH  batch 4: it is quarantined, but no action says by whom and why  [actions.signed]
 MISMATCH  batch 5: its seal knows nothing of its attempt 1  [ledger.attempts]
 MISMATCH  1 action before action 2 of TIME removed: it was sealed after more of them  [actions.chain]

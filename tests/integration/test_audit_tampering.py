@@ -409,7 +409,7 @@ def test_a_trigger_of_somebody_elses_is_told_and_is_not_wrong(planted: Planted) 
 
     assert (report.verdict, report.findings) == (Verdict.MATCH, ())
     assert [one.reason for one in report.by_design if one.check == "schema.guards"] == [
-        "table txtopo.attempt has a trigger that no migration made, alarm: what it does was not looked at"
+        "table txtopo.attempt has a trigger that no migration made, alarm: its effect was not checked"
     ]
 
 

@@ -29,7 +29,7 @@ topology = builder.build()
             "frame.where('carrier is not null')",
             "yes, up to 64 batches or 64 MiB of input share a Spark job",
         ),
-        ("distinct", "frame.distinct()", "no, each batch has a Spark job of its own: bolt last looks at other rows"),
+        ("distinct", "frame.distinct()", "no, each batch has its own Spark job: bolt last depends on other rows"),
     ],
 )
 def test_the_bolt_that_looks_at_other_rows_is_named(

@@ -249,35 +249,35 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda d: d.groupBy("name").agg(
             F.max("amount").alias("amount"), F.max("big").alias("big"), F.max("price").alias("price")
         ),
-        "looks at other rows: Aggregate",
+        "depends on other rows: Aggregate",
     ),
-    "join": (lambda d: d.join(d.select("name").alias("e"), "name"), "looks at other rows: Join"),
-    "union": (lambda d: d.union(d), "looks at other rows: Union"),
+    "join": (lambda d: d.join(d.select("name").alias("e"), "name"), "depends on other rows: Join"),
+    "union": (lambda d: d.union(d), "depends on other rows: Union"),
     "window": (
         lambda d: d.withColumn("amount", F.expr("cast(row_number() over (order by name) as int)")),
-        "looks at other rows: Window",
+        "depends on other rows: Window",
     ),
-    "limit": (lambda d: d.limit(2), "looks at other rows: GlobalLimit"),
-    "offset": (lambda d: d.offset(2), "looks at other rows: Offset"),
-    "distinct": (lambda d: d.distinct(), "looks at other rows: Deduplicate"),
-    "sort": (lambda d: d.orderBy("name"), "looks at other rows: Sort"),
-    "repartition": (lambda d: d.repartition(2, "name"), "looks at other rows: RepartitionByExpression"),
-    "sample": (lambda d: d.sample(0.5, 1), "looks at other rows: Sample"),
-    "observe": (lambda d: d.observe("o", F.count("*").alias("n")), "looks at other rows: CollectMetrics"),
+    "limit": (lambda d: d.limit(2), "depends on other rows: GlobalLimit"),
+    "offset": (lambda d: d.offset(2), "depends on other rows: Offset"),
+    "distinct": (lambda d: d.distinct(), "depends on other rows: Deduplicate"),
+    "sort": (lambda d: d.orderBy("name"), "depends on other rows: Sort"),
+    "repartition": (lambda d: d.repartition(2, "name"), "depends on other rows: RepartitionByExpression"),
+    "sample": (lambda d: d.sample(0.5, 1), "depends on other rows: Sample"),
+    "observe": (lambda d: d.observe("o", F.count("*").alias("n")), "depends on other rows: CollectMetrics"),
     "chance": (lambda d: d.filter(F.rand() > 2), "gives another result each time: "),
     "row ids": (lambda d: d.withColumn("big", F.monotonically_increasing_id()), "gives another result each time: "),
     "current time": (lambda d: d.filter(F.current_timestamp() > "2020-01-01"), "depends on when or where it runs: "),
-    "subquery": (above_average, "looks at other rows: a subquery"),
+    "subquery": (above_average, "depends on other rows: a subquery"),
     "sql subquery": (
         lambda d: d.sparkSession.sql("select * from {d} where amount in (select max(amount) from {d})", d=d),
-        "looks at other rows: a subquery",
+        "depends on other rows: a subquery",
     ),
     "action": (by_action, "runs a Spark job while it is called"),
-    "arrow udf": (arrow_means, "looks at other rows: mean gets many rows at once"),
-    "pandas udf": (pandas_means, "looks at other rows: mean gets many rows at once"),
-    "mapInPandas": (lambda d: d.mapInPandas(lambda batches: batches, FIELDS), "looks at other rows: MapInPandas"),
-    "mapInArrow": (lambda d: d.mapInArrow(lambda batches: batches, FIELDS), "looks at other rows: MapInArrow"),
-    "table function": (by_table_function, "looks at other rows"),
+    "arrow udf": (arrow_means, "depends on other rows: mean gets many rows together"),
+    "pandas udf": (pandas_means, "depends on other rows: mean gets many rows together"),
+    "mapInPandas": (lambda d: d.mapInPandas(lambda batches: batches, FIELDS), "depends on other rows: MapInPandas"),
+    "mapInArrow": (lambda d: d.mapInArrow(lambda batches: batches, FIELDS), "depends on other rows: MapInArrow"),
+    "table function": (by_table_function, "depends on other rows"),
     "with": (
         lambda d: d.sparkSession.sql("with t as (select * from {d}) select * from t", d=d),
         "is not known to treat each row by itself: WithCTE",
@@ -364,7 +364,7 @@ def test_a_refused_topology_processes_a_wave_batch_by_batch(
 
     outcomes = processed(executor.process([assignment(txid, [row("a"), row("a")]) for txid in (1, 2)]))
 
-    assert executor.one_by_one == "bolt bolt1 looks at other rows: Deduplicate"
+    assert executor.one_by_one == "bolt bolt1 depends on other rows: Deduplicate"
     assert shared == [1, 1]
     assert [outcome.results[0].arrived for outcome in outcomes] == [1, 1]
 
@@ -539,8 +539,8 @@ def test_a_difference_in_the_first_wave_ends_waves_loudly(
 def test_a_job_of_somebody_else_is_none_of_the_bolts(
     started: Callable[..., SparkExecutor], spark_session: SparkSession, shared: list[int], told: list[str]
 ) -> None:
-    """Other workers run theirs while the plan of a wave is built: that a bolt looks at other rows must not be concluded
-    from it.
+    """Other workers run theirs while the plan of a wave is built: that a bolt depends on other rows must not be
+    concluded from it.
     """
     armed, called, done = threading.Event(), threading.Event(), threading.Event()
 

@@ -151,8 +151,8 @@ def _unbatched(report: AuditReport) -> Iterator[str]:
     for one in report.unbatched:
         if one.problem is not None:
             yield (
-                f"spout {clean(one.spout)}: {clean(one.path)} cannot be looked at here, so whether files of it are "
-                f"in no batch is not known: {clean(one.problem)}"
+                f"spout {clean(one.spout)}: {clean(one.path)} cannot be read here, so it is unknown whether files of "
+                f"it are in no batch: {clean(one.problem)}"
             )
             continue
         yield (

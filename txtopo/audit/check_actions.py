@@ -60,7 +60,10 @@ class Actions:
         if planned_order is not None:
             self._named.add(planned_order)
             findings.equal(
-                SIGNED, planned_order in self._orders, f"its plan names order {planned_order}, which is gone", txid
+                SIGNED,
+                planned_order in self._orders,
+                f"its plan names order {planned_order}, which does not exist",
+                txid,
             )
 
     def _check_words(self, findings: Findings, row: Any, one: ActionTaken) -> None:
@@ -87,7 +90,7 @@ class Actions:
             return
         order = self._orders.get(one.order_id)
         if order is None:
-            findings.wrong(SIGNED, f"an action on it names order {one.order_id}, which is gone", row.txid)
+            findings.wrong(SIGNED, f"an action on it names order {one.order_id}, which does not exist", row.txid)
             return
         self._check_signed(findings, one, order, "its action", row.txid)
 
@@ -115,7 +118,7 @@ class Actions:
             txids = () if one.txid is None else (one.txid,)
             if order is None:
                 if one.txid is None:  # of a batch it is said with the batch
-                    findings.wrong(SIGNED, f"action {one.action_id} names order {one.order_id}, which is gone")
+                    findings.wrong(SIGNED, f"action {one.action_id} names order {one.order_id}, which does not exist")
                 continue
             findings.equal(
                 SIGNED,

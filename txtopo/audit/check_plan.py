@@ -26,7 +26,7 @@ class Plans:
     def check(self, row: Any, plan: Any | None) -> int | None:
         """The plan of the cut that was applied; returns the order that it names."""
         if plan is None:
-            self.findings.wrong(DIGEST, "its plan is gone, and nothing of this release removes plans", row.txid)
+            self.findings.wrong(DIGEST, "its plan is missing, and this release never removes plans", row.txid)
             return None
         digest = hashlib.sha256(bytes(plan.bytes)).digest()
         self.findings.equal(

@@ -191,7 +191,7 @@ def _check_definitions(findings: Findings, connection: Connection, expected: Sch
         if row.trigger and (row.relname, row.made) not in expected.definitions:
             findings.by_design(
                 CHECK,
-                f"table txtopo.{row.relname} has a trigger that no migration made, {row.trigger}: what it does was "
-                f"not looked at",
+                f"table txtopo.{row.relname} has a trigger that no migration made, {row.trigger}: its effect was not "
+                f"checked",
                 0,
             )

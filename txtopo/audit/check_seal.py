@@ -159,7 +159,7 @@ class Seals:
                 whole := self.findings.equal(
                     DESCRIBED,
                     described is not None,
-                    f"description {row.sealed_description}, which its seal covers, is gone",
+                    f"description {row.sealed_description}, which its seal covers, is missing",
                     *txids,
                 )
                 and whole
@@ -175,7 +175,7 @@ class Seals:
             there_is = row.sealed_action in self.actions.rows
             whole = (
                 self.findings.equal(
-                    LOGGED, there_is, f"action {row.sealed_action}, which its seal covers, is gone", *txids
+                    LOGGED, there_is, f"action {row.sealed_action}, which its seal covers, is missing", *txids
                 )
                 and whole
             )

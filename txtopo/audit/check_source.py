@@ -72,7 +72,7 @@ class SourceCheck:
         reason = self._left_out(row)
         if plan is None:
             if reason is None:  # The missing plan itself is a finding of its own.
-                self.findings.unknown(CONTENT, "its plan is gone, and with it what to recount", row.txid)
+                self.findings.unknown(CONTENT, "its plan is missing, so nothing can be recounted", row.txid)
             return None
         try:
             metadata = self._metadata(plan)

@@ -41,7 +41,7 @@ def _check_key(findings: Findings, connection: Connection, name: str, quoted_nam
 def _tell_added(findings: Findings, connection: Connection, name: str, quoted_name: str, *own: str) -> None:
     for row in connection.execute(text(sql.ADDED), {"table": quoted_name, "own": list(own)}):
         findings.by_design(
-            CHECK, f"table {name} has {row.what}, which txtopo did not make: what it does was not looked at", 0
+            CHECK, f"table {name} has {row.what}, which txtopo did not make: its effect was not checked", 0
         )
 
 

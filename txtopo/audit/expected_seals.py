@@ -91,7 +91,7 @@ def check_expected(
         findings.equal(
             CHECK,
             False,
-            f"expected is seal {expected.batches[txid]}, {has}{later}: it or a batch before it was sealed anew",
+            f"expected is seal {expected.batches[txid]}, {has}{later}: it or an earlier batch was sealed again",
             txid,
         )
     for number, seal in sorted(expected.actions.items()):

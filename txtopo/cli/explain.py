@@ -132,7 +132,7 @@ def _waves(waves: Mapping[str, Any]) -> str:
     if waves["shared"] is None:
         return f"not known: {waves['reason']}"
     if not waves["shared"]:
-        return f"no, each batch has a Spark job of its own: {waves['reason']}"
+        return f"no, each batch has its own Spark job: {waves['reason']}"
     size = waves["bytes_max"]
     limit = f"{size // MIB} MiB" if not size % MIB else f"{size} bytes"
     return f"yes, up to {waves['txids_max']} batches or {limit} of input share a Spark job"
@@ -191,7 +191,7 @@ def _tables(item: Mapping[str, Any]) -> Iterator[str]:
         yield f"{item['name']} makes what is not there yet:"
         yield from (f"  {statement};" for statement in ddl)
     else:
-        yield f"{item['name']} makes none: its code writes to tables of its own"
+        yield f"{item['name']} makes none: its code writes to its own tables"
 
 
 def _ignored(found: Sequence[Mapping[str, Any]]) -> list[str]:

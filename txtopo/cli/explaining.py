@@ -63,7 +63,7 @@ def waves_without_spark(topology: Topology, settings: Settings) -> WavesExplaine
 def unknown_waves(frames: Sequence[str]) -> WavesExplained:
     """Return the answer if Spark was not asked."""
     return WavesExplained(
-        None, f"whether {', '.join(frames)} looks at other rows is seen in Spark's plan: leave --no-spark out"
+        None, f"whether {', '.join(frames)} depends on other rows is seen in Spark's plan: leave --no-spark out"
     )
 
 

@@ -181,7 +181,7 @@ def _source_away(state: State, message: str, moment: Moment) -> State:
             f"batch {txid} of {state.topology} was planned before and is not committed; its source was waited "
             f"for {waited:.0f} s: {message}"
         )
-        again += f"; where that input is gone for good: txtopo skip {state.topology} {txid} --reason '…'"
+        again += f"; if that input no longer exists: txtopo skip {state.topology} {txid} --reason '…'"
     return replace(state, halting=Halting(txid=txid, reason=reason, next_command=again))
 
 

@@ -26,10 +26,10 @@ def rebuild_zookeeper(topology: str) -> str:
     return (
         f"stop every driver, remove /{topology} below the chroot with ZooKeeper's own client (`deleteall`), and "
         f"start `txtopo run` again: "
-        "mirrored plans are restored from Postgres, all others are cut anew"
+        "mirrored plans are restored from Postgres, all others are planned again"
     )
 
 
 def go_on_from_restored(topology: str) -> str:
     """Return the remedy for a Postgres that has lost commits."""
-    return f"make sure that --dsn names the right database; to go on from what it holds, {rebuild_zookeeper(topology)}"
+    return f"make sure that --dsn names the right database; to continue from its content, {rebuild_zookeeper(topology)}"

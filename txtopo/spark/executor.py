@@ -266,7 +266,7 @@ def make_jobs(
 
 
 def wave_refusal(topology: Topology, spark: SparkSession) -> str | None:
-    """Why the batches of this topology are processed one by one: which bolt looks at other rows. None: waves share a
+    """Why the batches of this topology are processed one by one: which bolt depends on other rows. None: waves share a
     job.
 
     Calls the bolts over empty input, and raises what they raise: TopologyError, BatchDataError.

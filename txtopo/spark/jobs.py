@@ -122,7 +122,7 @@ class WaveJobs(Protocol):
 
     @property
     def one_by_one(self) -> str | None:
-        """None where several runs may share a job, else why not, in words: `bolt by_day looks at other rows:
+        """None where several runs may share a job, else why not, in words: `bolt by_day depends on other rows:
         Aggregate`.
         """
 

@@ -150,7 +150,7 @@ class Signatures:
         order's runs are not believed.
         """
         with self._lock:
-            invariant(copy not in self._held, f"copy {copy} of a plan serves two jobs at once")
+            invariant(copy not in self._held, f"copy {copy} of a plan serves two jobs at the same time")
             holding = self._held[copy] = _Holding(order)
         try:
             yield

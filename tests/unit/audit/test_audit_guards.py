@@ -127,10 +127,10 @@ def test_what_a_seal_counts_on_is_there() -> None:
     assert sealed(row()) == ["of its attempts, by its seal, attempt 0 is gone"]
     assert sealed(row(), 0, 1) == ["its seal knows nothing of its attempt 1"]
     assert sealed(row(state="quarantined"), 0, 1) == []
-    assert sealed(row(), 0, descriptions={}) == ["description 1, which its seal covers, is gone"]
+    assert sealed(row(), 0, descriptions={}) == ["description 1, which its seal covers, is missing"]
     other = {1: SimpleNamespace(code_hash=b"other", seal=b"d")}
     assert "described was code" in sealed(row(), 0, descriptions=other)[0]
-    assert sealed(row(), 0, actions={}) == ["action 1, which its seal covers, is gone"]
+    assert sealed(row(), 0, actions={}) == ["action 1, which its seal covers, is missing"]
 
 
 def test_a_version_of_seals_that_is_not_known_is_not_called_right() -> None:

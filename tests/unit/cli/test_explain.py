@@ -109,8 +109,8 @@ Guarantees (the topology asks for at_least_once):
 Tables:
   counts makes what is not there yet:
     create table "s"."counts" ("word" text, "count" bigint not null, "total" numeric not null, unique nulls not distinct ("word"));
-  kept makes none: its code writes to tables of its own
-  later makes none: its code writes to tables of its own
+  kept makes none: its code writes to its own tables
+  later makes none: its code writes to its own tables
 """  # noqa: E501
 
 FRAMES = """
@@ -183,7 +183,7 @@ def test_without_spark_dataframe_bolts_leave_waves_open(capsys: pytest.CaptureFi
     """Promise: --no-spark starts none and calls no bolt; everything else is told."""
     out = said(capsys, FRAMES, "explained_frames", "--no-spark")
 
-    assert "waves      not known: whether clean, loose, again looks at other rows is seen in Spark's plan" in out
+    assert "waves      not known: whether clean, loose, again depends on other rows is seen in Spark's plan" in out
     assert "runtime    DataFrames" in out
     assert "  clean: DataFrame bolt clean, rows any\n    reads departures\n    emits carrier string\n" in out
     assert "  loose: DataFrame bolt clean, rows any\n    reads departures\n    emits what Spark infers\n" in out
@@ -209,7 +209,7 @@ def test_waves_that_are_switched_off_are_told_with_the_setting(
 
     out = said(capsys, FRAMES, f"off_{setting[:9]}")
 
-    assert f"waves      no, each batch has a Spark job of its own: {words.format(folder=tmp_path)}\n" in out
+    assert f"waves      no, each batch has its own Spark job: {words.format(folder=tmp_path)}\n" in out
 
 
 def test_a_bolt_that_is_the_reason_is_told() -> None:
@@ -219,10 +219,10 @@ def test_a_bolt_that_is_the_reason_is_told() -> None:
     builder.set_committer_bolt("counts", CountCommitter("counts", ["line"]), "lines")
 
     text = explain_text(
-        explained(builder.build(), Settings(), WavesExplained.refused("clean: Aggregate looks at other rows"))
+        explained(builder.build(), Settings(), WavesExplained.refused("clean: Aggregate depends on other rows"))
     )
 
-    assert "waves      no, each batch has a Spark job of its own: clean: Aggregate looks at other rows\n" in text
+    assert "waves      no, each batch has its own Spark job: clean: Aggregate depends on other rows\n" in text
     assert WavesExplained.refused(None) == WavesExplained(True, None)
 
 

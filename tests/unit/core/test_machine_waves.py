@@ -346,8 +346,8 @@ class TestSharing:
 
     def test_an_executor_that_refuses_waves_gets_none(self) -> None:
         hand = planned(8, workers=1, wave_txids_max=2)
-        hand.tell(WavesRefused(reason="bolt b looks at other rows"))
-        assert hand.state.one_by_one == "bolt b looks at other rows"
+        hand.tell(WavesRefused(reason="bolt b depends on other rows"))
+        assert hand.state.one_by_one == "bolt b depends on other rows"
         hand.succeed(1)
 
         hand.succeed(2)

@@ -137,9 +137,9 @@ def test_what_an_opaque_topology_had_planned_is_owed_to_its_source() -> None:
 
 def test_an_executor_that_shares_no_jobs_is_known_from_the_start() -> None:
     """Else the first batches are planned as a wave that runs one by one."""
-    leader = led(Files("transactional"), "a bolt looks at other rows")
+    leader = led(Files("transactional"), "a bolt depends on other rows")
 
-    assert leader.state.one_by_one == "a bolt looks at other rows"
+    assert leader.state.one_by_one == "a bolt depends on other rows"
 
 
 def test_a_leader_that_may_not_begin_closes_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:

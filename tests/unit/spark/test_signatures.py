@@ -225,7 +225,7 @@ def test_results_that_another_order_or_copy_brought_make_both_doubtful(book: Boo
 def test_a_copy_serves_one_order_at_a_time(book: Book) -> None:
     """Else a signature of it could be either's."""
     with (
-        pytest.raises(InvariantBroken, match="serves two jobs at once"),
+        pytest.raises(InvariantBroken, match="serves two jobs at the same time"),
         book.signatures.held(book.copies["7:0"], book.numbers["8:0"]),
     ):
         pass

@@ -138,12 +138,12 @@ def test_a_wave_of_one_shares_nothing_and_proves_nothing(kit: Kit) -> None:
 
 
 def test_jobs_that_refuse_waves_get_one_attempt_at_a_time(kit: Kit) -> None:
-    kit.jobs.one_by_one = "bolt x looks at other rows"
+    kit.jobs.one_by_one = "bolt x depends on other rows"
 
     kit.process(1, 2)
 
     assert kit.jobs.goes == [[1], [2]]
-    assert kit.waves.one_by_one == "bolt x looks at other rows"
+    assert kit.waves.one_by_one == "bolt x depends on other rows"
 
 
 @pytest.mark.parametrize("failure", [BAD, AWAY])
@@ -186,7 +186,7 @@ def test_a_proven_wave_that_fails_on_data_though_no_batch_does_is_told_and_waves
 
 def test_jobs_that_refuse_waves_in_the_midst_of_one_are_told_once(proven: Kit) -> None:
     def raises(txids: list[int]) -> Failure | None:
-        proven.jobs.one_by_one = "bolt x looks at other rows"
+        proven.jobs.one_by_one = "bolt x depends on other rows"
         return BAD if len(txids) > 1 else None
 
     proven.jobs.raises = raises
@@ -196,7 +196,7 @@ def test_jobs_that_refuse_waves_in_the_midst_of_one_are_told_once(proven: Kit) -
     assert kinds(outcomes) == ["ok"] * 4
     assert proven.jobs.goes == [[1, 2], [1], [2], [3], [4]]
     (told,) = proven.told
-    assert told.startswith("batches are processed one by one from now on: bolt x looks at other rows; ")
+    assert told.startswith("batches are processed one by one from now on: bolt x depends on other rows; ")
 
 
 def test_what_ran_alone_is_told_before_the_next_of_its_wave_begins(proven: Kit) -> None:

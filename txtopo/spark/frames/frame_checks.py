@@ -114,7 +114,7 @@ def unread_part(topology: Topology, spout: str, index: int, count: int) -> Failu
         if known.intersection(item.source for item in bolt.inputs):
             known.add(bolt.name)
             bolts.append(bolt.name)
-    who = " or ".join(bolts) or "a step behind it"
+    who = " or ".join(bolts) or "a later step"
     why = f"{who} does not read all of it, as limit() does; what is not read cannot be counted, so take that out"
     if any(item.name == spout and item.spout.emits_frame for item in topology.spouts):
         why += "; coalesce() reads several partitions in one task, repartition() does not"

@@ -1,4 +1,4 @@
-"""Carry a hidden column from a spout's leaf through what DataFrame bolts made of it, or say which bolt looks at other
+"""Carry a hidden column from a spout's leaf through what DataFrame bolts made of it, or say which bolt depends on other
 rows than its own.
 
 A wave's rows have to stay apart by batch although the bolts know of no batches. The analysed plan is walked from a
@@ -60,7 +60,7 @@ class Carrying:
         if self._column in map(str.lower, made.columns):
             raise NotCarriedError(f"it has its own column {self._column}")
         if fixes_a_time(analysed, self._spark):
-            raise NotCarriedError("depends on when it runs: a text such as 'today' or 'now' is taken for a time")
+            raise NotCarriedError("depends on when it runs: a text such as 'today' or 'now' is read as a time")
         plan = self._walk(analysed)
         own = [*_items(analysed.output()), self._attribute]
         plan = self._plans.Project(self._seq(own), plan)
@@ -75,7 +75,7 @@ class Carrying:
         if name in _NO_MORE_THAN_SAID:
             raise NotCarriedError(f"is not known to treat each row by itself: {name}")
         if name not in _WALKED:
-            raise NotCarriedError(f"looks at other rows: {name}")
+            raise NotCarriedError(f"depends on other rows: {name}")
         self._check_expressions(node)
         below = self._walk(node.children().apply(0))
         match name:
@@ -97,7 +97,7 @@ class Carrying:
 
     def _check_expressions(self, node: Any) -> None:
         if not node.subqueries().isEmpty():
-            raise NotCarriedError("looks at other rows: a subquery")
+            raise NotCarriedError("depends on other rows: a subquery")
         for expression in _items(node.expressions()):
             if not expression.deterministic():
                 raise NotCarriedError(f"gives another result each time: {expression.sql()}")
@@ -111,7 +111,7 @@ class Carrying:
     def _check_generator(self, node: Any) -> None:
         kind = str(node.generator().getClass().getSimpleName())
         if kind not in _GENERATORS or not node.unrequiredChildIndex().isEmpty():
-            raise NotCarriedError(f"looks at other rows, for all that is known: {kind}")
+            raise NotCarriedError(f"may depend on other rows: {kind}")
 
     def _seq(self, found: list[Any]) -> Any:
         array = self._jvm.java.util.ArrayList()
@@ -123,7 +123,7 @@ class Carrying:
 def _check_udfs(expression: Any) -> None:
     kind = str(expression.getClass().getSimpleName())
     if kind == "PythonUDF" and expression.evalType() not in _ROW_UDFS:
-        raise NotCarriedError(f"looks at other rows: {expression.name()} gets many rows at once")
+        raise NotCarriedError(f"depends on other rows: {expression.name()} gets many rows together")
     for child in _items(expression.children()):
         _check_udfs(child)
 
