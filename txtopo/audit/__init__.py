@@ -1,1 +1,1 @@
-"""The audit: recounts the source with code of its own and compares everything that was committed. Only reads."""
+"""The audit: recounts the source with separate code and compares everything that was committed. Only reads."""

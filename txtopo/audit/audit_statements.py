@@ -1,4 +1,4 @@
-"""The SQL of the audit: SELECTs in the order of the txids, read in step with one another by cursors on the server."""
+"""The SQL of the audit: SELECTs in the order of the txids, read together by cursors on the server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ set local bytea_output = 'hex';
 set local row_security = off;
 set local enable_sort = off
 """
-"""No limits of time: files are recounted meanwhile. Text of values as the commits wrote it. Rows come through the keys
-of their tables.
+"""No time limits: files are recounted meanwhile. Values have the same text as in the commits. Rows are read through the
+keys of their tables.
 
-A role from which a policy would hide rows is told so by the server, instead of comparing what it is shown."""
+If a policy hides rows from the role, the server raises an error, so that the audit never compares a part only.
+"""
 
 SCOPE = """
 select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp() as now, current_user::text as role,
@@ -30,7 +31,7 @@ select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp
          group by l.topology) f
   left join txtopo.topology t on t.topology = f.topology
 """
-"""Without a fence row the ledger alone tells how far it got."""
+"""Without a fence row, only the ledger shows how far the topology got."""
 
 CHAINS = """
 select txid, redo_of, state from txtopo.ledger where topology = :topology and (redo_of is not null or state =
@@ -87,7 +88,7 @@ select txid from (select txid, dense_rank() over (order by txid) as place from t
  where txid <> :committed + place
  order by txid
 """
-"""Plans that are neither of a batch that may be committed nor one of those that follow the last committed one without a
+"""Plans that belong neither to a committed batch nor to the batches that follow the last committed one without a
 gap.
 """
 
@@ -161,7 +162,7 @@ select array_agg(a.attname::text order by a.attname) as columns, i.indnullsnotdi
  i.indexprs is null
  group by i.indexrelid, i.indnullsnotdistinct
 """
-"""Unique indexes that commits can find a row by."""
+"""Unique indexes through which commits can find a row."""
 
 ADDED = """
 select 'trigger ' || tgname as what from pg_trigger where tgrelid = to_regclass(:table) and not tgisinternal and tgname
@@ -172,7 +173,7 @@ union all
 select 'row level security' from pg_class where oid = to_regclass(:table) and relrowsecurity
 order by 1
 """
-"""What somebody else made on a table, which may change or hide rows."""
+"""Foreign objects on a table that may change or hide rows."""
 
 GUARDS = """
 select t.tgname, t.tgtype, t.tgenabled, n.nspname = 'txtopo' and p.proname = 'frozen' and t.tgqual is null and
@@ -180,4 +181,4 @@ select t.tgname, t.tgtype, t.tgenabled, n.nspname = 'txtopo' and p.proname = 'fr
   from pg_trigger t join pg_proc p on p.oid = t.tgfoid join pg_namespace n on n.oid = p.pronamespace
  where t.tgrelid = to_regclass(:table) and t.tgname in ('frozen', 'kept_whole')
 """
-"""What keeps rows of a table from being changed; `tgtype` has a bit for each moment and event."""
+"""Triggers that prevent changes of rows; `tgtype` has a bit for each moment and event."""

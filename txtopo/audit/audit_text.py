@@ -1,5 +1,5 @@
-"""An audit's report as JSON, and as plain text: the verdict, what is wrong, what could not be found out, then how it
-was compared and how the batches fared.
+"""An audit's report as JSON and as plain text: the verdict, what is wrong, what could not be determined, then how it
+was compared and the state of the batches.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from txtopo.reports.as_json import document, plain
 from txtopo.reports.formatting import batches_named, clean, count, counted, duration, instant, table
 
 SHOWN_MAX = 50
-"""Findings and failures listed; the JSON has all."""
+"""Number of findings and failures listed; the JSON has all."""
 
 
 def audit_text(report: AuditReport) -> str:
-    """One subject a paragraph, exceptions first."""
+    """Return one subject per paragraph, exceptions first."""
     paragraphs = [
         [headline(report)],
         _findings(report),
@@ -48,12 +48,12 @@ def audit_text(report: AuditReport) -> str:
 
 
 def audit_json(report: AuditReport) -> str:
-    """Schema `txtopo.audit/1`; findings in the order of the text, batches by txid."""
+    """Return schema `txtopo.audit/1`; findings in the order of the text, batches by txid."""
     return document("txtopo.audit/1", {**plain(report), "exit_code": report.exit_code})
 
 
 def headline(report: AuditReport) -> str:
-    """The verdict in one line."""
+    """Return the verdict in one line."""
     batches = len(report.batches)
     what = f"batches {report.first_txid} to {report.last_txid}" if batches else "no committed batches"
     mismatches = sum(one.verdict is Verdict.MISMATCH for one in report.findings)
@@ -68,7 +68,9 @@ def headline(report: AuditReport) -> str:
 
 
 def _findings(report: AuditReport) -> list[str]:
-    """What is the same of many batches is one line: else the reason that all of them share would hide the others."""
+    """Return the findings. The same finding about many batches is one line; otherwise a shared reason would hide the
+    others.
+    """
     alike: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
     for number, one in enumerate(report.findings):
         alike[one.check, one.verdict, one.message, number if len(one.txids) != 1 else None].append(one)
@@ -81,7 +83,7 @@ def _findings(report: AuditReport) -> list[str]:
 
 def _finding(alike: Sequence[Finding]) -> str:
     one = alike[0]
-    # Where one finding concerns several batches, the message says which.
+    # If one finding concerns several batches, the message says which.
     where = f"{_batches(sorted({txid for other in alike for txid in other.txids}))}: " if len(one.txids) == 1 else ""
     return f"{one.verdict}  {where}{clean(one.message)}  [{one.check}]"
 
@@ -147,7 +149,7 @@ def _auditor(report: AuditReport) -> str:
 
 
 def _unbatched(report: AuditReport) -> Iterator[str]:
-    """Files that nobody has counted: nothing wrong by itself."""
+    """Return the files that no batch has counted; this alone is no error."""
     for one in report.unbatched:
         if one.problem is not None:
             yield (
@@ -199,7 +201,7 @@ def _quarantined(report: AuditReport) -> Iterator[str]:
 
 
 def _place(one: BatchVerdict, report: AuditReport) -> str:
-    """What became of the records of a quarantined batch."""
+    """Return what happened to the records of a quarantined batch."""
     if one.redone_as is not None:
         return f"redone as {one.redone_as}"
     if one.redo_of is not None:
@@ -264,7 +266,7 @@ def _next(report: AuditReport) -> Iterator[str]:
     if report.holes:
         yield f"next       txtopo redrive {report.topology} {report.holes[0]}"
         return
-    # A batch that only contributed to a wrong row need not be wrong itself: whatever points at one batch comes first.
+    # A batch that only contributed to a wrong row may be correct itself: findings about one batch come first.
     own = [one for one in report.findings if one.txids and one.look is None]
     if own:
         yield f"next       txtopo show {report.topology} {min(own, key=lambda one: len(one.txids)).txids[0]}"

@@ -1,4 +1,6 @@
-"""Compares the action log and the operators' orders with the ledger: every redo and every quarantine is signed for."""
+"""Compares the action log and the operators' orders with the ledger: every redo and every quarantine needs an
+action.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,22 @@ from txtopo.audit.verdicts import ActionTaken, Findings, OrderGiven
 
 SIGNED = "actions.signed"
 LISTED_MAX = 10_000
-"""Actions, and orders, in a report."""
+"""Number of actions, and of orders, in a report."""
 _REDOING = frozenset({"redrive", "recompute"})
 _MAKING = _REDOING | {"skip", "on_poison"}
-"""Commands that a batch owes its redo or its quarantine to: one, logged with it."""
+"""Commands that cause the redo or quarantine of a batch: exactly one, logged with it."""
 _ANSWERED = frozenset({"retry", "replan"})
 """Commands whose action is written with the answer to their order."""
 ANSWERED_WITHIN = timedelta(minutes=5)
-"""After so long a living leader has answered an order that it had carried out."""
+"""Seconds after which a leader that is alive has answered an order that it carried out."""
 _STATES = {"applied": "applied", "committed": "applied", "quarantined": "quarantined"}
 
 
 class Actions:
-    """The action log and the orders of a topology, as far as they are about the range."""
+    """The action log and the orders of a topology, for the audited range."""
 
     def __init__(self, actions: Iterable[Any], orders: Iterable[Any], first: int, last: int, whole: bool) -> None:
-        """`whole`: everything, also what is about no batch."""
+        """Read them. `whole`: everything, also what concerns no batch."""
         self._of: dict[int, list[ActionTaken]] = defaultdict(list)
         self._orders: dict[int, OrderGiven] = {row.order_id: _order(row) for row in orders}
         self._whole = whole
@@ -42,11 +44,11 @@ class Actions:
 
     @property
     def given(self) -> list[OrderGiven]:
-        """All orders, or in a range those that its batches and actions name."""
+        """Return all orders; for a range, those that its batches and actions name."""
         return [one for key, one in sorted(self._orders.items()) if self._whole or key in self._named]
 
     def check(self, findings: Findings, row: Any, planned_order: int | None) -> None:
-        """One batch. `planned_order`: the order that its plan names."""
+        """Check one batch. `planned_order`: the order that its plan names."""
         txid = row.txid
         actions = self._of.pop(txid, [])
         due = row.redo_of is not None or row.state == "quarantined"
@@ -67,7 +69,7 @@ class Actions:
             )
 
     def _check_words(self, findings: Findings, row: Any, one: ActionTaken) -> None:
-        """What an action says of a batch: as ledger and order have it."""
+        """Compare what an action says about a batch with the ledger and the order."""
         said = _state(one.after)
         if said is not None:
             findings.equal(
@@ -102,14 +104,16 @@ class Actions:
         )
 
     def check_rest(self, findings: Findings, committed: int) -> None:
-        """Actions on batches that were not seen: behind the ledger's end none can have changed anything for good."""
+        """Check the actions on batches that were not read: after the ledger's end, no action can have had a permanent
+        effect.
+        """
         for txid, actions in sorted(self._of.items()):
             if txid > committed and (state := _state(actions[-1].after)) is not None:
                 findings.wrong(SIGNED, f"the action log says that it was {state}, the ledger has no such batch", txid)
 
     def check_orders(self, findings: Findings) -> None:
-        """What an order was, as the sealed log has it: of what kind, of which batches, and by whom where the action is
-        about no one batch.
+        """Compare an order with the sealed log: its kind, its batches, and its author if the action concerns no single
+        batch.
         """
         for one in self.taken:
             if one.order_id is None:
@@ -117,7 +121,7 @@ class Actions:
             order = self._orders.get(one.order_id)
             txids = () if one.txid is None else (one.txid,)
             if order is None:
-                if one.txid is None:  # of a batch it is said with the batch
+                if one.txid is None:  # Findings about a batch are reported with the batch.
                     findings.wrong(SIGNED, f"action {one.action_id} names order {one.order_id}, which does not exist")
                 continue
             findings.equal(
@@ -144,8 +148,8 @@ class Actions:
                 )
 
     def check_open(self, findings: Findings, state: str | None, heartbeat_at: datetime | None) -> None:
-        """An order stands open only until its leader has answered it: at once where the action is the answer's own,
-        else soon after the last of its batches.
+        """Check open orders. An order is open only until its leader has answered it: with the action if both are
+        written together, otherwise soon after the last of its batches.
         """
         acts: dict[int, list[ActionTaken]] = defaultdict(list)
         for one in self.taken:
@@ -171,7 +175,7 @@ class Actions:
 
 
 def _state(after: Mapping[str, Any]) -> str | None:
-    """The ledger's word for the state that an action says it left; None where it says none that the ledger knows."""
+    """Return the ledger's word for the state in an action; None if the action has no state of the ledger."""
     state = after.get("state")
     return _STATES.get(state) if isinstance(state, str) else None
 

@@ -1,5 +1,5 @@
-"""Recomputes from the contribution tables what the apply statements returned: rows, weights and digest of every
-batch.
+"""Recomputes from the contribution tables what the apply statements returned: number of rows, weights and digest of
+every batch.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ ROWS, KNOWN = "contributions.rows", "contributions.known"
 
 @dataclass(slots=True)
 class Contributed:
-    """What one batch brought to one committer's table, added up here."""
+    """The contributions of one batch to one committer's table, added up here."""
 
     rows: int = 0
     weight: int = 0
     digest: int = 0
     reversed_rows: int = 0
-    """Rows that take back what another batch contributed."""
+    """Number of rows that reverse contributions of another batch."""
     reversed_weight: int = 0
-    """Of these, their signs turned: what was taken back."""
+    """Of these rows, with the signs reversed: what was subtracted."""
     reversed_digest: int = 0
-    """Likewise."""
+    """Of these rows, with the signs reversed: what was subtracted."""
     reversed_of: set[int] = field(default_factory=set)
 
 
 def read_contributions(
     connection: Connection, committer: CommitterTables, first: int, last: int, also: Sequence[int] = ()
 ) -> dict[int, Contributed]:
-    """By txid, from every row of the contribution table in the range and of the batches in `also`; batches are kept in
-    memory, rows are not.
+    """Return the contributions by txid, from every row of the contribution table in the range and of the batches in
+    `also`; only sums are kept in memory.
     """
     found: dict[int, Contributed] = {}
     for txid, reverses, weight, text in _rows(connection, committer, first, last, also):
@@ -62,7 +62,7 @@ def read_contributions(
 def _rows(
     connection: Connection, committer: CommitterTables, first: int, last: int, also: Sequence[int]
 ) -> Iterator[tuple[int, int | None, int, str]]:
-    """A row that takes back comes with its signs turned, so that it reads like the one taken back."""
+    """Yield rows. A row that reverses another has its signs changed, so that it equals the reversed one."""
     keys, count = listed(committer.keys, "c"), f"c.{quoted(committer.count)}"
     negated = ", ".join(f"-c.{quoted(name)}" for name in committer.numbers)
     sql = (
@@ -78,7 +78,7 @@ def _rows(
 def check_contributions(
     findings: Findings, row: Any, counts: Any, committer: CommitterTables, contributed: Contributed
 ) -> None:
-    """One committer's contributions to one applied batch against the numbers that were recorded with it."""
+    """Compare one committer's contributions to one applied batch with the recorded numbers."""
     txid, who = row.txid, f"committer {committer.name}"
     findings.compared(KNOWN, 1)
     findings.equal(
@@ -105,7 +105,7 @@ def check_contributions(
 def check_strangers(
     findings: Findings, committer: CommitterTables, left: dict[int, Contributed], baseline: int | None
 ) -> None:
-    """Contributions that no applied batch of the ledger accounts for; txid 0 is what was there before."""
+    """Report contributions that belong to no applied batch of the ledger; txid 0 is what existed before."""
     before = left.pop(0, None)
     if baseline is not None:
         findings.equal(

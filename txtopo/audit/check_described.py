@@ -1,5 +1,5 @@
 """Compares the description of a topology with the sealed chain of its descriptions, and the fence with what its leaders
-left.
+recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EPOCHS = "ledger.epochs"
 
 
 def read_descriptions(findings: Findings, connection: Connection, scope: Any, topology: str) -> Chain:
-    """The chain, recomputed, and what is stored for the audit compared with its last row."""
+    """Recompute the chain, and compare the stored description with its last row."""
     chain = Chain(findings, DESCRIBED, "description")
     chain.read(connection.execute(text(sql.DESCRIPTIONS), {"topology": topology}), description_values)
     if scope.description is None and chain.last is None:
@@ -40,7 +40,7 @@ def read_descriptions(findings: Findings, connection: Connection, scope: Any, to
                 f"{short(scope.fence_code)}",
             )
     for code, digests in by_code.items():
-        # The code hash covers the description: the same code never describes itself otherwise.
+        # The code hash covers the description: the same code always has the same description.
         findings.equal(
             DESCRIBED,
             len(digests) == 1,
@@ -50,7 +50,7 @@ def read_descriptions(findings: Findings, connection: Connection, scope: Any, to
 
 
 def check_fence(findings: Findings, scope: Any, newest: Any | None) -> None:
-    """The fence's epoch and code. `newest`: the last row of the ledger that was read."""
+    """Check the fence's epoch and code. `newest`: the last row of the ledger that was read."""
     if scope.epoch is None:
         return
     if scope.led_epoch is not None:

@@ -1,4 +1,4 @@
-"""Walks along the ledger and recomputes what ties its rows together: order, epochs, digests, plans, seals, counts,
+"""Reads the ledger in order and recomputes what links its rows: order, epochs, digests, plans, seals, counts,
 attempts.
 """
 
@@ -18,29 +18,29 @@ from txtopo.core import limits
 from txtopo.reports.stored_description import CommitterTables
 
 COMMIT_TAKES_AT_MOST = timedelta(milliseconds=limits.STATEMENT_TIMEOUT_MS)
-"""The end of the applied attempt and the time of the commit are written by one statement."""
+"""One statement writes the end of the applied attempt and the time of the commit."""
 
 
 @dataclass(slots=True)
 class LedgerCheck:
-    """Checks rows in the order of their txids, each against the one before."""
+    """Checks rows in the order of their txids, each against the previous one."""
 
     findings: Findings
     topology: str
     incarnation: str | None
-    """Of the fence."""
+    """The epoch of the fence."""
     first: int
     committers: Mapping[str, CommitterTables]
     seals: Seals
     described_code: bytes | None
-    """Code hash of the description that `committers` is from."""
+    """Code hash of the description that contains `committers`."""
     own: frozenset[str] = frozenset()
-    """Committers that write by code of their own."""
+    """Custom committers."""
     _before: Any | None = None
     _latest: datetime | None = field(default=None)
 
     def base(self, row: Any | None) -> None:
-        """The row before the range: taken as it is, except for the genesis row."""
+        """Take the row before the range without checks, except for the genesis row."""
         if row is None:
             txid = self.first - 1
             missing = f"batch {txid}" if txid else "the genesis, which batch 1 follows"
@@ -59,7 +59,7 @@ class LedgerCheck:
         self._before, self._latest = row, row.committed_at
 
     def check(self, row: Any, around: Around) -> None:
-        """One committed batch."""
+        """Check one committed batch."""
         before = self._before
         follows = before is not None and before.txid == row.txid - 1
         if not follows:
@@ -79,11 +79,11 @@ class LedgerCheck:
 
     @property
     def newest(self) -> Any | None:
-        """The last row so far."""
+        """Return the last row so far."""
         return self._before
 
     def end(self, last: int) -> None:
-        """Behind the last row of the range."""
+        """Check what follows the last row of the range."""
         seen = self._before.txid if self._before is not None else self.first - 1
         if seen < last:
             self._gap(seen, last + 1)
@@ -221,7 +221,7 @@ class LedgerCheck:
 
 
 def _ran(one: Any) -> str:
-    """An attempt with all that is compared of it."""
+    """Return an attempt with everything that is compared."""
     return f"attempt {one.attempt} of epoch {one.epoch} by code {_hex(one.code_hash)}"
 
 

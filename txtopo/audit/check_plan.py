@@ -1,5 +1,5 @@
-"""Compares a batch's plan with its ledger row: the bytes and their digest, whose batch it is, what it follows and what
-it redoes.
+"""Compares a batch's plan with its ledger row: the bytes and their digest, its batch, the previous batch and the batch
+that it redoes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Plans:
     topology: str
 
     def check(self, row: Any, plan: Any | None) -> int | None:
-        """The plan of the cut that was applied; returns the order that it names."""
+        """Check the applied plan; returns the order that it names."""
         if plan is None:
             self.findings.wrong(DIGEST, "its plan is missing, and this release never removes plans", row.txid)
             return None

@@ -1,5 +1,5 @@
-"""Which batches are in effect: follows the redos of every batch, finds those whose records count nowhere or twice, and
-what a redo took back.
+"""Finds the batches in effect: follows the redos of every batch, finds those whose records are counted nowhere or
+twice, and checks what a redo subtracted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ NOBODY = Contributed()
 
 
 class Chains:
-    """The quarantined batches and the redos of one topology, whole, whatever range is audited.
+    """All quarantined batches and all redos of one topology, also outside of the audited range.
 
-    A chain is a batch that was cut from the source, its redos, and theirs. One of it has to be in effect: applied, and
-    redone by no applied batch.
+    A chain is a batch that was planned from the source, its redos, and theirs. Exactly one of them must be in effect:
+    applied, and redone by no applied batch.
     """
 
     def __init__(self, rows: Iterable[Any]) -> None:
-        """`rows`: txid, redo_of and state of every ledger row that is quarantined or a redo."""
+        """Build the chains. `rows`: txid, redo_of and state of every ledger row that is quarantined or a redo."""
         self._states: dict[int, str] = {}
         self._redo_of: dict[int, int] = {}
         self._redos: dict[int, list[int]] = defaultdict(list)
@@ -38,34 +38,34 @@ class Chains:
 
     @property
     def redone(self) -> frozenset[int]:
-        """Txids that another batch redoes, or was to redo."""
+        """Return the txids that another batch redoes, or was to redo."""
         return frozenset(self._redos)
 
     @property
     def holes(self) -> tuple[int, ...]:
-        """Txids of batches cut from the source of which nothing is in effect."""
+        """Return the txids of batches planned from the source without any batch in effect."""
         return tuple(sorted(root for root, effective in self._effective.items() if not effective))
 
     def redone_before(self, first: int, last: int) -> list[int]:
-        """Txids below a range that a batch of the range redoes."""
+        """Return the txids below a range that a batch of the range redoes."""
         redos = self._redo_of.items()
         return sorted({redo_of for txid, redo_of in redos if first <= txid <= last and redo_of < first})
 
     def is_applied(self, txid: int | None) -> bool:
-        """Of a txid that is in the ledger."""
+        """Return True if this txid of the ledger is applied."""
         return txid is not None and self._states.get(txid, "applied") == "applied"
 
     def applied_redos(self, txid: int) -> list[int]:
-        """The applied batches that redo this one."""
+        """Return the applied batches that redo this one."""
         return [redo for redo in self._redos.get(txid, ()) if self._states[redo] == "applied"]
 
     def redone_as(self, txid: int) -> int | None:
-        """The batch in effect in its place; None: itself, or none at all."""
+        """Return the batch in effect instead of it; None: itself, or none at all."""
         effective = self._effective.get(self._root(txid), [])
         return effective[-1] if effective and txid not in effective else None
 
     def check(self, findings: Findings, first: int, last: int) -> None:
-        """Every chain whose cut batch is in the range: one of it is in effect."""
+        """Check every chain whose planned batch is in the range: one of it is in effect."""
         chains = [root for root in self._effective if first <= root <= last]
         redos = sum(first <= txid <= last for txid in self._redo_of)
         findings.compared(HOLES, max(0, last - first + 1 - redos - len(chains)))
@@ -94,8 +94,8 @@ class Chains:
         return txid
 
     def _in_effect(self, root: int) -> list[int]:
-        """Batches of a chain that are applied and not redone by an applied one. A cut batch that is not quarantined is
-        applied.
+        """Return the batches of a chain that are applied and not redone by an applied one. A planned batch that is not
+        quarantined is applied.
         """
         found, waiting = [], [root]
         while waiting:
@@ -107,7 +107,7 @@ class Chains:
 
 
 def check_redo(findings: Findings, row: Any, chains: Chains) -> None:
-    """What a redo's ledger row says of the batch that it redoes."""
+    """Check what a redo's ledger row says about the batch that it redoes."""
     if row.redo_of is None:
         return
     findings.equal(
@@ -123,7 +123,7 @@ def check_redo(findings: Findings, row: Any, chains: Chains) -> None:
 
 
 def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone: Sequence[Any]) -> None:
-    """A redo reads the files of the batch that it redoes, with the content they have by then."""
+    """Check that a redo reads the files of the batch that it redoes, with their content at that time."""
     if row.redo_of is None:
         return
     other = sorted({(one.spout, one.path) for one in files} ^ {(one.spout, one.path) for one in redone})
@@ -139,10 +139,10 @@ def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone:
 def check_taken_back(
     findings: Findings, row: Any, counts: Any, committer: CommitterTables, own: Contributed, redone: Contributed | None
 ) -> None:
-    """One committer's reversed rows of one batch: those of the batch redone, negated, each of them, and none of a batch
-    that redoes nothing.
+    """Check one committer's reversed rows of one batch: each row of the redone batch, negated, and none in a batch that
+    redoes nothing.
 
-    `redone` is None where the batch redone is quarantined or there is none: then there is nothing to take back.
+    `redone` is None if the redone batch is quarantined or there is none: then there is nothing to reverse.
     """
     who, txid = f"committer {committer.name}", row.txid
     due = redone or NOBODY
@@ -164,7 +164,9 @@ def check_taken_back(
 
 
 def check_quarantined(findings: Findings, row: Any, counts: Sequence[Any], edges: Sequence[Any], rejected: int) -> None:
-    """A quarantined batch has a reason and no effect. Contributions to it are nobody's, and are found as such."""
+    """Check that a quarantined batch has a reason and no effect. Contributions to it belong to no batch, and are
+    reported as such.
+    """
     if row.state != "quarantined":
         return
     findings.equal(EMPTY, bool(row.reason), "it is quarantined without a reason", row.txid)

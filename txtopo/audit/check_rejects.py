@@ -1,5 +1,5 @@
-"""Compares the records that a batch left out with the ledger's numbers and the files of the batch: rejected records and
-dead letters.
+"""Compares the records that a batch does not count with the ledger's numbers and the files of the batch: rejected
+records and dead letters.
 """
 
 from __future__ import annotations

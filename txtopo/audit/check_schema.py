@@ -1,5 +1,5 @@
-"""Compares schema `txtopo` with what the migrations made of it: whoever wants to change the ledger first switches off
-what guards it.
+"""Compares schema `txtopo` with the result of the migrations: to change the ledger, an attacker first disables its
+guards.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from txtopo.reports.formatting import clip
 
 CHECK = "schema.guards"
 DEFINITION_CHARS_MAX = 300
-"""Of a definition in a message."""
+"""Characters of a definition in a message."""
 WRONG_NAMED_MAX = 10
-"""Tables and columns that one error names."""
+"""Number of tables and columns that one error names."""
 _COLUMN = "column "
-"""What the definition of a column begins with."""
+"""The start of a column's definition."""
 _REVISION = "select version_num from txtopo.schema_version order by 1"
 _FUNCTIONS = """
 select proname, prosrc, not proisstrict and not prosecdef and proconfig is null as plain from pg_proc where
@@ -50,7 +50,7 @@ select c.relname, fact.made, null from pg_class c join pg_attribute a on a.attre
  where c.relnamespace = 'txtopo'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'schema_version' and
  fact.made is not null
 """
-"""Constraints without their names, which are the server's own. One that is not valid or not enforced is spelled so."""
+"""Constraints without their names, which the server chooses. An invalid or unenforced one shows this."""
 _SWITCHED_OFF = """
 select c.relname, case when t.tgisinternal then 'a foreign key' else 'trigger ' || t.tgname end as what
   from pg_trigger t join pg_class c on c.oid = t.tgrelid
@@ -84,16 +84,16 @@ select c.relname, s.last_value, case c.relname when 'action' then (select max(ac
 
 
 class NotAsMadeError(ConfigurationError):
-    """Tables of schema `txtopo` are so different from what the migrations made that they cannot be read: wrong, and no
-    matter of usage.
+    """Tables of schema `txtopo` differ so much from the migrations that they cannot be read: a wrong database, not a
+    wrong usage.
     """
 
     exit_code = 1
 
 
 def demand_readable(connection: Connection) -> None:
-    """Each table and column is there, of its type, and nothing else is read with it. Raises NotAsMadeError. Of another
-    revision nothing is known.
+    """Check that each table and column exists with its type, and that nothing else is read with it. Raises
+    NotAsMadeError. The schema of another revision is unknown.
     """
     expected = schema_at(_revision(connection) or "")
     if expected is None:
@@ -116,7 +116,7 @@ def demand_readable(connection: Connection) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    """None where there is none, or more than one."""
+    """Return the revision; None if there is none, or more than one."""
     if connection.execute(text("select to_regclass('txtopo.schema_version')")).scalar_one() is None:
         return None
     found = connection.execute(text(_REVISION)).scalars().all()
@@ -124,8 +124,8 @@ def _revision(connection: Connection) -> str | None:
 
 
 def check_schema(findings: Findings, connection: Connection) -> None:
-    """Everything that the migrations make is there, word for word, and switched on. Triggers of somebody else's are
-    told.
+    """Check that everything the migrations make exists, word for word, and is enabled. Foreign triggers are
+    reported.
     """
     revision = _revision(connection)
     if revision is None:

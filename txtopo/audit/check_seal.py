@@ -1,5 +1,5 @@
 """Recomputes the seals: of each final ledger row with everything that it covers, by the version of the seal, and of the
-chains that it ties in.
+chains that it links.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from txtopo.reports.formatting import counted, instant
 
 SEAL, DESCRIBED, LOGGED = "ledger.seal", "topology.described", "actions.chain"
 NEWEST = 2
-"""Version of the seals that commits write today. Rows of version 1 are older: their times, attempts and rejected
-records are not covered.
+"""Version of the seals that commits write now. Rows of version 1 are older: their times, attempts and rejected records
+are not covered.
 """
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What belongs to one ledger row in other tables."""
+    """The rows of other tables that belong to one ledger row."""
 
     counts: Sequence[Any]
     edges: Sequence[Any]
@@ -32,29 +32,29 @@ class Around:
     attempts: Sequence[Any]
     dead_letters: Sequence[Any] = ()
     rejected: Sequence[Any] = ()
-    """By spout and path: how many, and a digest of them."""
+    """By spout and path: their number and a digest."""
 
     def plan_of(self, row: Any) -> Any | None:
-        """The plan of the cut that was applied."""
+        """Return the applied plan."""
         return next((plan for plan in self.plans if plan.cut == row.cut), None)
 
 
 @dataclass(slots=True)
 class Chain:
-    """One chain of rows beside the ledger, each sealed with the seal before: the descriptions of a topology, or its
+    """One chain of rows next to the ledger, each sealed with the previous seal: the descriptions of a topology, or its
     action log.
     """
 
     findings: Findings
     check: str
     what: str
-    """A row of it, for people."""
+    """The name of its rows, for people."""
     rows: Mapping[int, Any] = field(default_factory=dict)
-    """By number; of those that have one."""
+    """The seals by number, where they exist."""
 
     def read(self, rows: Iterable[Any], values: Callable[[Any], Sequence[Any]]) -> None:
-        """Recompute all of it. `values`: what the seal of a row covers, without the seal before. Numbers go from 1
-        without a gap.
+        """Recompute the whole chain. `values`: what the seal of a row covers, without the previous seal. Numbers start
+        at 1 and have no gap.
         """
         found: dict[int, Any] = {}
         before: Any | None = None
@@ -84,13 +84,13 @@ class Chain:
         self.rows = found
 
     def seal(self, number: int | None) -> str | None:
-        """The stored seal of a row, hex; None where there is none of that number."""
+        """Return the stored seal of a row, hex; None if there is no row of this number."""
         row = None if number is None else self.rows.get(number)
         return None if row is None else bytes(row.seal).hex()
 
     @property
     def last(self) -> Any | None:
-        """The last row."""
+        """Return the last row."""
         return self.rows[max(self.rows)] if self.rows else None
 
 
@@ -103,7 +103,7 @@ class Seals:
     actions: Chain
 
     def check(self, row: Any, around: Around, before: Any | None) -> None:
-        """One final row behind the one before it; the genesis has none."""
+        """Check one final row after the previous one; the genesis row has none."""
         txids = [row.txid] if row.txid else []
         if before is not None:
             self.findings.equal(
@@ -119,7 +119,7 @@ class Seals:
             )
             return
         if row.seal_version == NEWEST and not self._check_ties(row, around):
-            return  # of what is gone nobody can say what it was
+            return  # The original of a missing row is unknown.
         seal = _seal_1(row, around, before) if row.seal_version == 1 else self._seal_2(row, around, before)
         covered = (
             "the row, its counts, its edges or its dead letters"
@@ -140,7 +140,7 @@ class Seals:
             )
 
     def _check_ties(self, row: Any, around: Around) -> bool:
-        """What the seal counts on: attempts, a description and an action that are there. Is all of it?"""
+        """Check that the attempts, the description and the action that the seal covers all exist."""
         txids = [row.txid] if row.txid else []
         sealed = set(_sealed(row))
         there = {one.attempt for one in around.attempts}
@@ -213,12 +213,12 @@ class Seals:
 
 
 def description_values(row: Any) -> Sequence[Any]:
-    """What the seal of a description covers."""
+    """Return what the seal of a description covers."""
     return [row.topology, row.number, row.epoch, bytes(row.code_hash).hex(), row.digest, micros(row.at)]
 
 
 def action_values(row: Any) -> Sequence[Any]:
-    """What the seal of an action covers."""
+    """Return what the seal of an action covers."""
     return [
         row.topology,
         row.number,
@@ -236,12 +236,12 @@ def action_values(row: Any) -> Sequence[Any]:
 
 
 def micros(at: datetime | None) -> int | None:
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def short(value: Any) -> str:
-    """The beginning of a digest."""
+    """Return the beginning of a digest."""
     return "nothing" if value is None else bytes(value).hex()[:16]
 
 
@@ -292,7 +292,7 @@ def _dead_letters(around: Around) -> list[Any]:
 
 
 def _sealed(row: Any) -> dict[int, str]:
-    """Attempt -> its state when the row was sealed; without what is no such pair."""
+    """Return attempt -> its state when the row was sealed; pairs of another form are ignored."""
     pairs = row.sealed_attempts if isinstance(row.sealed_attempts, list) else ()
     return {
         pair[0]: pair[1]
@@ -302,7 +302,7 @@ def _sealed(row: Any) -> dict[int, str]:
 
 
 def _attempt(one: Any, state: str) -> list[Any]:
-    """`state`: what it was in when its batch was sealed."""
+    """Return the values of an attempt. `state`: its state when its batch was sealed."""
     begun = [one.attempt, one.epoch, bytes(one.code_hash).hex(), one.alone, one.host, micros(one.started_at)]
     if state == "begun":
         return begun
@@ -332,5 +332,5 @@ def _hex_of(before: Any | None) -> str | None:
 
 
 def _digest(parts: Sequence[Any]) -> bytes:
-    """Spelled as the server spells JSON."""
+    """Return the digest of JSON in the server's spelling."""
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).digest()

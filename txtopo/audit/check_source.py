@@ -1,4 +1,4 @@
-"""Compares a batch with its source: the files of its plan, counted again, against ledger and contributions."""
+"""Compares a batch with its source: counts the files of its plan again, and compares with ledger and contributions."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from txtopo.reports.stored_plans import is_idle
 CONTENT, RECORDS, KEYS, FILES, LINES = "source.content", "source.records", "source.keys", "plan.files", "rejects.lines"
 _PART_KEY = "$part"
 REJECTS_AT_ONCE = 500
-"""Rejected records in memory, of 64 KiB at most each."""
+"""Number of rejected records in memory, at most 64 KiB each."""
 KEYS_NAMED_MAX = 5
-"""Keys of a batch that are named when they differ; the rest is counted."""
+"""Number of different keys of a batch that are named; the rest is counted."""
 
 
 class PlanError(Exception):
-    """A plan's file list that cannot be had."""
+    """The file list of a plan cannot be read."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,26 +52,26 @@ class SourceCheck:
     committers: Mapping[str, CommitterTables]
     described_code: bytes | None
     chains: Chains
-    """A batch whose place another one took is not compared: its source may differ since."""
+    """A batch that another one replaced is not compared: its source may have changed since."""
     recounting: bool
     readable: set[str] = field(default_factory=set)
     """Committers whose contributions can be read."""
     _rejecting: frozenset[tuple[str, str]] = frozenset()
-    """Spout and path of the batch's files of which rejected records were kept."""
+    """Spout and path of the batch's files for which rejected records are stored."""
     _dead: Sequence[Any] = ()
     """The batch's dead letters."""
 
     def check(
         self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any], dead_letters: Sequence[Any] = ()
     ) -> int | None:
-        """One committed batch; returns the records counted in its files, None where they were not. `kept`: its rejected
-        records by file.
+        """Check one committed batch; returns the number of records in its files, None if they were not counted. `kept`:
+        its rejected records by file.
         """
         self._dead = dead_letters
         self._rejecting = frozenset((one.spout, one.path) for one in kept)
         reason = self._left_out(row)
         if plan is None:
-            if reason is None:  # The missing plan itself is a finding of its own.
+            if reason is None:  # The missing plan itself is a separate finding.
                 self.findings.unknown(CONTENT, "its plan is missing, so nothing can be recounted", row.txid)
             return None
         try:
@@ -95,7 +95,7 @@ class SourceCheck:
         return None
 
     def _metadata(self, plan: Any) -> Mapping[str, Any]:
-        """By spout, pieces put back, of the spouts that have a part in the batch."""
+        """Return the metadata by spout, pieces joined, of the spouts that have a part in the batch."""
         try:
             stored = json.loads(bytes(plan.bytes))["metadata"]
             return {spout: self._whole(value) for spout, value in stored.items() if not is_idle(value)}
@@ -115,7 +115,9 @@ class SourceCheck:
         return json.loads(bytes(data))
 
     def check_planned(self, plan: Any, files: Sequence[Any]) -> None:
-        """One batch that is planned and not committed: the files remembered as consumed by it are those of its plan."""
+        """Check one batch that is planned and not committed: the files stored as consumed by it are those of its
+        plan.
+        """
         try:
             metadata = self._metadata(plan)
             is_redo = json.loads(bytes(plan.bytes))["redo_of"] is not None
@@ -134,8 +136,7 @@ class SourceCheck:
                 others.add(spout)
         if others:
             self.findings.by_design(FILES, "a source that is not made of files")
-        # Only what the plan's own other sources remember cannot be compared: a spout that it does not have is a
-        # difference.
+        # Only the stored inputs of the plan's other sources cannot be compared: an unknown spout is a difference.
         remembered = {(one.spout, one.path, bytes(one.fingerprint).hex()) for one in files if one.spout not in others}
         if not planned and not remembered and others:
             return
@@ -182,7 +183,7 @@ class SourceCheck:
         return whole.records
 
     def _recount_spout(self, row: Any, spout: str, metadata: Any, whole: Recounted) -> None:
-        """One spout's files; what is found is told, and added to `whole`."""
+        """Recount one spout's files; findings are reported, and counts added to `whole`."""
         direct = [one for one in self.committers.values() if one.way == "direct" and one.spout == spout]
         wanted = [one for one in direct if one.contributions and one.name in self.readable]
         dead, nowhere = lines_by_path(self._dead, spout, _paths_of(metadata))
@@ -217,7 +218,7 @@ class SourceCheck:
             self._tell_why_not(self.committers[name])
 
     def _check_idle(self, row: Any, metadata: Mapping[str, Any]) -> None:
-        """A committer that reads a spout without a part in the batch contributed nothing to it."""
+        """Check that a committer which reads a spout without a part in the batch contributed nothing to it."""
         for committer in self.committers.values():
             if (
                 committer.way == "direct"
@@ -228,7 +229,7 @@ class SourceCheck:
                 self._check_keys(row, committer, {}, 0)
 
     def _kept(self, txid: int, spout: str, path: str) -> Iterator[KeptReject]:
-        """The rejected records kept of one file of a batch."""
+        """Return the stored rejected records of one file of a batch."""
         if (spout, path) not in self._rejecting:
             return
         values = {"topology": self.topology, "txid": txid, "spout": spout, "path": path}
@@ -287,7 +288,7 @@ class SourceCheck:
 
 
 def _paths_of(metadata: Any) -> frozenset[str]:
-    """Files of a plan; none where it is not that of files, which the recount says."""
+    """Return the files of a plan; empty if its source is not files, which the recount reports."""
     files = metadata.get("files") if isinstance(metadata, Mapping) else None
     return frozenset(str(file["path"]) for file in files if "path" in file) if isinstance(files, list) else frozenset()
 

@@ -1,6 +1,4 @@
-"""Compares how the tables of counting committers are made with what the topology's description makes of them: kind,
-columns, types.
-"""
+"""Compares the tables of counting committers with the topology's description: kind, columns, types."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ CHECK = "target.shape"
 
 
 def check_tables(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
-    """The target and, where there is one, the table of contributions. One that is missing is found where it is read."""
+    """Check the target and, if there is one, the table of contributions. A missing table is found when it is read."""
     target = committer.target_sql.replace("%%", "%")
     if _check(findings, connection, committer.target, committer.target_columns, committer.numbers):
         _check_key(findings, connection, committer.target, target, committer.keys)
@@ -30,7 +28,7 @@ def check_tables(findings: Findings, connection: Connection, committer: Committe
 
 
 def _check_key(findings: Findings, connection: Connection, name: str, quoted_name: str, keys: Sequence[str]) -> None:
-    """One row a key, which commits rely on."""
+    """Check that there is one row per key, as commits require."""
     found = connection.execute(text(sql.UNIQUE), {"table": quoted_name}).all()
     there = any(row.one_row_a_key and sorted(row.columns) == sorted(keys) for row in found)
     findings.equal(
@@ -46,8 +44,8 @@ def _tell_added(findings: Findings, connection: Connection, name: str, quoted_na
 
 
 def _check_guards(findings: Findings, connection: Connection, name: str, quoted_name: str) -> None:
-    """Contributions are written once: two triggers refuse all else. A table that was there before its committer may
-    have none.
+    """Check that contributions are write-once: two triggers refuse everything else. A table that existed before its
+    committer may have none.
     """
     found = {row.tgname: row for row in connection.execute(text(sql.GUARDS), {"table": quoted_name})}
     for trigger, kind in _GUARDS.items():
@@ -68,7 +66,7 @@ def _check_guards(findings: Findings, connection: Connection, name: str, quoted_
 def _check(
     findings: Findings, connection: Connection, name: str, expected: Mapping[str, str | None], numbers: Sequence[str]
 ) -> bool:
-    """Returns whether there is such a table."""
+    """Return True if there is such a table."""
     schema, _, table = name.partition(".")
     found = connection.execute(text(sql.COLUMNS), {"schema": schema, "table": table}).all()
     if not found:
@@ -89,7 +87,9 @@ def _check(
 
 
 def differing_columns(found: Mapping[str, str], expected: Mapping[str, str | None]) -> list[str]:
-    """What is wrong with the columns of a table, by the rule of the start of a driver; a type of None is not known."""
+    """Return what is wrong with the columns of a table, by the rule for the start of a driver; a type of None is
+    unknown.
+    """
     wrong = [f"{name} is not expected" for name in found if name not in expected]
     for name, wanted in expected.items():
         kind = found.get(name)

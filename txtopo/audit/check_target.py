@@ -1,5 +1,5 @@
-"""Compares a target table as a whole, key by key, with the sum over all contributions; the server adds up, nothing is
-held here.
+"""Compares a whole target table, key by key, with the sum over all contributions. The server adds up; no rows are kept
+here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from txtopo.reports.stored_description import CommitterTables, quoted
 
 CHECK = "target.keys"
 KEYS_NAMED_MAX = 10
-"""Keys of a table that are named when they differ; the rest is counted."""
+"""Number of different keys of a table that are named; the rest is counted."""
 
 
 def check_target(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
-    """Each key of either side: there once, with the same numbers. A key whose contributions were all taken back need
-    not be there.
+    """Check each key of either side: it exists once, with the same numbers. A key whose contributions were all reversed
+    may be missing.
     """
     (keys,) = next(stream(connection, f"select count(*) from {committer.target_sql} where %(one)s = 1", one=1))
     wrong = 0
@@ -42,7 +42,7 @@ def check_target(findings: Findings, connection: Connection, committer: Committe
 
 
 def check_total(findings: Findings, connection: Connection, committer: CommitterTables, expected: int) -> None:
-    """Without contributions: all that the table counts against all that the batches in effect counted by the ledger."""
+    """Without contributions: compare the total of the table with that of the batches in effect, from the ledger."""
     sql = f"select coalesce(sum({quoted(committer.count)}), 0)::bigint from {committer.target_sql} where %(one)s = 1"
     (total,) = next(stream(connection, sql, one=1))
     findings.equal(
@@ -76,8 +76,8 @@ where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is
 
 
 def _trace(committer: CommitterTables, key: Sequence[Any]) -> str:
-    """The command that shows what made this row. A value that no shell line can carry is left for the reader to
-    name.
+    """Return the command that shows what made this row. If no shell line can contain a value, the reader must name
+    it.
     """
     words = ["txtopo trace", "--table", shlex.quote(committer.target)]
     for name, value in zip(committer.keys, key, strict=True):
@@ -119,7 +119,7 @@ def _numbers(committer: CommitterTables, values: Sequence[Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A key's value in a message."""
+    """Return a key's value for a message."""
     if value is None:
         return "NULL"
     return (

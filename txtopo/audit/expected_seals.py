@@ -1,4 +1,4 @@
-"""Seals kept outside of the database, on paper or in an earlier report, and their comparison with those stored."""
+"""Seals stored outside of the database, on paper or in an earlier report, and their comparison with the stored ones."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _SEALS = (
 
 @dataclass(slots=True)
 class Expected:
-    """Seals that batches and actions had, hex."""
+    """Earlier seals of batches and actions, hex."""
 
     batches: dict[int, str] = field(default_factory=dict)
     actions: dict[int, str] = field(default_factory=dict)
 
     def add(self, where: dict[int, str], number: int, seal: str) -> None:
-        """Raises ConfigurationError where two seals contradict each other."""
+        """Add a seal. Raises ConfigurationError if two seals contradict each other."""
         if where.setdefault(number, seal.lower()) != seal.lower():
             raise ConfigurationError(f"--expect: two seals of {number} are given: {where[number]} and {seal}")
 
 
 def read_expected(topology: str, given: Iterable[str]) -> Expected:
-    """What `--expect` names: TXID:SEAL, or the file of an earlier `audit --json` of the same topology. Raises
+    """Return what `--expect` names: TXID:SEAL, or the file of an earlier `audit --json` of the same topology. Raises
     ConfigurationError.
     """
     expected = Expected()
@@ -76,8 +76,8 @@ def _read_report(topology: str, name: str, expected: Expected) -> None:
 def check_expected(
     findings: Findings, connection: Connection, topology: str, expected: Expected, actions: Chain, first: int
 ) -> None:
-    """The seals stored now, which the audit recomputes for its range, are those expected. `first`: the first batch of
-    the range.
+    """Check that the stored seals, which the audit recomputes for its range, are the expected ones. `first`: the first
+    batch of the range.
     """
     bound: Mapping[str, Any] = {"topology": topology, "txids": sorted(expected.batches)}
     stored = {row.txid: row.seal for row in connection.execute(text(_SEALS), bound)}

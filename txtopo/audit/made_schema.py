@@ -1,5 +1,5 @@
-"""What the migrations make of schema `txtopo`: bodies of functions from their SQL, all else as the server spells it
-once they have run.
+"""The schema `txtopo` as the migrations make it: bodies of functions from their SQL, everything else as the server
+spells it after the migrations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DROPPED = re.compile(r"^drop function (?:if exists )?txtopo\.(\w+)", re.MULTILI
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What there has to be."""
+    """The required schema."""
 
     functions: dict[str, str]
     """Name -> body."""
@@ -26,12 +26,12 @@ class Schema:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Their names; each has a primary key at least."""
+        """Return the names of the tables; each has at least a primary key."""
         return frozenset(table for table, _ in self.definitions)
 
 
 def schema_at(revision: str) -> Schema | None:
-    """What all migrations make; None where this is not the revision of this release, which alone is audited."""
+    """Return what all migrations make; None if this is not the revision of this release, which alone is audited."""
     functions: dict[str, str] = {}
     newest = ""
     for name, text in migrations():
@@ -43,7 +43,7 @@ def schema_at(revision: str) -> Schema | None:
 
 
 def migrations() -> Iterator[tuple[str, str]]:
-    """Name and SQL of each migration, oldest first."""
+    """Return name and SQL of each migration, oldest first."""
     folder = files("txtopo") / "migrations" / "versions"
     for entry in sorted(folder.iterdir(), key=lambda one: one.name):
         if entry.name.endswith(".sql"):
@@ -51,7 +51,9 @@ def migrations() -> Iterator[tuple[str, str]]:
 
 
 def _definitions() -> Iterator[tuple[str, str]]:
-    """From the file beside this module; the test of it says how to make it anew after a migration."""
+    """Return the definitions from the file next to this module; its test says how to make it again after a
+    migration.
+    """
     for line in (files("txtopo.audit") / "made_schema.tsv").read_text("utf-8").splitlines():
         table, _, definition = line.partition("\t")
         yield table, definition

@@ -19,34 +19,34 @@ from txtopo.errors import TopologyError
 from txtopo.reports.stored_description import CommitterTables
 
 RejectsOf = Callable[[str], Iterator[KeptReject]]
-"""Path -> the rejected records kept of it, in the order of their lines."""
+"""Path -> its stored rejected records, in the order of their lines."""
 Totals = dict[tuple[Any, ...], list[Any]]
 """Key -> count, then sums."""
 
 
 class UnreadableError(Exception):
-    """A file or a plan that cannot be read: nothing is known."""
+    """A file or a plan cannot be read: nothing is known."""
 
 
 class ChangedError(Exception):
-    """A file that is not what was planned."""
+    """A file is not as planned."""
 
 
 class UnknownSourceError(Exception):
-    """A source that this audit has no reader for."""
+    """This audit has no reader for this kind of source."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Recounted:
-    """What one batch's files hold."""
+    """The content of one batch's files."""
 
     files: int = 0
     records: int = 0
-    """All of them, those that do not parse too."""
+    """All records, including those that do not parse."""
     judged: Judged = field(default_factory=Judged)
-    """Of the records that were rejected, or should have been."""
+    """Records that were rejected, or should have been."""
     dead: int = 0
-    """Records that are dead letters, and count nowhere."""
+    """Records that are dead letters, which are counted nowhere."""
     first_rejected: str | None = None
     """`file:line: reason` of the first record that does not parse under the plan's schema."""
 
@@ -62,7 +62,7 @@ class Counter:
         self.totals: Totals = {}
 
     def add(self, row: Sequence[Any]) -> None:
-        """One record."""
+        """Add one record."""
         key = (self._key(row),) if self._single else self._key(row)
         total = self.totals.get(key)
         if total is None:
@@ -80,10 +80,8 @@ def recount(
     rejects: RejectsOf,
     dead: Mapping[str, frozenset[int]] = MappingProxyType({}),
 ) -> tuple[Recounted, list[Totals]]:
-    """All files of one spout's metadata; totals for each of the committers, which read the spout directly. Rejected
-    records count nowhere.
-
-    Nor do dead letters: `dead` has their lines by path.
+    """Recount all files of one spout's metadata; returns totals for each of the committers, which read the spout
+    directly. Rejected records and dead letters are counted nowhere; `dead` has the lines of the dead letters by path.
 
     Raises ChangedError, UnreadableError, UnknownSourceError.
     """
@@ -129,7 +127,7 @@ class _Reader:
         self.recounted = Recounted()
 
     def read(self, file: Mapping[str, Any]) -> None:
-        """One file in one pass: what is hashed is what is counted."""
+        """Read one file in one pass: the bytes that are hashed are those that are counted."""
         path = str(file["path"])
         try:
             with _open(path) as opened:
@@ -184,7 +182,7 @@ class _Reader:
             counter.add(row)
 
     def _parse(self, record: CsvRecord, width: int, indexes: Sequence[int]) -> tuple[Sequence[Any], str | None]:
-        """The values, or why there are none."""
+        """Return the values, or why there are none."""
         if not record.closed:
             return (), "a quoted value is not closed"
         if len(record.fields) != width:
@@ -221,7 +219,7 @@ class _Reader:
 
 
 def _open(path: str) -> BinaryIO:
-    """A regular file; never waits for a writer of a FIFO."""
+    """Open a regular file; never waits for a writer of a FIFO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     opened = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -231,7 +229,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def same_totals(counted: Totals, stored: Mapping[tuple[Any, ...], Sequence[int | Decimal]]) -> list[tuple[Any, ...]]:
-    """Keys whose numbers differ, or that one side lacks."""
+    """Return the keys whose numbers differ, or that one side does not have."""
     return [
         key
         for key in {**counted, **stored}

@@ -1,9 +1,10 @@
-"""Reads the records of a CSV file with code of the audit's own: RFC 4180, plain Python, nothing shared with the spouts.
+"""Reads the records of a CSV file with separate code of the audit: RFC 4180, plain Python, nothing shared with the
+spouts.
 
-A field that starts with a quote ends at the next single quote and may hold delimiters and line ends; two quotes in it
-are one. Behind the closing quote comes the delimiter or the end of the line, or the record is none. A quote anywhere
-else is a character like any other. Lines end with LF, CRLF or CR. Blank lines are no records. A byte order mark at the
-start of the file is left out.
+A field that starts with a quote ends at the next single quote and may contain delimiters and line ends; two quotes in
+it are one. After the closing quote, the delimiter or the end of the line must follow; otherwise this is not a record. A
+quote anywhere else is an ordinary character. Lines end with LF, CRLF or CR. Blank lines are not records. A byte order
+mark at the start of the file is skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import BinaryIO
 
 CHUNK_BYTES = 1024 * 1024
 RECORD_BYTES_MAX = 64 * 1024 * 1024
-"""A longer record is not read on."""
+"""Maximum size of a record in bytes; a longer one is not read to its end."""
 _MARK = b"\xef\xbb\xbf"
 _NOT_QUOTED: frozenset[int] = frozenset()
 
@@ -29,21 +30,21 @@ class CsvRecord:
     """One record."""
 
     line: int
-    """1-based physical line where it starts."""
+    """Physical line, from 1, where it starts."""
     fields: list[bytes]
     quoted: frozenset[int]
-    """Indexes of the fields that stood in quotes."""
+    """Indexes of the fields that were in quotes."""
     raw: bytes
-    """As it stands in the file, without its line end."""
+    """The bytes in the file, without the line end."""
     closed: bool = True
     """False: a quoted value is never closed, or text follows its closing quote; only the line where the record starts
-    is taken, and reading goes on behind it.
+    is taken, and reading continues after it.
     """
 
 
 @dataclass(slots=True)
 class HashedFile:
-    """Hands out a file's lines while it hashes and counts every byte of it."""
+    """Yields a file's lines while it hashes and counts every byte of it."""
 
     file: BinaryIO
     size: int = 0
@@ -51,11 +52,11 @@ class HashedFile:
 
     @property
     def sha256(self) -> str:
-        """Of what was read so far, in hex."""
+        """Return the hash of what was read so far, in hex."""
         return self._digest.hexdigest()
 
     def lines(self) -> Iterator[bytes]:
-        """Physical lines with their ends, a byte order mark left out."""
+        """Yield physical lines with their ends, without a byte order mark."""
         rest = b""
         while chunk := self._read():
             if self.size == len(chunk):
@@ -72,7 +73,7 @@ class HashedFile:
             yield from rest.splitlines(keepends=True)
 
     def skip(self) -> None:
-        """Read to the end, so that size and hash are of the whole file."""
+        """Read to the end, so that size and hash are those of the whole file."""
         while self._read():
             pass
 
@@ -84,9 +85,9 @@ class HashedFile:
 
 
 def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord]:
-    """The records in these lines, the header among them. Raises TooLongError."""
+    """Yield the records in these lines, including the header. Raises TooLongError."""
     number = 0
-    again: list[bytes] = []  # lines behind one whose quote is never closed, the next one last
+    again: list[bytes] = []  # Lines after one whose quote is never closed, the next one last.
     while True:
         line = again.pop() if again else next(lines, b"")
         if not line:
@@ -119,7 +120,7 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
 
 
 class _OpenRecord:
-    """A record with quotes in it, taken line by line."""
+    """A record with quotes in it, read line by line."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
@@ -127,12 +128,12 @@ class _OpenRecord:
         self.fields: list[bytes] = []
         self.quoted: set[int] = set()
         self.is_open = False
-        """Inside a quoted value?"""
+        """True inside a quoted value."""
         self.is_broken = False
         """True if text follows a closing quote."""
 
     def take(self, line: bytes) -> bool:
-        """Go on by a line; True when the record is complete with it."""
+        """Add a line; returns True when the record is complete with it."""
         end = len(_without_end(line))
         position = 0
         if not self.is_open:

@@ -1,6 +1,4 @@
-"""Goes along the rejected records that were kept of a file, in step with the records that the audit reads there, and
-judges each.
-"""
+"""Reads the stored rejected records of a file together with the records that the audit reads there, and judges each."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ from txtopo.audit.recount_records import CsvRecord
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 
 TOLD_MAX = 5
-"""Remarks of a batch that are told; the rest is counted."""
+"""Number of remarks of a batch that are reported; the rest is counted."""
 _END = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptReject:
-    """A rejected record as it was kept."""
+    """A rejected record as stored."""
 
     line: int
     reason: str
@@ -27,51 +25,51 @@ class KeptReject:
 
 @dataclass(slots=True)
 class Remarks:
-    """The first few things that were noticed, and how many there were."""
+    """The first few remarks, and how many there were."""
 
     number: int = 0
     _first: list[str] = field(default_factory=list)
 
     def add(self, remark: str) -> None:
-        """One more."""
+        """Add a remark."""
         self.number += 1
         if len(self._first) < TOLD_MAX:
             self._first.append(remark)
 
     @property
     def lines(self) -> Sequence[str]:
-        """To be told one by one."""
+        """Return the remarks, to be reported one by one."""
         more = self.number - len(self._first)
         return [*self._first, f"{more} more records like these"] if more else self._first
 
 
 @dataclass(slots=True)
 class Judged:
-    """What came out over a batch."""
+    """The result for a batch."""
 
     compared: int = 0
     rejected: int = 0
-    """Records that the audit takes for rejected ones too; where it cannot judge, what was kept decides."""
+    """Records that the audit rejects too; if it cannot judge, the stored record decides."""
     wrong: Remarks = field(default_factory=Remarks)
     unsure: Remarks = field(default_factory=Remarks)
 
 
 class Kept:
-    """The rejected records kept of one file."""
+    """The stored rejected records of one file."""
 
     def __init__(self, path: str, rows: Iterator[KeptReject], judged: Judged) -> None:
-        """`rows` in the order of their lines."""
+        """Create it. `rows` are in the order of their lines."""
         self._path = path
         self._rows = rows
         self._judged = judged
         self._next: KeptReject | None = None
         self.line = 0
-        """Where the next one starts; beyond every line when there is none."""
+        """Line of the next one; larger than every line if there is none."""
         self._advance()
 
     def judge(self, record: CsvRecord, reason: str | None, doubtful: bool) -> bool:
-        """One record: `reason` says why the audit's reader refuses it, `doubtful` that it may err. True: its values
-        count.
+        """Judge one record: `reason` says why the audit's reader refuses it, `doubtful` that it may be wrong. Returns
+        True if its values count.
         """
         self._pass_over(record.line)
         kept = self._next if self.line == record.line else None
@@ -96,7 +94,7 @@ class Kept:
         return False
 
     def end(self) -> None:
-        """Behind the last record."""
+        """Check what follows the last record."""
         self._pass_over(_END)
 
     def _pass_over(self, line: int) -> None:

@@ -1,4 +1,4 @@
-"""Turns the text of a CSV value into a Python value of its declared type, with code of the audit's own."""
+"""Converts the text of a CSV value to a Python value of its declared type, with separate code of the audit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from txtopo.core.fields import Field, FieldType
 
 Cell = Callable[[bytes, bool], Any]
-"""(text, whether it stood in quotes) -> value, None for NULL; raises ValueError where the text is no such value."""
+"""(text, whether it was in quotes) -> value, None for NULL; raises ValueError if the text is no such value."""
 
 CACHED_MAX = 50_000
-"""Texts of a column whose values are remembered."""
+"""Number of texts of a column whose values are cached."""
 _BLANKS = b" \t"
 _INTEGER = re.compile(rb"-?[0-9]+")
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -33,13 +33,13 @@ _ODD = re.compile(rb"[^ -~]|[eE][+-]?[0-9]|[0-9.]{30}")
 _KINDS_WITH_ODD = frozenset({"decimal", "float", "double"})
 _KINDS_WITH_YEARS = frozenset({"date", "timestamp", "timestamp_ntz"})
 _SINGLE_MAX = 3.4028235677973362e38
-"""What is larger becomes infinite in 32 bits: halfway between the largest float and the next one there would be."""
+"""Larger numbers become infinite in 32 bits: halfway between the largest float and the next one there would be."""
 WIDE = Context(prec=120, Emax=10_000, Emin=-10_000)
-"""Wide enough that no sum of 38-digit numbers is rounded."""
+"""Precision with which no sum of 38-digit numbers is rounded."""
 
 
 def cell_of(column: Field, null_values: Sequence[str]) -> Cell:
-    """The reader of one column."""
+    """Return the reader of one column."""
     nulls = frozenset(value.encode() for value in null_values)
     parse = _parser(column.type)
     known: dict[bytes, Any] = {}
@@ -62,8 +62,8 @@ def cell_of(column: Field, null_values: Sequence[str]) -> Cell:
 
 
 def is_doubtful(column: Field, text: bytes) -> bool:
-    """Spellings on which parsers disagree: what the audit finds of them proves nothing. Exponents, very long numbers,
-    odd blanks, the year 0.
+    """True for spellings on which parsers disagree, so that the audit's result proves nothing: exponents, very long
+    numbers, unusual blanks, the year 0.
     """
     if column.type.kind in _KINDS_WITH_ODD:
         return _ODD.search(text) is not None

@@ -1,6 +1,4 @@
-"""`txtopo audit`: goes once along the committed batches, has everything about each compared, and puts the report
-together.
-"""
+"""`txtopo audit`: reads the committed batches once in order, compares everything about each, and makes the report."""
 
 from __future__ import annotations
 
@@ -46,25 +44,25 @@ PROGRESS_EVERY_S = 2.0
 
 
 class NothingToAuditError(ConfigurationError):
-    """The topology or the range named does not exist."""
+    """The topology or the range does not exist."""
 
 
 class GoneError(NothingToAuditError):
-    """The same, and a kept seal says that it did exist: this is wrong, and no matter of usage."""
+    """The same, although a kept seal says that it did exist: a wrong database, not a wrong usage."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Which txids; None is open."""
+    """A range of txids; None is open."""
 
     first: int | None = None
     last: int | None = None
 
     @property
     def is_whole(self) -> bool:
-        """All there are?"""
+        """True if the range has all batches."""
         return self.first in (None, 0, 1) and self.last is None
 
 
@@ -78,14 +76,14 @@ def audit(
     expected: Expected | None = None,
     version: str = "unknown",
 ) -> AuditReport:
-    """Compare everything there is to compare about the committed batches of a topology. `connection` reads one state
+    """Compare everything that can be compared about the committed batches of a topology. `connection` reads one state
     throughout.
 
-    `expected`: seals that somebody kept outside of the database. `version`: of the txtopo that audits, for the report.
+    `expected`: seals that were stored outside of the database. `version`: of the txtopo that audits, for the report.
 
-    Raises NothingToAuditError where there is no such topology or no such batch, GoneError where one that is expected is
-    not there, NotAsMadeError where tables of schema `txtopo` cannot be read as they were made; errors of the database
-    as they are.
+    Raises NothingToAuditError if there is no such topology or batch, GoneError if an expected one does not exist,
+    NotAsMadeError if tables of schema `txtopo` cannot be read as the migrations made them. Errors of the database are
+    not converted.
     """
     expected = expected or Expected()
     connection.execute(text(sql.SETTINGS))
@@ -105,7 +103,7 @@ def audit(
 
 
 def _nothing(message: str, expected: Expected, committed: int | None) -> NothingToAuditError:
-    """`committed`: the last batch that is there; None where the topology is not."""
+    """Return the error for an empty audit. `committed`: the last batch; None if the topology does not exist."""
     gone = [f"batch {txid}" for txid in sorted(expected.batches) if txid > (committed or 0)]
     if not gone and committed is None:
         gone = [f"action {number}" for number in sorted(expected.actions)]
@@ -116,7 +114,7 @@ def _nothing(message: str, expected: Expected, committed: int | None) -> Nothing
 
 @dataclass(slots=True)
 class _Audit:
-    """One audit under way."""
+    """One running audit."""
 
     connection: Connection
     topology: str
@@ -131,13 +129,13 @@ class _Audit:
     findings: Findings = field(default_factory=Findings)
     committers: dict[str, CommitterTables] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
-    """Committers that write by code of their own."""
+    """Custom committers."""
     contributed: dict[str, dict[int, Contributed]] = field(default_factory=dict)
-    """Of each committer whose contributions can be read."""
+    """For each committer whose contributions can be read."""
     _told_s: float = field(default_factory=time.monotonic)
 
     def run(self, committed: int) -> AuditReport:
-        """All checks, cheapest first for whoever waits, and the report."""
+        """Run all checks, the cheapest first, and return the report."""
         check_schema(self.findings, self.connection)
         self._check_fence()
         self._read_description()
@@ -184,7 +182,7 @@ class _Audit:
         return self._report(committed, walk)
 
     def _seals(self, logged: Sequence[Any]) -> Seals:
-        """With the chains that the ledger's seals tie in."""
+        """Return the seals, with the chains that the ledger's seals link."""
         actions = Chain(self.findings, LOGGED, "action")
         actions.read(logged, action_values)
         descriptions = read_descriptions(self.findings, self.connection, self.scope, self.topology)
@@ -308,7 +306,7 @@ class _Audit:
 
     @contextmanager
     def _table(self, check: str, what: str) -> Iterator[None]:
-        """A table of the user's that is gone is a MISMATCH, one that may not be read UNVERIFIED; neither ends the
+        """Check a table of the user's. A missing one is a MISMATCH, an unreadable one UNVERIFIED; neither ends the
         audit.
         """
         try:
@@ -336,7 +334,7 @@ class _Audit:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in containers
+    except (KeyError, OSError):  # An account without a name, as in containers.
         return "unknown"
 
 

@@ -1,4 +1,4 @@
-"""Files that lie where a spout reads, and are in no batch: new ones, or such as nobody will ever count."""
+"""Files in the folder of a spout that are in no batch: new ones, or files that will never be counted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from txtopo.audit.verdicts import Unbatched
 from txtopo.reports.cursors import stream
 
 NAMED_MAX = 20
-"""Files that are named; the rest is counted."""
+"""Number of files that are named; the rest is counted."""
 _CONSUMED = "select path from txtopo.source_file where topology = %(topology)s and spout = %(spout)s"
 
 
 def find_unbatched(connection: Connection, topology: str, description: Mapping[str, Any]) -> Iterator[Unbatched]:
-    """For each spout over files that has such, or whose folder cannot be looked at; in the order of their names."""
+    """Return one entry for each spout over files that has such files, or whose folder cannot be read; in the order of
+    their names.
+    """
     for spout, described in sorted(description.get("spouts", {}).items()):
         path = (
             described.get("path") if isinstance(described, Mapping) and "files" in str(described.get("kind")) else None
@@ -41,8 +43,8 @@ def find_unbatched(connection: Connection, topology: str, description: Mapping[s
 
 
 def files_of(path: str) -> Iterator[str]:
-    """Regular files of a folder, a file, or what a pattern finds, as docs/files.md says which are input. Raises OSError
-    where a plain path is not there.
+    """Return the regular files of a folder, a file, or a pattern that are input by docs/files.md. Raises OSError if a
+    plain path does not exist.
     """
     if os.path.isdir(path):  # noqa: PTH112
         names = [os.path.join(path, name) for name in os.listdir(path)]  # noqa: PTH118, PTH208 - paths as the plans spell them
@@ -57,7 +59,9 @@ def files_of(path: str) -> Iterator[str]:
 
 
 def _is_walked(name: str, pattern: str) -> bool:
-    """Hidden folders are walked only where the pattern says so, and links to a folder above them never."""
+    """Return True for a folder to descend into: hidden folders only if the pattern names them, links to a folder above
+    never.
+    """
     folder = Path(name).parent
     said = [part for part in Path(pattern).parts if part.startswith("_")]
     hidden = [part for part in folder.parts if part.startswith("_")]

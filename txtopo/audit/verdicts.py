@@ -1,4 +1,4 @@
-"""What an audit says: verdicts, findings, checks, batches; and the collector that turns comparisons into them."""
+"""The values of an audit: verdicts, findings, checks, batches; and the collector that makes them from comparisons."""
 
 from __future__ import annotations
 
@@ -71,49 +71,49 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it must be, or that could not be found out."""
+    """One thing that is wrong, or that could not be determined."""
 
     check: str
     verdict: Verdict
     message: str
     txids: tuple[int, ...] = ()
-    """The batches concerned, lowest first, at most TXIDS_MAX; empty where no batch can be named. Of a key that differs:
-    all that contributed to it.
+    """The batches concerned, lowest first, at most TXIDS_MAX; empty if no batch can be named. For a different key: all
+    batches that contributed to it.
     """
     look: str | None = None
-    """A command that shows more of it, where it is no batch's own fault; None: look at the batch."""
+    """A command that shows more of it, if no batch is at fault; None: look at the batch."""
 
 
 TXIDS_MAX = 10
-"""Txids named in one finding."""
+"""Maximum number of txids named in one finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByDesign:
-    """What was not compared because it cannot be, or was not asked for; changes no exit code."""
+    """What was not compared because that is impossible or was not requested; does not change the exit code."""
 
     check: str
     reason: str
     batches: int
-    """How many batches it is about; 0 where it is about none in particular."""
+    """Number of batches concerned; 0 if it concerns no batch in particular."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """How one check ended."""
+    """The result of one check."""
 
     name: str
     compared: str
     against: str
     verdict: Verdict
-    """MATCH also where there was nothing to compare; `comparisons` says how much there was."""
+    """MATCH also if there was nothing to compare; `comparisons` has the number."""
     comparisons: int
     findings: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailure:
-    """An attempt that failed, with its error."""
+    """A failed attempt, with its error."""
 
     txid: int
     attempt: int
@@ -157,16 +157,16 @@ class OrderGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The last batch of a report. Its seal, kept outside of the database, holds for this batch and all before it."""
+    """The last batch of a report. Its seal, stored outside of the database, covers this batch and all before it."""
 
     txid: int
     seal: str | None
-    """Hex; None where somebody removed it."""
+    """Hex; None if it was removed."""
     seal_version: int
     digest: str
-    """Of its plan, hex."""
+    """Digest of its plan, hex."""
     code_hash: str
-    """Of the code that counted it, hex."""
+    """Hash of the code that counted it, hex."""
     committed_at: datetime
 
 
@@ -181,14 +181,14 @@ class LastAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditor:
-    """Who audited, by the word of the machine that did."""
+    """Who audited, as reported by the auditing machine."""
 
     user: str
     host: str
     role: str
-    """In the database."""
+    """Role in the database."""
     version: str
-    """Of txtopo."""
+    """Version of txtopo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,12 +197,12 @@ class Unbatched:
 
     spout: str
     path: str
-    """Where the spout reads."""
+    """The path that the spout reads."""
     files: int
     names: tuple[str, ...]
-    """Some of them, in their order."""
+    """Some of them, in order."""
     problem: str | None
-    """Why nobody could look; None: somebody did."""
+    """Why the path could not be read; None: it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,24 +213,24 @@ class BatchVerdict:
     state: str
     """committed or quarantined."""
     reason: str | None
-    """Why it is quarantined."""
+    """Why it was quarantined."""
     redo_of: int | None
     """The batch that it redoes."""
     redone_as: int | None
-    """The batch in effect in its place, with whose plan the source is compared instead."""
+    """The batch in effect instead of it; the source is compared with that one's plan."""
     verdict: Verdict
     epoch: int
     attempts: int
     failed_attempts: int
     files: int
     read: int | None
-    """By the run's own word."""
+    """As reported by the run."""
     rejected: int | None
-    """Of these, by the run's own word."""
+    """Of these, as reported by the run."""
     dead_lettered: int | None
-    """Of these, by the run's own word: taken out since a bolt failed on them."""
+    """Of these, as reported by the run: removed because a bolt failed on them."""
     recounted: int | None
-    """Records counted in its files by the audit; None where they were not counted."""
+    """Number of records that the audit counted in its files; None if they were not counted."""
     contributed: Mapping[str, int]
     """Committer -> sum of the weights in its contributions."""
     committed_at: datetime
@@ -239,7 +239,7 @@ class BatchVerdict:
     phases_s: Mapping[str, float]
     """Seconds by phase, from the first attempt to the commit; they add up to `wall_s`."""
     wall_s: float | None
-    """From planning to commit; None where a time is missing."""
+    """Seconds from planning to commit; None if a time is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,23 +249,23 @@ class AuditReport:
     topology: str
     first_txid: int
     last_txid: int
-    """The range audited; last < first where nothing is committed."""
+    """The audited range; last < first if nothing is committed."""
     committed_txid: int
-    """How far the topology got, by its fence."""
+    """The last committed txid, from its fence."""
     planned_ahead: int
-    """Batches planned and not committed, which are not audited."""
+    """Number of batches planned and not committed, which are not audited."""
     generated_at: datetime
-    """By the database's clock."""
+    """By the clock of the database."""
     auditor: Auditor
     head: Head | None
-    """Of the range; None where nothing is committed."""
+    """The last batch of the range; None if nothing is committed."""
     last_action: LastAction | None
     code_hash: str | None
-    """Of the code that describes the topology now, hex."""
+    """Hash of the code that describes the topology now, hex."""
     unbatched: tuple[Unbatched, ...]
-    """Looked for where the sources are recounted and everything is audited."""
+    """Only if the sources are recounted and everything is audited."""
     dead_lettered: int
-    """Records of batches in effect that were taken out as dead letters."""
+    """Number of records of batches in effect that were removed as dead letters."""
     verdict: Verdict
     checks: tuple[CheckResult, ...]
     findings: tuple[Finding, ...]
@@ -273,11 +273,11 @@ class AuditReport:
     by_design: tuple[ByDesign, ...]
     failures: tuple[AttemptFailure, ...]
     attempts: Mapping[str, int]
-    """State -> attempts in the range."""
+    """State -> number of attempts in the range."""
     failures_by_kind: Mapping[str, int]
-    """data, infrastructure, suspect -> failed attempts in the range."""
+    """data, infrastructure, suspect -> number of failed attempts in the range."""
     actions: tuple[ActionTaken, ...]
-    """In the order in which they were done."""
+    """In the order in which they happened."""
     orders: tuple[OrderGiven, ...]
     holes: tuple[int, ...]
     """Quarantined batches of the range that nothing redoes: their records are in no table."""
@@ -285,13 +285,13 @@ class AuditReport:
 
     @property
     def exit_code(self) -> int:
-        """0 all MATCH, 1 something is wrong, 3 could not find out; what is wrong wins."""
+        """0: all MATCH; 1: something is wrong; 3: something could not be determined. 1 wins over 3."""
         return {Verdict.MATCH: 0, Verdict.MISMATCH: 1, Verdict.UNVERIFIED: 3}[self.verdict]
 
 
 @dataclass(slots=True)
 class Findings:
-    """Collects what the checks say."""
+    """Collects the results of the checks."""
 
     _found: list[Finding] = field(default_factory=list)
     _by_design: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -300,51 +300,51 @@ class Findings:
     _unknown: set[int] = field(default_factory=set)
 
     def equal(self, check: str, holds: bool, message: str, *txids: int) -> bool:
-        """One comparison; a MISMATCH where it does not hold. Returns `holds`."""
+        """Record one comparison; a MISMATCH if `holds` is False. Returns `holds`."""
         self._compared[check] += 1
         if not holds:
             self.wrong(check, message, *txids)
         return holds
 
     def compared(self, check: str, comparisons: int) -> None:
-        """Comparisons that were made elsewhere, in bulk."""
+        """Record comparisons that were made elsewhere, in bulk."""
         self._compared[check] += comparisons
 
     def wrong(self, check: str, message: str, *txids: int, look: str | None = None) -> None:
-        """A MISMATCH. `look`: a command that shows more of it, where it is no batch's own fault."""
+        """Record a MISMATCH. `look`: a command that shows more of it, if no batch is at fault."""
         self._found.append(
             Finding(check=check, verdict=Verdict.MISMATCH, message=message, txids=tuple(txids[:TXIDS_MAX]), look=look)
         )
         self._wrong.update(txids)
 
     def unknown(self, check: str, message: str, *txids: int) -> None:
-        """Something that could not be found out."""
+        """Record that something could not be determined."""
         self._found.append(
             Finding(check=check, verdict=Verdict.UNVERIFIED, message=message, txids=tuple(txids[:TXIDS_MAX]))
         )
         self._unknown.update(txids)
 
     def by_design(self, check: str, reason: str, batches: int = 1) -> None:
-        """Something that is not compared by design; the same reason is told once."""
+        """Record that something is not compared by design; the same reason is reported once."""
         self._by_design[check, reason] += batches
 
     def verdict_of(self, txid: int) -> Verdict:
-        """The verdict on one batch; what is wrong wins."""
+        """Return the verdict on one batch; a MISMATCH wins."""
         if txid in self._wrong:
             return Verdict.MISMATCH
         return Verdict.UNVERIFIED if txid in self._unknown else Verdict.MATCH
 
     @property
     def verdict(self) -> Verdict:
-        """Over everything; what is wrong wins."""
+        """Return the verdict over everything; a MISMATCH wins."""
         return _worst(finding.verdict for finding in self._found)
 
     def checks(self) -> tuple[CheckResult, ...]:
-        """One result for each check there is."""
+        """Return one result for each check."""
         return tuple(self._result(check) for check in CHECKS)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Mismatches first, then by txid, then as found."""
+        """Return the findings: mismatches first, then by txid, then as found."""
         none = 2**63
         return tuple(
             sorted(
@@ -353,7 +353,7 @@ class Findings:
         )
 
     def limits(self) -> tuple[ByDesign, ...]:
-        """What was not compared by design."""
+        """Return what was not compared by design."""
         return tuple(
             ByDesign(check=check, reason=reason, batches=batches)
             for (check, reason), batches in self._by_design.items()

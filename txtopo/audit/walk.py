@@ -1,5 +1,5 @@
-"""Goes once along the ledger, with cursors on everything that belongs to each row: hands each batch to every check,
-puts it into one line of the report, and finds what belongs to no batch.
+"""Reads the ledger once in order, with cursors on everything that belongs to each row: passes each batch to every
+check, adds its line to the report, and finds what belongs to no batch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from txtopo.reports.formatting import counted
 from txtopo.reports.stored_description import CommitterTables
 
 FAILURES_MAX = 10_000
-"""Failed attempts in a report."""
+"""Number of failed attempts in a report."""
 _BEGINNING, _END = -(2**63), 2**63 - 1
 
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """One walk along the batches of a range."""
+    """One pass over the batches of a range."""
 
     connection: Connection
     topology: str
@@ -41,14 +41,16 @@ class Walk:
     first: int
     last: int
     whole: bool
-    """The range is all there is."""
+    """True: the range has all batches."""
     recounting: bool
     findings: Findings
     committers: Mapping[str, CommitterTables]
     own: frozenset[str]
-    """Committers that write by code of their own."""
+    """Custom committers."""
     contributed: Mapping[str, dict[int, Contributed]]
-    """Of each committer whose contributions can be read; what belongs to a batch of the ledger is taken out of it."""
+    """For each committer whose contributions can be read; those that belong to a batch of the ledger are removed from
+    it.
+    """
     chains: Chains
     actions: Actions
     seals: Seals
@@ -58,14 +60,14 @@ class Walk:
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[AttemptFailure] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
-    """Of each committer, over the batches in effect."""
+    """For each committer, over the batches in effect."""
     newest: Any | None = None
     """The last ledger row that was read."""
     _redone: dict[tuple[str, int], Contributed] = field(default_factory=dict)
-    """Contributions of batches that a redo takes back, by committer and txid."""
+    """Contributions of batches that a redo reverses, by committer and txid."""
 
     def run(self) -> None:
-        """All batches of the range, lowest txid first."""
+        """Check all batches of the range, lowest txid first."""
         for name, contributed in self.contributed.items():
             for earlier in self.chains.redone_before(self.first, self.last):
                 self._redone[name, earlier] = contributed.pop(earlier, Contributed())
@@ -151,10 +153,10 @@ class Walk:
         return ledger, plans, source
 
     def _check_contributions(self, row: Any, counts: Sequence[Any]) -> dict[str, int]:
-        """Compares; returns committer -> weight of its contributions to this batch."""
+        """Compare contributions; returns committer -> weight of its contributions to this batch."""
         weights = {}
         for one in counts:
-            if not self.chains.applied_redos(row.txid):  # an applied redo has taken back what this batch brought
+            if not self.chains.applied_redos(row.txid):  # An applied redo has reversed the contributions of this batch.
                 self.counted[one.committer] += one.counted
             committer = self.committers.get(one.committer)
             if one.committer in self.own:
@@ -204,7 +206,7 @@ class Walk:
 def batch_verdict(
     row: Any, around: Around, *, files: int, recounted: int | None, weights: Mapping[str, int], redone_as: int | None
 ) -> BatchVerdict:
-    """One batch; its verdict is not known before everything was compared, and MATCH until then."""
+    """Return one batch; its verdict is MATCH until everything is compared."""
     phases, wall = _phases(row, around.attempts)
     return BatchVerdict(
         txid=row.txid,
@@ -230,7 +232,7 @@ def batch_verdict(
 
 
 def head_of(row: Any) -> Head:
-    """What to keep of the last batch of a report."""
+    """Return what to keep of the last batch of a report."""
     return Head(
         txid=row.txid,
         seal=None if row.seal is None else bytes(row.seal).hex(),
@@ -275,7 +277,7 @@ def _check_ahead(connection: Connection, topology: str, committed: int, source: 
 
 
 def _whole(weight: int | Decimal) -> int:
-    """A weight for the report. Where the column was made another one, which is a finding of its own, it may be no whole
+    """A weight for the report. Where the column was made another one, which is a separate finding, it may be no whole
     number, or none at all.
     """
     return int(weight) if Decimal(weight).is_finite() else 0

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ROOMS = (
-    *("cli", "committers", "coordinators", "core", "driver", "local", "migrations"),
+    *("audit", "cli", "committers", "coordinators", "core", "driver", "local", "migrations"),
     *("operating", "ports", "reports", "spouts", "testing", "topology"),
 )
 MODULES = [
