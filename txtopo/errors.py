@@ -171,7 +171,7 @@ class BatchDataError(TxtopoError):
         self.detail = detail
         """Traceback or raw record, for the log and `show`."""
         self.cause = cause
-        """A key that is equal for equal causes (W7), as `cause_of` makes it; None: derived from the message."""
+        """A key that is equal for equal causes (W7), as `cause_of` makes it; None: component and kind."""
 
 
 class InvariantBroken(TxtopoError):

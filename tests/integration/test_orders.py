@@ -20,8 +20,8 @@ from tests.kit.asked import Said, answering, everything, runner
 from tests.kit.filled_ledger import CODE, INCARNATION, FilledLedger
 from txtopo.cli.verbs import VERBS
 from txtopo.committers.postgres.ledger import PostgresLedger
-from txtopo.core.inputs import in_short
 from txtopo.core.plan import canonical
+from txtopo.core.short_inputs import in_short
 from txtopo.core.values import Failure, Lead, TransactionAttempt
 from txtopo.errors import Fenced, Halted, ZooKeeperUnavailable
 from txtopo.operating.orders import NewOrder, place

@@ -19,6 +19,13 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile"}
 FORBIDDEN_LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
 MAY_BE_TWICE = {"Coordinator"}
 """`Coordinator` is Storm's word for the half of a spout that a user writes, and the name of the port."""
+MODULES_TWICE = {
+    "executor": "the port, and Spark's",
+    "ledger": "the port, and that of Postgres",
+    "recount": "counts a source again: the audit, and the demo with code of its own",
+    "values": "immutable values of the core; the values of a record, as its folder `csv` says",
+}
+"""Names of two modules, and why that misleads nobody. A command's module has the name of the command besides."""
 MAY_PICKLE = "txtopo/spark/"
 """Spark pickles functions for its executors; nothing else may."""
 
@@ -111,6 +118,14 @@ def test_no_class_name_is_used_twice(trees: dict[str, ast.Module]) -> None:
                 homes.setdefault(node.name, []).append(name)
 
     assert {name: found for name, found in homes.items() if len(found) > 1 and name not in MAY_BE_TWICE} == {}
+
+
+def test_no_two_modules_have_one_name_with_two_meanings() -> None:
+    """A name leads to one module; commands are looked for by what one types."""
+    names = [file.stem for name, file in MODULES.items() if not name.startswith("txtopo/cli/")]
+
+    twice = {name for name in names if names.count(name) > 1 and not name.startswith("__")}
+    assert twice == set(MODULES_TWICE)
 
 
 @pytest.mark.parametrize(

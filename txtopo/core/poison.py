@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from txtopo.core import limits
@@ -15,20 +14,15 @@ from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
 from txtopo.core.values import Failure, Left, Processed, Quarantine, TransactionAttempt, cause_of
 
 Step = tuple[State, list[Action]]
-_AT_A_LINE = re.compile(r"(\S.*?:\d+): (\w[\w.]*)")
-_OF_A_CLASS = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)): ")
 
 
 def with_cause(failure: Failure) -> Failure:
-    """Return the failure with a cause (W7): its own; otherwise the user's line and the class of the error at the start
-    of the message; otherwise only where it failed.
+    """Return the failure with a cause (W7): its own, otherwise its component and kind. Words decide nothing: they have
+    values in them.
     """
     if failure.cause is not None:
         return failure
-    if (found := _AT_A_LINE.match(failure.message)) is not None:
-        return replace(failure, cause=cause_of(failure.component, found[2], found[1]))
-    named = _OF_A_CLASS.match(failure.message)
-    return replace(failure, cause=cause_of(failure.component, named[1] if named else failure.kind, None))
+    return replace(failure, cause=cause_of(failure.component, failure.kind, None))
 
 
 def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, processed: Processed | None = None) -> Step:

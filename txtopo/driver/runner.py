@@ -53,10 +53,10 @@ from txtopo.core.events import (
     ZooKeeperSeen,
 )
 from txtopo.core.health import Health
-from txtopo.core.inputs import in_short
 from txtopo.core.machine import step
 from txtopo.core.plan import Plan
 from txtopo.core.remedies import RUN_AGAIN
+from txtopo.core.short_inputs import in_short
 from txtopo.core.state import State
 from txtopo.core.values import (
     AlreadyCommitted,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from txtopo.core.inputs import CUT_KEY, MORE_KEY
+from txtopo.core.short_inputs import CUT_KEY, MORE_KEY
 from txtopo.errors import Halted
 from txtopo.reports import report_statements
 from txtopo.reports.list_batches import rows

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import traceback
+from dataclasses import dataclass
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from txtopo.core.limits import RESULTS_BYTES_MAX
-from txtopo.core.values import Failure
+from txtopo.core.values import Failure, cause_of
 from txtopo.errors import BatchDataError
 from txtopo.spark.session.spark_settings import WORKER_MEMORY_SETTING
 from txtopo.topology.user_exceptions import is_of_user, said
@@ -88,19 +89,7 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if cancelled:
         return Failure(kind="infrastructure", message="cancelled")
     if isinstance(error, BatchDataError):
-        if (
-            error.position is None and _LACKS.search(str(error)) is not None
-        ):  # of a job that a bolt ran while it was called
-            return Failure(
-                kind="halt",
-                message=str(error),
-                component=error.component,
-                detail=error.detail,
-                next_command=shipping_remedy(str(error)),
-            )
-        return Failure(
-            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
-        )
+        return _of_batch_data(error)
     text = _text(error)
     detail = _clip(text)
     spark = _without_values(text)
@@ -119,8 +108,9 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if any(sign in spark for sign in _CRASHED):
         words = "a Python worker or executor died while it ran the batch"
         return Failure(kind="suspect", message=words, component=component, detail=detail)
-    user = python_failure(text)
-    if user is not None:
+    raised = python_failure(text)
+    if raised is not None:
+        user = raised.words
         if (used := _USED_WORKER.search(user)) is not None:
             # Those workers have ended with it: what is left of them is fresh.
             return Failure(kind="infrastructure", message=used[1], component=component, detail=detail)
@@ -130,26 +120,49 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
             return Failure(
                 kind="halt", message=user, component=component, detail=detail, next_command=shipping_remedy(user)
             )
-        return Failure(kind="data", message=user, component=component, detail=detail)
+        cause = cause_of(component, raised.error, raised.line)
+        return Failure(kind="data", message=user, component=component, detail=detail, cause=cause)
     condition = _CONDITION.search(text)
     if any(sign in spark for sign in _INFRASTRUCTURE):
         return Failure(
             kind="infrastructure", message=f"Spark lost a part of the job: {_first_line(text)}", detail=detail
         )
+    line = _call_site(text)
     if condition is not None:
-        return Failure(kind="data", message=_prefixed(text, condition[0]), component=component, detail=detail)
+        words, cause = _at(line, condition[0]), cause_of(component, condition[1], line)
+        return Failure(kind="data", message=words, component=component, detail=detail, cause=cause)
     if _is_of_an_expression(text):
-        return Failure(kind="data", message=_prefixed(text, _first_line(text)), component=component, detail=detail)
+        words, cause = _at(line, _first_line(text)), cause_of(component, "error of an expression", line)
+        return Failure(kind="data", message=words, component=component, detail=detail, cause=cause)
     # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless
     # loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
+
+
+def _of_batch_data(error: BatchDataError) -> Failure:
+    if error.position is None and _LACKS.search(str(error)) is not None:  # of a job that a bolt ran while it was called
+        return Failure(
+            kind="halt",
+            message=str(error),
+            component=error.component,
+            detail=error.detail,
+            next_command=shipping_remedy(str(error)),
+        )
+    return Failure(
+        kind="data",
+        message=str(error),
+        component=error.component,
+        position=error.position,
+        detail=error.detail,
+        cause=error.cause,
+    )
 
 
 def lacks_code(text: str) -> bool:
     """Could a worker not load the code that it was sent? Whatever is raised while it is unpickled, and imports that
     fail: no batch is at fault.
     """
-    return _UNPICKLES.search(text) is not None or _LACKS.search(python_failure(text) or "") is not None
+    return _UNPICKLES.search(text) is not None or _LACKS.search(_words(python_failure(text))) is not None
 
 
 def is_about_size(error: BaseException | None) -> bool:
@@ -159,7 +172,7 @@ def is_about_size(error: BaseException | None) -> bool:
     if error is None:
         return False
     text = _text(error)
-    return _OVERSIZE.search(_without_values(text)) is not None or is_of_memory(python_failure(text) or "")
+    return _OVERSIZE.search(_without_values(text)) is not None or is_of_memory(_words(python_failure(text)))
 
 
 def is_jvm_gone(error: BaseException) -> bool:
@@ -194,12 +207,42 @@ def building_error(error: BaseException, component: str) -> BatchDataError:
     # An action that the function ran may have ended in a task.
     raised = python_failure(words)
     first = f": {_first_line(words)}" if words else ""
-    what = raised or (condition[0] if condition is not None else f"{type(error).__name__}{first}")
-    return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=_clip(trace))
+    if raised is not None:
+        what, kind, line = raised.words, raised.error, raised.line or where
+    elif condition is not None:
+        what, kind, line = condition[0], condition[1], where
+    else:
+        what, kind, line = f"{type(error).__name__}{first}", type(error).__name__, where
+    cause = cause_of(component, kind, line)
+    return BatchDataError(_at(where, what), component=component, detail=_clip(trace), cause=cause)
 
 
-def python_failure(text: str) -> str | None:
-    """`file:line: Error: words` of the innermost Python traceback in a Spark error; None where there is none."""
+@dataclass(frozen=True, slots=True)
+class RaisedInTask:
+    """What the user's code raised in a task of Spark, read from the traceback that Spark quotes."""
+
+    line: str | None
+    """The user's own, as `file:line`."""
+    said: str
+    """As Python prints it: the class of the error, then its words."""
+
+    @property
+    def error(self) -> str:
+        """The class of the error."""
+        return self.said.partition(":")[0]
+
+    @property
+    def words(self) -> str:
+        """Line and error."""
+        return _at(self.line, self.said)
+
+
+def _words(raised: RaisedInTask | None) -> str:
+    return "" if raised is None else raised.words
+
+
+def python_failure(text: str) -> RaisedInTask | None:
+    """Return what the innermost Python traceback in a Spark error says; None if there is none."""
     first = _SAYS_VALUES.search(text)
     # A value that quotes a traceback is not one.
     if first is None or (first[0] != _TRACEBACK and _TRACEBACK not in _without_values(text)):
@@ -212,7 +255,7 @@ def python_failure(text: str) -> str | None:
     lines = [_IN_A_GROUP.sub("", line) for line in last.partition(_TRACEBACK)[2].lstrip(":").splitlines()]
     # Frames are indented, what was raised is not.
     raised = next((line.strip() for line in lines if line and not line[0].isspace()), "the user's code raised")
-    return f"{where}: {raised}" if where else raised
+    return RaisedInTask(where, raised)
 
 
 def _without_values(text: str) -> str:
@@ -245,11 +288,15 @@ def _without_quoted(text: str) -> str:
     return text
 
 
-def _prefixed(text: str, message: str) -> str:
-    # Since 4.0 an error of a DataFrame expression carries its call site: `== DataFrame ==\n"divide" was called
-    # from\nFILE:LINE`.
+def _call_site(text: str) -> str | None:
+    """Return the user's line that built a DataFrame expression; None if Spark does not name it with the error."""
+    # Since 4.0: `== DataFrame ==\n"divide" was called from\nFILE:LINE`.
     site = re.search(r"was called from\s*\n\s*(\S+?):(\d+)", text)
-    return f"{site[1]}:{site[2]}: {message}" if site is not None and is_of_user(site[1]) else message
+    return f"{site[1]}:{site[2]}" if site is not None and is_of_user(site[1]) else None
+
+
+def _at(line: str | None, words: str) -> str:
+    return f"{line}: {words}" if line else words
 
 
 def _text(error: BaseException) -> str:

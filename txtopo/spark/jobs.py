@@ -220,7 +220,10 @@ def over_nothing(jobs: JobContext, copy: int | None, number: int | None = None) 
             yield
         except BatchDataError as error:
             raise BatchDataError(
-                f"{error} (at the start bolts are called over no rows)", component=error.component, detail=error.detail
+                f"{error} (at the start bolts are called over no rows)",
+                component=error.component,
+                detail=error.detail,
+                cause=error.cause,
             ) from error
         finally:
             with contextlib.suppress(Py4JError, OSError):

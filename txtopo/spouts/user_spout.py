@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.plan import Metadata
+from txtopo.core.values import cause_of
 from txtopo.errors import BatchDataError, StoreUnavailable, TopologyError, TxtopoError, raise_if_full
 from txtopo.topology.components import Input, Spout
 from txtopo.topology.tuple_bolts import FailedException
@@ -127,7 +128,9 @@ def errors_of(component: str, what: str) -> Iterator[None]:
     except FailedException as error:
         raise OSError(f"{component}: {what} failed: {said(error) or type(error).__name__}") from error
     except BatchDataError as error:
-        raise BatchDataError(str(error), component=component, position=error.position, detail=error.detail) from error
+        raise BatchDataError(
+            str(error), component=component, position=error.position, detail=error.detail, cause=error.cause
+        ) from error
     except (OSError, StoreUnavailable, TxtopoError):
         raise
     except BaseException as error:
@@ -137,7 +140,8 @@ def errors_of(component: str, what: str) -> Iterator[None]:
         where = user_line(error)
         message = f"{where + ': ' if where else ''}{type(error).__name__} in {what}: {said(error)}".rstrip(": ")
         detail = "".join(traceback.format_exception(error))
-        raise BatchDataError(message, component=component, detail=detail) from error
+        cause = cause_of(component, type(error).__name__, where)
+        raise BatchDataError(message, component=component, detail=detail, cause=cause) from error
 
 
 def _ddl(spout: Spout) -> str:

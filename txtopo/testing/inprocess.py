@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from txtopo.config import Settings
-from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt
+from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt, cause_of
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
@@ -124,7 +124,12 @@ class InProcessExecutor:
             # The emitter does not know the spout's name.
             component = spout if error.component == "spout" else error.component
             failure = Failure(
-                kind="data", message=str(error), component=component, position=error.position, detail=error.detail
+                kind="data",
+                message=str(error),
+                component=component,
+                position=error.position,
+                detail=error.detail,
+                cause=error.cause,
             )
             return Failed(attempt=assignment.attempt, failure=failure)
         except OSError as error:
@@ -139,6 +144,7 @@ class InProcessExecutor:
                 message=f"{type(error).__name__}: {said(error)}".rstrip(": "),
                 component=spout,
                 detail=traceback.format_exc(),
+                cause=cause_of(spout, type(error).__name__, None),
             )
             return Failed(attempt=assignment.attempt, failure=failure)
 

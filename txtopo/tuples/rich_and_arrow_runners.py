@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from txtopo.core.values import Failure
+from txtopo.core.values import Failure, cause_of
 from txtopo.topology.streams import Tuple
 from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt, returned
 from txtopo.tuples.basic_runner import BasicRunner
@@ -154,6 +154,7 @@ class RichRunner(BoltRunner):
                 message=f"{where}: {message}" if where else message,
                 component=self.task_context.node.name,
                 detail=trace,
+                cause=cause_of(self.task_context.node.name, type(self._template).__name__, where),
             ),
             roots_of(tup),
         )

@@ -47,7 +47,8 @@ def leaving_out(count: int, *recent: str | None, **rules: Any) -> Hand:
 
 def fails_for_good(hand: Hand, txid: int) -> None:
     attempt = TransactionAttempt(txid, hand.state.batches[txid].attempt)
-    hand.tell(AttemptEnded(outcome=Failed(attempt=attempt, failure=Failure(kind="data", message=WORDS))))
+    failure = Failure(kind="data", message="a.py:7: ValueError: bad", cause=CAUSE)
+    hand.tell(AttemptEnded(outcome=Failed(attempt=attempt, failure=failure)))
     hand.proven(txid)
 
 

@@ -155,7 +155,12 @@ class TupleChecks:
         if error is None:
             return None
         return Failure(
-            kind="data", message=str(error), component=error.component, position=error.position, detail=error.detail
+            kind="data",
+            message=str(error),
+            component=error.component,
+            position=error.position,
+            detail=error.detail,
+            cause=error.cause,
         )
 
     def _lost_rows(self) -> Failure | None:
