@@ -94,7 +94,7 @@ def orders(ledger: FilledLedger) -> list[Any]:
         ("redrive flights 3", "1 batch of flights would be redone under a new txid"),
         ("replan flights", "Postgres knows of no plan of flights that could be dropped; ZooKeeper may"),
         ("replay flights 1..4 --recompute --execute", None),
-        ("replay flights 1,2,4 --recompute --execute", "would process 3 batches anew"),
+        ("replay flights 1,2,4 --recompute --execute", "would process 3 batches again"),
         ("replay flights 1..4 --verify", "would read the files of 3 batches again"),
     ],
 )

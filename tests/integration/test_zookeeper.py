@@ -254,9 +254,11 @@ def test_paused_leader_cannot_confirm_when_it_wakes(own_zookeeper: LocalZooKeepe
     assert second.leader() is None
 
 
-def test_close_without_room_for_a_thread_returns(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_without_room_for_a_thread_returns(
+    zookeeper_root: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A driver without memory still ends; the server closes the session after its timeout."""
-    session = opened()
+    session = opened(zookeeper_root)
 
     def no_room(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
