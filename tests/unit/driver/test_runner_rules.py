@@ -423,7 +423,12 @@ def test_a_fault_that_hits_every_batch_leaves_out_two_and_halts_also_behind_a_ne
         return [
             Failed(
                 attempt=one.attempt,
-                failure=Failure(kind="data", message=f"app.py:7: ValueError: {one.attempt}", component="b"),
+                failure=Failure(
+                    kind="data",
+                    message=f"ValueError: {one.attempt}",
+                    component="b",
+                    cause="ValueError in b at app.py:7",
+                ),
             )
             for one in wave
         ]
