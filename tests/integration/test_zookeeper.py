@@ -267,6 +267,7 @@ def test_close_without_room_for_a_thread_returns(
         patch.setattr(threading.Thread, "start", no_room)
         session.close()
     assert session.state() is SessionState.LOST
+    session._end()  # what the thread would have done: a test leaves no client
 
 
 def test_close_leaves_no_ephemeral_node(zookeeper_root: str, opened: Opener) -> None:
