@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
@@ -20,9 +21,12 @@ from txtopo.committers.postgres.sqlstates import Owner, verdict_on
 from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, NoBatchAtFault, PostgresUnavailable
 
 
-def error(state: str | None, message: str = "no") -> psycopg2.Error:
-    """An error as psycopg2 raises it, with this SQLSTATE."""
-    kind = type("Coded", (psycopg2.OperationalError,), {"pgcode": state})
+def error(state: str | None, message: str = "no", **diagnosis: str) -> psycopg2.Error:
+    """Return an error as psycopg2 raises it, with this SQLSTATE, and with these parts of the server's diagnosis."""
+    members: dict[str, Any] = {"pgcode": state}
+    kind = type(
+        "Coded", (psycopg2.OperationalError,), members | ({"diag": SimpleNamespace(**diagnosis)} if diagnosis else {})
+    )
     made = kind(message)
     assert isinstance(made, psycopg2.Error)
     return made
@@ -143,6 +147,10 @@ def test_a_refusal_at_commit_is_of_the_user_unless_it_is_of_txtopo() -> None:
     assert isinstance(
         translate_commit(error("P0001", "txtopo: COMMIT before batch 7 was complete"), "totals", 7), Halted
     )
+    constraint = error("23503", schema_name="txtopo", table_name="count")
+    assert isinstance(translate_commit(constraint, "totals", 7), Halted)
+    foreign = error("23503", schema_name="public", table_name="totals")
+    assert isinstance(translate_commit(foreign, "totals", 7), BatchDataError)
     unknown = translate_commit(error("08006"), "totals", 7)
     assert isinstance(unknown, PostgresUnavailable) and not unknown.definite
 
