@@ -252,8 +252,8 @@ class Client:
         return self._order(topology, place(self._dsn, NewOrder(topology=topology, kind="stop")).order_id)
 
     def wait(self, topology: str, order: OrderRow, *, timeout_s: float = 600.0) -> OrderRow:
-        """Wait until a leader has carried out the order; returns it with its `answer`. For a retry, the answer says how
-        many batches are tried again, not that they succeeded: `batch` returns their state.
+        """Wait until a leader has carried out the order; returns it with its `answer`. A retry is
+        carried out when its batches are committed or have failed again: the answer says which.
 
         An order to stop is withdrawn if its leader ended without an answer, so that it stops no later leader; it is
         returned as refused.

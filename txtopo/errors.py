@@ -188,12 +188,12 @@ def raise_if_full(error: BaseException) -> None:
     """Raise DriverFull if `error` says that this process gets no more memory, or was caused by an error that does."""
     cause: BaseException | None = error
     while cause is not None:
-        if _says_full(cause):
+        if is_full(cause):
             raise DriverFull(cause) from error
         cause = cause.__cause__
 
 
-def _says_full(error: BaseException) -> bool:
+def is_full(error: BaseException) -> bool:
     """Return True for a MemoryError, ENOMEM, and a thread whose stack found no room: Python has no class for that."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM

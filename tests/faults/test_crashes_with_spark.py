@@ -20,7 +20,7 @@ from tests.kit.orders import recount, write_orders
 from txtopo.core.crash_points import CrashPoint
 
 MODULE = ("tests.kit.spark_driver",)
-FILES = 8
+FILES = 24
 SILENT_S = "8"
 STARTED_S = 240.0
 """Spark starts, perhaps beside other tests."""
@@ -44,7 +44,11 @@ def started(world: World, words: str, **settings: str) -> tuple[DriverProcess, i
 
 
 def is_there(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """True while the process runs: one that nobody waits for may stay as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def life(world: World) -> tuple[str, str]:
@@ -63,7 +67,7 @@ def test_counts_stay_right_when_spark_drivers_die_one_after_the_other(world: Wor
     write_orders(world.folder, FILES)
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    nth = random.Random(seed).randrange(1, 4)
+    nth = random.Random(seed).randrange(2, 5)
 
     killed, jvm = started(
         world, "leading with epoch 1", failpoints=f"{CrashPoint.BEFORE_COMMIT.value}=exit@{nth}", TMPDIR=str(temporary)

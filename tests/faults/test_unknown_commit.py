@@ -87,10 +87,9 @@ def test_postgres_refused_for_a_while_is_waited_out(postgres_proxy: PostgresProx
     driver = start_behind(postgres_proxy, world, once=False)
     wait_until(lambda: world.last_txid() == FILES, "the first batches")
 
-    postgres_proxy.refuse(2.0)
+    assert postgres_proxy.refuse(2.0) > 0, "the driver had no connection that could be cut"
     write_orders(world.folder, FILES, first=FILES + 1)
     wait_until(lambda: postgres_proxy.is_accepting, "the end of the fault")
-    assert world.last_txid() == FILES
     wait_until(lambda: world.last_txid() == 2 * FILES, "all batches")
 
     driver.process.terminate()

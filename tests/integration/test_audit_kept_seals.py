@@ -135,7 +135,7 @@ def test_a_kept_seal_that_cannot_be_read_is_2(
 ) -> None:
     """Promise: what is no seal is never taken for one that agrees."""
     files: dict[str, Any] = {
-        "status.json": {"schema": "txtopo.status/1"},
+        "status.json": {"schema": "txtopo.status/2"},
         "other.json": {"schema": "txtopo.audit/1", "topology": "others"},
         "old.json": {"schema": "txtopo.audit/1", "topology": "orders", "batches": [{"txid": 1}]},
     }

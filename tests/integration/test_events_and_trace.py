@@ -83,7 +83,7 @@ def test_everything_that_happened_is_in_one_timeline_oldest_first(ledger: Filled
     events = told(out)
     assert code == 0
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
-    assert {event["schema"] for event in events} == {"txtopo.event/1"}
+    assert {event["schema"] for event in events} == {"txtopo.event/2"}
     # Attempts of a filled ledger begin 1.5 s before they are written: compared are the others in their order, then
     # these.
     begun = [event for event in events if event["kind"] == "attempt_begun"]

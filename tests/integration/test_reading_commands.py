@@ -212,7 +212,7 @@ def test_no_topology_is_a_sentence_and_not_an_error(run: Run) -> None:
 
     assert (said.code, as_json.code) == (0, 0)
     assert said.out.startswith("No topology has run")
-    assert as_json.json == {"schema": "txtopo.status/1", "topologies": []}
+    assert as_json.json == {"schema": "txtopo.status/2", "topologies": []}
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_show_tells_everything_about_a_committed_batch(ledger: FilledLedger, run
         as_json.json["digest"],
     ):
         assert part in said.out
-    assert as_json.json["schema"] == "txtopo.batch/1"
+    assert as_json.json["schema"] == "txtopo.batch/2"
     assert as_json.json["files"] == [
         {"spout": "files", "path": "/data/day_004.csv", "size": 400, "fingerprint": FINGERPRINT.hex()}
     ]

@@ -363,11 +363,12 @@ UNPINNED = """
 
     os.environ.update(java_environment())
     options = session.SessionOptions(app_name="unpinned", log_folder=Path(sys.argv[1]), master="local[2]")
-    stop, session.stop_session = session.stop_session, lambda: None  # what is refused is looked at further
+    stopped = []
+    stop, session.stop_session = session.stop_session, lambda: stopped.append(1)  # what is refused is looked at further
     try:
         session.start_session(options)
     except ConfigurationError as error:
-        print("unset PYSPARK_PIN_THREAD" in str(error))
+        print("unset PYSPARK_PIN_THREAD" in str(error), stopped == [1])
     session.ClientServer = JavaGateway  # as if nobody looked
     executor = SparkExecutor(two_committers(blocks), b"code", session=session.running_session())
     executor.start()
@@ -398,4 +399,4 @@ def test_unpinned_threads_are_refused_and_were_they_not_no_wrong_row_would_be_be
     )
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["True", "True", "True"]
+    assert done.stdout.split() == ["True", "True", "True", "True"]

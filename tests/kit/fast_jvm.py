@@ -6,6 +6,7 @@ seconds.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from txtopo.errors import ConfigurationError
 from txtopo.local.java import java_environment
 
 if TYPE_CHECKING:
@@ -50,15 +52,21 @@ def ensure_archive() -> None:
         written = ARCHIVE.with_suffix(".new")
         written.unlink(missing_ok=True)
         options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={written}"
-        # Without the archive the tests are slower and prove the same.
-        subprocess.run(
-            [sys.executable, "-m", "tests.kit.fast_jvm"],
-            env={**os.environ, **java_environment(), "SPARK_SUBMIT_OPTS": options, "PYSPARK_PYTHON": sys.executable},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            timeout=BUILD_S,
-            check=False,
-        )
+        # Without the archive, or without a Java, the tests are slower and prove the same.
+        with contextlib.suppress(subprocess.TimeoutExpired, ConfigurationError, OSError):
+            subprocess.run(
+                [sys.executable, "-m", "tests.kit.fast_jvm"],
+                env={
+                    **os.environ,
+                    **java_environment(),
+                    "SPARK_SUBMIT_OPTS": options,
+                    "PYSPARK_PYTHON": sys.executable,
+                },
+                cwd=Path(__file__).parents[2],
+                capture_output=True,
+                timeout=BUILD_S,
+                check=False,
+            )
         if written.exists():
             written.replace(ARCHIVE)
 

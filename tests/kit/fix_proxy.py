@@ -96,8 +96,8 @@ class PostgresProxy:
         """Let the COMMIT that is held go on to the server, if that still listens."""
         self._released.set()
 
-    def refuse(self, seconds: float | None = None) -> None:
-        """Cut every connection and refuse new ones, until `accept` or for `seconds`."""
+    def refuse(self, seconds: float | None = None) -> int:
+        """Cut every connection and refuse new ones, until `accept` or for `seconds`. Return how many were cut."""
         with self._lock:
             self._accepting.clear()
             # On Linux this ends listening and keeps the port, so that nobody else can get it meanwhile.
@@ -106,6 +106,7 @@ class PostgresProxy:
         for link in links:
             link.cut()
         self._later(seconds, self.accept)
+        return len(links)
 
     def accept(self) -> None:
         """Take connections again."""

@@ -1,4 +1,4 @@
-"""`txtopo retry`, `skip`, `redrive` and `replan`: propose and show an order to the leader, and follow it to its end;
+"""`txtopo retry`, `skip`, `redrive` and `replan`: show or give an order to the leader, and follow it to its end;
 replay shares their flags.
 """
 
@@ -145,7 +145,7 @@ def order_command(
     help: str,
     must_say_why: bool = False,
 ) -> click.Command:
-    """Return the command of the verb `kind`: it proposes the order, then shows it or gives it.
+    """Return the command of the verb `kind`: it previews the order, then shows it or gives it.
 
     `batches`: click's argument for the batches, `txids` or `txid`, if the order takes any.
     """

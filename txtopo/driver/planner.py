@@ -378,6 +378,7 @@ class Planner:
             self._discarded |= {plan.txid: plan for plan in gone if plan.redo_of is None}
             self._sources.plan_again([plan.metadata for plan in gone if plan.redo_of is None])
             self._unrecorded.clear()
+            self._sizes.clear()
             self._refused = None
         self._recuts.forget(last_txid)
         self._discarded = {txid: plan for txid, plan in self._discarded.items() if txid > last_txid}

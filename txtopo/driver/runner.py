@@ -87,6 +87,7 @@ from txtopo.errors import (
     StoreUnavailable,
     TxtopoError,
     ZooKeeperUnavailable,
+    is_full,
 )
 from txtopo.ports import Assignment, AttemptStart, SessionState
 from txtopo.topology.user_exceptions import is_of_code
@@ -234,10 +235,10 @@ class Runner:
                 )
             except ConfigurationError as error:  # a privilege that was revoked during the run
                 event = HaltRequired(reason=str(error), next_command=RUN_AGAIN)
-            except MemoryError as error:
-                event = ExecutorGone(message=str(DriverFull(error)))
             except BaseException as error:  # the main loop raises it
                 event = error if isinstance(error, Exception) or not is_of_code(error) else _ended_by_code(error)
+                if is_full(error):
+                    event = ExecutorGone(message=str(DriverFull(error)))
             if event is not None:
                 self._inbox.put(event)
 

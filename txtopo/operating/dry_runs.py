@@ -102,8 +102,10 @@ def preview(connection: Connection, status: TopologyStatus, kind: PreviewKind, s
         case "redrive":
             return preview_redrive(connection, status, spans)
         case "skip":
-            ((txid, _),) = spans
-            return preview_skip(connection, status, txid or 0)
+            match spans:
+                case [(int(txid), int(last))] if txid == last:
+                    return preview_skip(connection, status, txid)
+            raise _refused("one batch is skipped at a time", f"txtopo skip {status.topology} TXID --reason '…'")
         case "replan":
             return preview_replan(connection, status)
 

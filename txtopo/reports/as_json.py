@@ -15,10 +15,10 @@ from txtopo.reports.model import BatchDetail, BatchRow, TopologyStatus
 
 
 def status_json(topologies: Sequence[TopologyStatus]) -> str:
-    """Return schema `txtopo.status/1`."""
+    """Return schema `txtopo.status/2`."""
     extra = ("planned_ahead", "next_commands")
     return document(
-        "txtopo.status/1",
+        "txtopo.status/2",
         {"topologies": [{**plain(one), **{name: plain(getattr(one, name)) for name in extra}} for one in topologies]},
     )
 
@@ -29,9 +29,9 @@ def batches_json(topology: str, batches: Sequence[BatchRow]) -> str:
 
 
 def batch_json(batch: BatchDetail) -> str:
-    """Return schema `txtopo.batch/1`."""
+    """Return schema `txtopo.batch/2`."""
     return document(
-        "txtopo.batch/1",
+        "txtopo.batch/2",
         {**plain(batch), "failures": plain(batch.failures), "next_commands": plain(batch.next_commands)},
     )
 

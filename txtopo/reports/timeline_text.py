@@ -34,9 +34,9 @@ def event_line(event: TimelineEvent, width: int | None = None) -> str:
 
 
 def event_json(event: TimelineEvent) -> str:
-    """Return schema `txtopo.event/1`, on one line."""
+    """Return schema `txtopo.event/2`, on one line."""
     values = {
-        "schema": "txtopo.event/1",
+        "schema": "txtopo.event/2",
         "at": instant(event.at),
         "kind": event.kind,
         "txid": event.txid,

@@ -60,7 +60,7 @@ def test_a_kept_report_brings_the_seals_of_batches_head_and_actions(tmp_path: Pa
     [
         ({"topology": "u"}, [], "a report about u, not t"),
         ({}, [f"4:{B}"], "two seals of 4"),
-        ({"schema": "txtopo.status/1"}, [], "not a report of"),
+        ({"schema": "txtopo.status/2"}, [], "not a report of"),
     ],
 )
 def test_seals_that_cannot_be_meant_are_refused(

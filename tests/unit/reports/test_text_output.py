@@ -176,7 +176,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
     status = json.loads(status_json([topology()]))
     batches = json.loads(batches_json("t", [row(1, numbers("a", 1, 1))]))
 
-    assert status["schema"] == "txtopo.status/1"
+    assert status["schema"] == "txtopo.status/2"
     assert sorted(status["topologies"][0]) == [
         "advice",
         "application",
