@@ -14,9 +14,9 @@ REJECTED, DEAD_LETTERS = "rejects.rows", "dead_letters.rows"
 
 
 def check_rejected_rows(findings: Findings, row: Any, kept: Sequence[Any], files: Sequence[Any]) -> int:
-    """`kept`: how many of each spout and path. Returns how many there are in all.
+    """Compare rejected records. `kept`: their numbers by spout and path. Returns the total number.
 
-    What they say is compared where the files are recounted: `rejects.lines`.
+    Their content is compared when the files are recounted: `rejects.lines`.
     """
     number: int = sum(one.number for one in kept)
     findings.equal(
@@ -36,7 +36,7 @@ def check_rejected_rows(findings: Findings, row: Any, kept: Sequence[Any], files
 
 
 def check_dead_letters(findings: Findings, row: Any, kept: Sequence[Any]) -> None:
-    """`kept`: the dead letters of one batch. What they say is covered by the batch's seal."""
+    """Compare dead letters. `kept`: the dead letters of one batch. The batch's seal covers their content."""
     number = len(kept)
     findings.equal(
         DEAD_LETTERS,
@@ -49,7 +49,9 @@ def check_dead_letters(findings: Findings, row: Any, kept: Sequence[Any]) -> Non
 
 
 def lines_by_path(kept: Sequence[Any], spout: str, paths: frozenset[str]) -> tuple[Mapping[str, frozenset[int]], int]:
-    """Where the dead letters of one spout stand in these files, by path; and how many name no line of them."""
+    """Return the lines in these files that the dead letters of one spout name, by path; and the number of dead letters
+    that name no such line.
+    """
     found: dict[str, set[int]] = {}
     nowhere = 0
     for one in kept:

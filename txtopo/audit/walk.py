@@ -246,8 +246,8 @@ def head_of(row: Any) -> Head:
 def check_strays(
     findings: Findings, connection: Connection, topology: str, committed: int, source: SourceCheck
 ) -> None:
-    """Everything planned that is not committed. `committed`: the last batch that is. A stray file would never be read
-    as new input.
+    """Report everything that is planned but does not follow the last committed batch. `committed`: the last committed
+    batch. A stray file would never be read as new input.
     """
     bound = {"topology": topology, "committed": committed}
     for row in connection.execute(text(sql.STRAY_PLANS), bound):
@@ -272,20 +272,20 @@ def _check_ahead(connection: Connection, topology: str, committed: int, source: 
     while (txid := plans.next_txid) is not None:
         cuts: list[Any] = plans.take(txid)
         consumed = files.take(txid)
-        if len(cuts) == 1:  # of a batch that was cut again nobody knows yet which cut counts
+        if len(cuts) == 1:  # If a batch was planned again, it is not known yet which plan counts.
             source.check_planned(cuts[0], consumed)
 
 
 def _whole(weight: int | Decimal) -> int:
-    """A weight for the report. Where the column was made another one, which is a separate finding, it may be no whole
-    number, or none at all.
+    """Return a weight for the report. If the type of the column was changed, which is a separate finding, the weight
+    may be no whole number, or missing.
     """
     return int(weight) if Decimal(weight).is_finite() else 0
 
 
 def _phases(row: Any, attempts: Any) -> tuple[dict[str, float], float | None]:
-    """Seconds from the first attempt to the commit, divided: earlier attempts, the applied one's own phases, the wait
-    for its turn and the commit.
+    """Return the seconds from the first attempt to the commit by phase: earlier attempts, the applied one's own phases,
+    the wait for the commit and the commit; and their total.
     """
     applied = next((one for one in attempts if one.state == "applied"), None)
     if applied is None:
@@ -298,6 +298,8 @@ def _phases(row: Any, attempts: Any) -> tuple[dict[str, float], float | None]:
 
 
 def _spans(stored: Any) -> dict[str, float]:
-    """Seconds by phase; without what somebody made something else of, which shows in the seal."""
+    """Return the seconds by phase; without values that somebody has overwritten with something else, which the seal
+    shows.
+    """
     items = stored.items() if isinstance(stored, Mapping) else ()
     return {name: float(seconds) for name, seconds in items if isinstance(seconds, int | float) and abs(seconds) < 1e10}

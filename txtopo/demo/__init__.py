@@ -1,3 +1,3 @@
-"""The demonstration: a real job on services of its own, its driver killed twice on the way, every total checked at the
-end.
+"""The demonstration: a real job on separate services, whose driver is killed twice; at the end every total is
+checked.
 """

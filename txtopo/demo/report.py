@@ -1,6 +1,4 @@
-"""The end of the demo: the table beside the recount, how the batches fared, and everything that is not as it must
-be.
-"""
+"""The end of the demo: the table next to the recount, a summary of the batches, and everything that is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from txtopo.demo.recount import Totals
 from txtopo.demo.watching import CommittedBatch
 
 SHOWN_MAX = 10
-"""Differences named at most; the rest is counted."""
+"""Maximum number of differences that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,37 +23,37 @@ class Takeover:
     """Such as `driver 2`."""
     epoch: int
     seconds: float | None
-    """Since the driver before it died; None for the first."""
+    """Seconds since the previous driver died; None for the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Everything that the report is made of."""
+    """Everything in the report."""
 
     totals: Totals
     """The table in Postgres."""
     recounted: Totals
-    """The same by plain `csv`."""
+    """The same totals, counted with plain `csv`."""
     ledger: Sequence[CommittedBatch]
     """In the order of the commits."""
     batches: int
-    """Files, each of which must be one batch."""
+    """Number of files, each of which must be one batch."""
     takeovers: Sequence[Takeover]
     killed: int
-    """Drivers that died on the way."""
+    """Number of drivers that were killed."""
     seconds: float
-    """Wall time of the demo."""
+    """Wall time of the demo in seconds."""
     audited: AuditReport | None = None
-    """What `txtopo audit` says of it."""
+    """The report of `txtopo audit`."""
 
 
 def report(outcome: Outcome) -> str:
-    """All of it as text for stdout."""
+    """Return the whole report as text for stdout."""
     return "\n".join([*_table(outcome), "", *_fared(outcome), "", *_verdict(outcome), ""])
 
 
 def differences(outcome: Outcome) -> list[str]:
-    """What is wrong, in sentences; empty when every total agrees and the ledger is right."""
+    """Return what is wrong, in sentences; empty if every total agrees and the ledger is right."""
     return [*_wrong_totals(outcome.totals, outcome.recounted), *_wrong_ledger(outcome), *_wrong_audit(outcome)]
 
 
@@ -96,7 +94,7 @@ def _pair(value: tuple[int, int] | None) -> str:
 
 
 def _table(outcome: Outcome) -> Iterator[str]:
-    """Keys of either side, so that a missing one shows."""
+    """Yield the rows with the keys of both sides, so that a missing key is visible."""
     yield f"{'':<17}{'table in Postgres':>24}{'recount with csv':>24}"
     yield f"{'carrier':<9}{'origin':<8}{'flights':>10}{'miles':>14}{'flights':>10}{'miles':>14}"
     for carrier, origin in sorted({*outcome.totals, *outcome.recounted}):
@@ -161,7 +159,7 @@ def _verdict(outcome: Outcome) -> Iterator[str]:
 
 
 def spans(txids: Sequence[int]) -> str:
-    """Growing numbers in short: `1-3, 7`."""
+    """Return ascending numbers in short form: `1-3, 7`."""
     parts: list[list[int]] = []
     for txid in txids:
         if parts and txid == parts[-1][-1] + 1:

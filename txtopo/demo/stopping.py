@@ -1,5 +1,5 @@
-"""Ctrl-C and SIGTERM during the demo: noted at once, acted on between two steps, so that clean-up is never cut
-short.
+"""Ctrl-C and SIGTERM during the demo: noted immediately, handled between two steps, so that the clean-up is never
+interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class InterruptedDemo(Exception):
 
 
 class Stop:
-    """Catches SIGINT, SIGTERM and SIGHUP while it is entered; outside the main thread it catches nothing."""
+    """Catches SIGINT, SIGTERM and SIGHUP as a context manager; outside the main thread it catches nothing."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -27,12 +27,12 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def check(self) -> None:
-        """Raise InterruptedDemo when a signal has come."""
+        """Raise InterruptedDemo if a signal has come."""
         if self._number:
             raise InterruptedDemo(self._number)
 
     def wait(self, seconds: float) -> None:
-        """Wait, but not longer than until a signal comes; then raise InterruptedDemo."""
+        """Wait until the time is over or a signal comes; on a signal raise InterruptedDemo."""
         self._event.wait(seconds)
         self.check()
 
@@ -47,6 +47,7 @@ class Stop:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        # A second signal changes nothing: cleaning up takes seconds, and servers left running would be worse.
+        # A second signal changes nothing: the clean-up takes only seconds, and servers that stay running would be
+        # worse.
         self._number = self._number or number
         self._event.set()

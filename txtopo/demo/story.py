@@ -1,5 +1,5 @@
-"""The demo from start to end: services, files, three drivers of which two are killed, the comparison, and a clean
-machine afterwards.
+"""The demo from start to end: services, files, three drivers of which two are killed, the comparison, and the
+clean-up.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ STUCK_S = 150.0
 
 
 class DemoError(TxtopoError):
-    """A driver of the demo did something that the story does not have; the end of its log is in the message."""
+    """A driver of the demo behaved in an unexpected way; the message contains the end of its log."""
 
     exit_code = 1
 
 
 def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> int:
-    """`txtopo demo`; returns the exit code: 0 when all totals agree and the ledger is right, 1 when not, 130 or 143
-    when interrupted.
+    """`txtopo demo`; returns the exit code: 0 if all totals agree and the ledger is right, 1 if not, 130 or 143 if
+    interrupted.
     """
     archive = find_flights()
     teller = Storyteller(quiet=quiet)
@@ -63,7 +63,7 @@ def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> i
 
 
 class Demo:
-    """One run of the demo. `close` must be called however it ended."""
+    """One run of the demo. `close` must be called in any case."""
 
     def __init__(self, places: Places, batches: int, teller: Storyteller, stop: Stop) -> None:
         self._places = places
@@ -81,12 +81,12 @@ class Demo:
         self._standbys: set[int] = set()
 
     def play(self, archive: Path) -> Outcome:
-        """The whole story."""
+        """Run all steps; returns what the report needs."""
         first_kill, second_kill = kills(self._batches)
         self._prepare(archive)
         self._start_driver(f"committed=exit@{first_kill}")
         self._until_led()
-        # A standby: where its Spark has started by then, a takeover costs one ZooKeeper session.
+        # A standby: if its Spark has started by then, a takeover takes as long as one ZooKeeper session.
         self._start_driver(f"before_commit=exit@{second_kill - first_kill + 1}")
         self._until_killed_behind_commit(first_kill)
         self._until_led()
@@ -97,8 +97,8 @@ class Demo:
         return self._compare()
 
     def close(self, *, keep: bool) -> None:
-        """Stop everything, whatever state it is in, and remove the folder unless it is kept. One failure does not spare
-        the rest.
+        """Stop everything, whatever state it is in, and remove the folder unless it is kept. After a failure the
+        remaining steps still run.
         """
         with ExitStack() as last_first:
             if not keep:
@@ -160,7 +160,7 @@ class Demo:
         self._mourn(f"kill -9 of {driver.name} before COMMIT of batch {txid + 1}, with {begun} begun")
 
     def _until_crash(self, txid: int) -> DemoDriver:
-        """Wait until the failpoint has killed the leader, with so many batches committed."""
+        """Wait until the failpoint has killed the leader, with `txid` batches committed."""
         driver = self._leader
         self._until(lambda _: driver.exit_code is not None, f"the death of {driver.name}", may_end=driver)
         committed = self._standing().committed
@@ -184,7 +184,7 @@ class Demo:
         self._teller.say(f"{driver.name} has come to the end of the input")
 
     def _until(self, holds: Callable[[Standing], bool], what: str, *, may_end: DemoDriver | None = None) -> Standing:
-        """Watch and tell until `holds`. Raises DemoError when a driver ends that should not, or nothing happens for
+        """Show the progress until `holds`. Raises DemoError if a driver ends that should not, or if nothing happens for
         STUCK_S.
         """
         standing = self._standing()
@@ -232,14 +232,14 @@ class Demo:
 
 
 def kills(batches: int) -> tuple[int, int]:
-    """After how many committed batches the first and the second driver die: a third and two thirds of the way."""
+    """Return after how many committed batches the first and the second driver die: a third and two thirds of all."""
     return batches // 3, 2 * batches // 3
 
 
 def _make_places() -> Places:
     places = Places(work=Path(tempfile.mkdtemp(prefix="txtopo-demo-")).resolve())
-    # Others may walk through, not look around: as root, Postgres runs under another account and has to reach its
-    # folder.
+    # Other users may enter, but not list the folder: if the demo runs as root, Postgres runs under another account and
+    # must reach its own folder.
     places.work.chmod(0o711)
     for folder in (places.logs, places.temporary):
         folder.mkdir()

@@ -1,5 +1,5 @@
-"""What the demo says while it runs, on stderr: sentences with the time, and one line of progress that is redrawn on a
-terminal.
+"""The output of the demo while it runs, on stderr: sentences with the time, and one line of progress that is redrawn on
+a terminal.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Storyteller:
         return time.monotonic() - self._began
 
     def say(self, sentence: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         if self._quiet:
             return
         self.clear()
         print(f"{self._stamp()} {sentence}", file=self._stream, flush=True)
 
     def progress(self, standing: Standing, batches: int, who: str) -> None:
-        """Draw how far it is, if it is time to."""
+        """Draw the progress, unless it was drawn a moment ago."""
         now = time.monotonic()
         if self._quiet or now < self._next_at:
             return
@@ -59,7 +59,7 @@ class Storyteller:
             print(line, file=self._stream, flush=True)
 
     def clear(self) -> None:
-        """Take the drawn line away."""
+        """Remove the drawn line."""
         if self._drawn:
             print("\r\x1b[K", end="", file=self._stream, flush=True)
             self._drawn = False
@@ -68,7 +68,7 @@ class Storyteller:
         return f"[{self.elapsed_s:5.1f} s]"
 
     def _pace(self, now: float, committed: int) -> float:
-        """Batches a second, smoothed; what went before a pause is forgotten soon."""
+        """Return batches per second, smoothed; the pace before a pause soon loses its weight."""
         if self._last is not None and now > self._last[0]:
             latest = max(0, committed - self._last[1]) / (now - self._last[0])
             weight = 0.2 if self._terminal else 1.0
@@ -78,7 +78,7 @@ class Storyteller:
 
 
 def progress_line(standing: Standing, batches: int, who: str, rate: float) -> str:
-    """Bar, batches, what is in processing, who leads, pace."""
+    """Return one line: bar, batches, number in processing, leader, pace."""
     filled = BAR * standing.committed // max(batches, 1)
     bar = "#" * filled + "." * (BAR - filled)
     line = f"{bar} {standing.committed} of {batches} committed, {len(standing.running)} processing, {who}"

@@ -1,6 +1,4 @@
-"""The demo's topology: departures and miles by carrier and airport. The folder with the files comes in
-TXTOPO_DEMO_FOLDER.
-"""
+"""The demo's topology: departures and miles by carrier and airport. TXTOPO_DEMO_FOLDER is the folder with the files."""
 
 from __future__ import annotations
 

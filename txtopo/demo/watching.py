@@ -1,4 +1,4 @@
-"""What the demo reads from Postgres: how far the topology is, and at the end its table and its ledger."""
+"""What the demo reads from Postgres: the progress of the topology, and at the end its table and its ledger."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ select l.txid, l.epoch, l.attempt, l.state, l.read, l.rejected, c.arrived, c.cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far the topology is at one moment."""
+    """The progress of the topology at one moment."""
 
     epoch: int = 0
-    """Of the leader; 0 before the first has taken the lead."""
+    """Epoch of the leader; 0 before the first one has the lead."""
     pid: int | None = None
-    """Process id of the leader; None until it has said so."""
+    """Process id of the leader; None until it has written it."""
     committed: int = 0
     """Highest txid committed."""
     planned: int = 0
-    """Highest txid planned, as of the leader's last heartbeat."""
+    """Highest txid planned, according to the leader's last heartbeat."""
     running: tuple[int, ...] = ()
     """Txids that the leader has begun and not committed."""
 
@@ -53,26 +53,26 @@ class CommittedBatch:
 
     txid: int
     epoch: int
-    """Of the driver that committed it."""
+    """Epoch of the driver that committed it."""
     attempt: int
-    """The attempt that won, from 0."""
+    """The attempt that was committed, from 0."""
     state: str
     read: int | None
-    """Records read from its file."""
+    """Number of records read from its file."""
     rejected: int | None
-    """Records that did not parse."""
+    """Number of records that did not match the declared fields."""
     arrived: int | None
-    """Rows that came to the committer."""
+    """Number of rows that arrived at the committer."""
     counted: int | None
-    """Rows that the committer added to its table."""
+    """Number of rows that the committer added to its table."""
     attempts: int
-    """Attempts that were begun, the winning one included."""
+    """Number of attempts that were begun, including the committed one."""
     orphaned: int
-    """Of these: begun by a driver that died before it could commit them."""
+    """Number of these attempts that a driver had begun and could not commit before it died."""
 
 
 def zookeeper_mark(hosts: str, topology: str) -> int:
-    """Highest txid that ZooKeeper knows to be committed; it may lag what Postgres says, never lead it."""
+    """Return the highest txid that ZooKeeper knows to be committed; it may be lower than in Postgres, never higher."""
     from txtopo.coordinators.codec import decode_mark
     from txtopo.coordinators.paths import TopologyPaths
     from txtopo.coordinators.zookeeper_session import open_session
@@ -95,7 +95,7 @@ class Watcher:
         self._table = table
 
     def standing(self) -> Standing:
-        """How far it is now."""
+        """Return the current progress."""
         rows = self._read(_STANDING)
         if not rows:
             return Standing()
@@ -105,17 +105,17 @@ class Watcher:
         )
 
     def ledger(self) -> list[CommittedBatch]:
-        """All committed batches in the order in which they were committed."""
+        """Return all committed batches in the order in which they were committed."""
         names = ("txid", "epoch", "attempt", "state", "read", "rejected", "arrived", "counted", "attempts", "orphaned")
         return [CommittedBatch(**dict(zip(names, row, strict=True))) for row in self._read(_LEDGER)]
 
     def totals(self) -> Totals:
-        """The target table."""
+        """Return the totals in the target table."""
         rows = self._read(f'select carrier, origin, flights, distance from public."{self._table}"')
         return {(carrier, origin): (int(flights), int(distance)) for carrier, origin, flights, distance in rows}
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._engine.dispose()
 
     def _read(self, statement: str) -> list[tuple[Any, ...]]:

@@ -1,3 +1,3 @@
-"""The only room that imports PySpark: a quiet session, plans, emitters in tasks with keyed reports, and the Executor
-port on top.
+"""The only room that imports PySpark: a quiet session, plans, emitters in tasks whose reports have keys, and the
+Executor port on top.
 """

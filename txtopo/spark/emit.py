@@ -1,5 +1,5 @@
-"""The emitter half of a spout inside a Spark task: emits its parts, counts, reports, and never fails the task for bad
-data.
+"""The emitter half of a spout inside a Spark task: emits its parts, counts, reports, and never fails the task because
+of bad data.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from txtopo.spark.jobs import BatchWork
 
 _EMPTY: Mapping[str, Any] = {"string": "", "binary": b"", "boolean": False}
-"""Values that say nothing, of the types that have no 0."""
+"""Empty values of the types that have no 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEmitter:
-    """The function given to `mapInArrow`: rows in are numbers of source tasks, rows out are the tuples of their
+    """The function passed to `mapInArrow`: input rows are numbers of source tasks, output rows are the tuples of their
     parts.
     """
 
@@ -45,25 +45,26 @@ class TaskEmitter:
     code_hash: bytes
     reports: Accumulator[Any]
     signer: Signer
-    """Of the copy of the plan that it stands in. Spark takes plans with equal functions for the same, and would answer
-    one with what a bolt persisted in another.
+    """Signs for the copy of the plan that contains this emitter. Spark treats plans with equal functions as the same
+    plan; without the signer it would answer one with what a bolt persisted in another.
     """
     order: str | None = None
-    """The order itself, where it is too large for a local property."""
+    """The order itself, if it is too large for a local property."""
     hidden: str | None = None
-    """Name of the last column: which run of the wave a tuple belongs to. None: there is none, as for a plan that serves
-    one run at a time.
+    """Name of the last column: the run of the wave that a tuple belongs to. None: there is no such column, because the
+    plan serves one run at a time.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Sign, then emit the parts named in `batches`; in the runs over nothing at start none."""
+        """Sign, then emit the parts named in `batches`; emit nothing when the plan runs over no rows at the start."""
         order = self._order()
         if order is None:
             self.spout.warm_up()
         every = [] if order is None else self._parts(order)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                # One task may do it all: many small files a task. A spout that is idle has a task with nothing to do.
+                # One task may read everything: many small files per task. A spout that is idle has a task with nothing
+                # to do.
                 for run, part in every if order is not None and order["together"] else every[index : index + 1]:
                     yield from self._emit(order or {}, run, part)
 
@@ -72,7 +73,7 @@ class TaskEmitter:
         return json.loads(text) if text else None
 
     def _parts(self, order: Mapping[str, Any]) -> list[tuple[int, int]]:
-        """(run, part) of everything that the spout emits, in the order of its tasks."""
+        """Return (run, part) of everything that the spout emits, in the order of its tasks."""
         return [
             (run, part)
             for run, found in enumerate(order["runs"])
@@ -83,19 +84,19 @@ class TaskEmitter:
     def _emit(
         self, order: Mapping[str, Any], run: int, part: int, given: Iterator[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """One part of one run: what its spout reads, or what is `given`."""
+        """Yield one part of one run: what its spout reads, or `given`."""
         tally = Tally(attempt=TransactionAttempt(*order["runs"][run]["attempt"]))
         failure: Failure | None = None
         found = order["runs"][run]["spouts"][self.name]
         needed, only = order["needed"].get(self.name), found.get("only")
         try:
-            # The spout parses all its columns, whichever the bolts read: which records are rejected is no matter of
-            # theirs.
+            # The spout parses all its columns, even those that no bolt reads: which records are rejected must not
+            # depend on the bolts.
             if given is not None:
                 batches = _read(given, tally)
             else:
                 declared = Columns(self.name, DEFAULT_STREAM, self.spout.fields)
-                # Spark takes columns by their place, and looks for no NULL in a field that is `not null`.
+                # Spark takes columns by position, and does not check a `not null` field for NULL.
                 batches = map(declared.fitted, self.spout.emit_part(found["metadata"], found["parts"][part], tally))
             for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
                 if batch.num_rows:
@@ -124,11 +125,10 @@ class TaskEmitter:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameEmitter(TaskEmitter):
-    """The same downstream of a spout that gives a DataFrame: passes its partitions on as they are, and counts them as
-    parts.
+    """The emitter of a spout that gives a DataFrame: passes its partitions on unchanged, and counts them as parts.
 
-    Tells partitions by the number of the task: a bolt downstream may repartition, but not `coalesce` or `union` without
-    an exchange, else the reports do not fit the partitions and the verdict fails the attempt.
+    Identifies partitions by the number of the task: a bolt downstream may repartition, but not `coalesce` or `union`
+    without an exchange; otherwise the reports do not match the partitions and the verdict fails the attempt.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,11 +146,11 @@ def emitter_order(
     needed: Mapping[str, Sequence[str]],
     only: Mapping[str, Any] | None = None,
 ) -> str:
-    """What emitters are to do, as JSON: runs under these names, each with its batch. A spout that is idle in a batch is
-    not named in it.
+    """Return the order to the emitters as JSON: runs under these names, each with its batch. A spout that is idle in a
+    batch is not named in it.
 
-    `together`: one task a spout does it all. `needed`: columns by spout, all others are NULL. `only`: tuples by spout
-    and part, of one run.
+    `together`: one task per spout reads everything. `needed`: columns by spout, all others are NULL. `only`: tuples by
+    spout and part, of one run.
     """
     runs: list[dict[str, Any]] = []
     for name, work in zip(names, works, strict=True):
@@ -173,10 +173,10 @@ def _read(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.Record
 
 
 def blank(batch: pa.RecordBatch, needed: Sequence[str], fields: Fields) -> pa.RecordBatch:
-    """The batch with NULL in columns that nothing downstream reads: parsed all the same, but not carried to the JVM.
+    """Return the batch with NULL in columns that nothing downstream reads: they are parsed, but not sent to the JVM.
 
-    In a `not null` field an empty or zero value stands instead, since Spark does not look for NULL there and would trip
-    over one.
+    A `not null` field gets an empty or zero value instead, because Spark does not expect NULL there and would fail on
+    it.
     """
     declared = {field.name: field for field in fields.items}
     columns = [
@@ -195,7 +195,7 @@ def _nothing(field: Field, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _numbered(batch: pa.RecordBatch, column: str, run: int) -> pa.RecordBatch:
-    """The batch with the number of its run as the last column."""
+    """Return the batch with the number of its run as the last column."""
     import pyarrow as pa
 
     numbers = pa.repeat(pa.scalar(run, pa.int32()), batch.num_rows)

@@ -1,5 +1,5 @@
-"""The Executor port on Spark: starts the session, makes the jobs of the topology, and keeps what runs apart by wave and
-attempt.
+"""The Executor port on Spark: starts the session, makes the jobs of the topology, and keeps waves and attempts that run
+at the same time separate.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ from txtopo.topology.components import Topology
 
 WARM_UP_JOBS_MAX = 8
 CANCEL_S = 10.0
-"""Seconds that a session of somebody else's gets to cancel what runs in it."""
+"""Seconds that a session which the caller passed gets to cancel what runs in it."""
 
 
 class SparkExecutor:
-    """Runs the processing phase on Spark. Hand over `options` to let it start (and stop) a session, or a `session` of
-    your own.
+    """Runs the processing phase on Spark. Pass `options` to let it start (and stop) a session, or pass an existing
+    `session`.
 
-    A wave is processed in the calling thread, by one job where that changes nothing. Several threads may call `process`
-    at once.
+    The calling thread processes a wave, in one job if that cannot change the results. Several threads may call
+    `process` at the same time.
     """
 
     broken: str | None = None
-    """Why this process cannot go on (K11): the driver should end and a new process take over."""
+    """Why this process cannot continue, for example because the Spark driver JVM died (K11: the driver's JVM dies); the
+    driver should end so that a new process takes over. None while it can continue.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class SparkExecutor:
         ackers: int | None = None,
     ) -> None:
         """`say` tells the operator that waves are off; without it a warning is logged. `ackers` is the number of acker
-        tasks where the topology acks by tuple; None: what its own config says, else the default.
+        tasks if the topology acks by tuple; None: the number in the topology's config, otherwise the default.
         """
         invariant((options is None) != (session is None), "SparkExecutor needs either options or a session")
         self._topology = topology
@@ -72,21 +74,21 @@ class SparkExecutor:
         self._spark = session
         self._py_files = py_files
         self.say = say
-        """Tells the operator that waves are off; read by `start`."""
+        """Tells the operator that waves are off; `start` reads it."""
         self._ackers = Settings().with_topology(topology.config).ackers if ackers is None else ackers
         self._reports = Reports()
         self._running = Running(topology.name, self._reports, lambda: self.spark)
         self._jobs: WaveJobs | None = None
         self._waves: Waves | None = None
         self._bolt_names = ", ".join(bolt.name for bolt in topology.bolts)
-        """Spark does not tell which bolt an expression came from: where there are several, all are named."""
+        """Spark does not name the bolt that an expression came from: if there are several, all are named."""
         self._lock = threading.Lock()
         self._closed = False
         self._reports_lost: str | None = None
 
     @property
     def spark(self) -> SparkSession:
-        """The session, after `start`."""
+        """The session; available after `start`."""
         return self._spark if self._spark is not None else unreachable("the executor was not started")
 
     @property
@@ -95,15 +97,15 @@ class SparkExecutor:
         return self._waves.one_by_one if self._waves is not None else None
 
     def start(self) -> None:
-        """See Executor.start. Raises ConfigurationError when Spark does not start or has settings that change results,
-        ExecutorLost where its JVM dies.
+        """See Executor.start. Raises ConfigurationError if Spark does not start or has settings that change results,
+        ExecutorLost if its JVM dies.
         """
         try:
             self._start()
         except Exception as error:
             raise_if_full(error)
             if self._spark is not None and (jvm_ended() or _came_of_the_jvm(error)):
-                # Whatever was called then is not at fault.
+                # The JVM is the cause, not the call that failed.
                 raise ExecutorLost(f"{JVM_GONE}; start `txtopo run` again") from error
             raise
 
@@ -127,7 +129,7 @@ class SparkExecutor:
         waves = self._waves if self._waves is not None else unreachable("the executor was not started")
 
         def told(outcome: Outcome) -> None:
-            if self._reports_lost is not None and self.broken is None:  # whatever the outcome says
+            if self._reports_lost is not None and self.broken is None:  # Whatever the outcome is.
                 self.broken = JVM_GONE if jvm_ended() else self._reports_lost
             tell(outcome)
 
@@ -151,13 +153,15 @@ class SparkExecutor:
         return None
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """See Executor.cancel. Of a wave in one job that job is cancelled; the other attempts are then run alone,
-        inside the same `process`.
+        """See Executor.cancel. If the attempt runs in the job of its wave, that job is cancelled; the same call of
+        `process` then runs the other attempts alone.
         """
         self._running.cancel(attempt)
 
     def progress(self, attempt: TransactionAttempt) -> int:
-        """See Executor.progress: reports received and tasks completed, of the whole wave that the attempt is in."""
+        """See Executor.progress: number of reports received and tasks completed, of the whole wave that contains the
+        attempt.
+        """
         return self._running.progress(attempt)
 
     def close(self) -> None:
@@ -178,11 +182,11 @@ class SparkExecutor:
                 self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def _warm_up(self, jobs: WaveJobs) -> None:
-        """Run the plans over nothing, once a core at the same time: code is generated and Python workers are there
-        before the first batch comes.
+        """Run the plans over no rows, in as many threads as there are cores: Spark generates code and starts Python
+        workers before the first batch.
 
-        Every plan runs once at least, so that all that a batch will need is loaded by the workers. Raises
-        ConfigurationError where it cannot be.
+        Every plan runs at least once, so that the workers load everything that a batch needs. Raises ConfigurationError
+        if they cannot load it.
         """
         lacking: list[Failure] = []
 
@@ -192,7 +196,7 @@ class SparkExecutor:
                     jobs.warm_up()
                 else:
                     jobs.run_over_nothing()
-            except Exception as error:  # most of what it may be the first batch meets too, and can name itself
+            except Exception as error:  # The first batch meets most of these errors too, and can name itself.
                 failure = classify(error, component=None, cancelled=False)
                 if failure.kind == "halt":
                     lacking.append(failure)
@@ -218,20 +222,21 @@ class SparkExecutor:
         component = error.component if isinstance(error, JobError) else self._bolt_names
         cancelled = run.cancelled.is_set()
         failure = classify(cause, component=component or None, cancelled=cancelled)
-        # A task knows best: what Spark saw may have followed from its early end.
+        # A task knows best: what Spark saw may be a consequence of its early end.
         blamed = self._jobs.blame(reports) if self._jobs is not None else None
         return failure if cancelled else blamed or failure
 
     def _gone(self, error: BaseException) -> str | None:
-        """Why nothing can be run here any more; None: this error does not say so."""
+        """Return why nothing can run here any more; None: this error does not show that."""
         if is_jvm_gone(error) or jvm_ended():
             return JVM_GONE
-        # A JVM on its way out still answers. What runs in it ends without a verdict, and may be what ends it.
+        # A JVM that is shutting down still answers. What runs in it ends without a verdict, and may be the cause of the
+        # shutdown.
         return CONTEXT_GONE if not self._closed and is_context_gone(error) else None
 
 
 def _came_of_the_jvm(error: BaseException | None) -> bool:
-    # A ConnectionError alone may as well be a bolt's.
+    # A bare ConnectionError may also come from a bolt.
     while error is not None and not (isinstance(error, Py4JError) and is_jvm_gone(error)):
         error = error.__cause__
     return error is not None
@@ -247,7 +252,7 @@ def make_jobs(
     ackers: int = limits.ACKERS,
     say: Say | None = None,
 ) -> WaveJobs:
-    """The jobs that this topology needs, not started."""
+    """Return the jobs that this topology needs; they are not started."""
     context = JobContext(
         spark=spark,
         topology=topology,
@@ -266,8 +271,8 @@ def make_jobs(
 
 
 def wave_refusal(topology: Topology, spark: SparkSession) -> str | None:
-    """Why the batches of this topology are processed one by one: which bolt depends on other rows. None: waves share a
-    job.
+    """Return why the batches of this topology are processed one by one: the bolt that depends on other rows. None:
+    waves share a job.
 
     Calls the bolts over empty input, and raises what they raise: TopologyError, BatchDataError.
     """

@@ -1,4 +1,4 @@
-"""Tell whose fault a failed Spark job is, and say it in words: the user's own file and line first."""
+"""Finds the cause of a failed Spark job and puts it in words: the user's own file and line first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JVM_FRAME = re.compile(r"\s+at [\w$.]+(?:/[\w$.]+)?[\w$.<>]*\(.*\)\s*$")
 _CAUSE = re.compile(r"^Caused by: ", re.MULTILINE)
 _SPARK_FRAME = re.compile(r"^\s+at (org\.apache\.spark\.[\w.$]+)", re.MULTILINE)
 _EVALUATES = ("org.apache.spark.sql.catalyst.", "org.apache.spark.unsafe.")
-"""Where Spark computes values; code that reads, moves and keeps rows is elsewhere."""
+"""Packages in which Spark computes values; code that reads, moves and keeps rows is in others."""
 _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _UNPICKLES = re.compile(r'pyspark/serializers\.py", line \d+, in loads\b')
 _LACKS = re.compile(RAISED + r"(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
@@ -40,14 +40,14 @@ _SAYS_VALUES = re.compile(
     r"Traceback \(most recent call last\)|\[(?!PYTHON)[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\]"
     r"|java\.(?:lang\.(?:NumberFormat|IllegalArgument|Arithmetic)|time\.|text\.|util\.regex\.)[\w.$]*Exception:"
 )
-"""Behind these stands what a value or the user's code says, up to the next frame of the JVM."""
+"""After these comes text from a value or from the user's code, up to the next frame of the JVM."""
 _QUOTING = (
     (re.compile(r"\[(?!PYTHON)[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] "), re.compile(r"SQLSTATE: 22[0-9A-Z]{3}")),
     (re.compile(r"NumberFormatException: For input string: "), re.compile(r'"(?: under radix \d+)?$', re.MULTILINE)),
     (re.compile(r"DateTimeParseException: Text "), re.compile(r"' could not be parsed")),
 )
-"""Beginnings of errors that quote a value, and where they end. A value may look like anything, like an end too: only
-the last one surely is it.
+"""Beginnings of errors that quote a value, and their ends. A value may contain any text, also text that looks like an
+end: only the last one is certain.
 """
 
 _CRASHED = (
@@ -83,8 +83,8 @@ _CANCELLED = (
 
 
 def classify(error: BaseException, *, component: str | None, cancelled: bool) -> Failure:
-    """The failure of an attempt whose job ended with `error`. `component` is named where the error is user code's or
-    the data's.
+    """Return the failure of an attempt whose job ended with `error`. The failure names `component` if user code or the
+    data is the cause.
     """
     if cancelled:
         return Failure(kind="infrastructure", message="cancelled")
@@ -112,7 +112,7 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if raised is not None:
         user = raised.words
         if (used := _USED_WORKER.search(user)) is not None:
-            # Those workers have ended with it: what is left of them is fresh.
+            # Those workers have ended with this error: the remaining ones are fresh.
             return Failure(kind="infrastructure", message=used[1], component=component, detail=detail)
         if is_of_memory(user):
             user += f"; {component or 'it'} needs more memory than a Python worker may have ({WORKER_MEMORY_SETTING})"
@@ -134,13 +134,14 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     if _is_of_an_expression(text):
         words, cause = _at(line, _first_line(text)), cause_of(component, "error of an expression", line)
         return Failure(kind="data", message=words, component=component, detail=detail, cause=cause)
-    # Without a verdict: runs alone next time, and three times alone make it a failure of the data, never an endless
-    # loop.
+    # No verdict: the batch runs alone next time, and after three failures alone it counts as a failure of the data;
+    # there is no endless loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
 
 
 def _of_batch_data(error: BatchDataError) -> Failure:
-    if error.position is None and _LACKS.search(str(error)) is not None:  # of a job that a bolt ran while it was called
+    # From a job that a bolt ran while it was called.
+    if error.position is None and _LACKS.search(str(error)) is not None:
         return Failure(
             kind="halt",
             message=str(error),
@@ -159,8 +160,8 @@ def _of_batch_data(error: BatchDataError) -> Failure:
 
 
 def lacks_code(text: str) -> bool:
-    """Could a worker not load the code that it was sent? Whatever is raised while it is unpickled, and imports that
-    fail: no batch is at fault.
+    """True if a worker could not load the code that it received: an error while unpickling, or an import that fails. No
+    batch is at fault.
     """
     return _UNPICKLES.search(text) is not None or _LACKS.search(_words(python_failure(text))) is not None
 
@@ -176,35 +177,35 @@ def is_about_size(error: BaseException | None) -> bool:
 
 
 def is_jvm_gone(error: BaseException) -> bool:
-    """True if the driver's JVM has ended for good (K11)."""
+    """True if the driver's JVM has ended (K11: the Spark driver JVM dies)."""
     if isinstance(error, Py4JJavaError):
         return False
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
         return True
-    # A call without an answer; one that Java refused has a trace.
+    # A call without an answer; a call that Java refused has a trace.
     return isinstance(error, Py4JError) and "Trace:" not in str(error)
 
 
 def is_context_gone(error: BaseException) -> bool:
-    """Does Spark say that its SparkContext was shut down? A JVM that ends by itself, for want of memory say, shuts it
-    down first. Whether this driver did it is for the caller to know.
+    """True if Spark says that its SparkContext was shut down. A JVM that ends by itself, for example without memory,
+    shuts it down first. The caller knows whether this driver did it.
     """
     of_spark: BaseException | None = error
-    if isinstance(error, BatchDataError):  # of a user's function, which may say anything, unless Spark raised in it
+    if isinstance(error, BatchDataError):  # From a user's function, which may say anything, unless Spark raised in it.
         of_spark = error.__cause__ if isinstance(error.__cause__, Py4JError | PySparkException) else None
     spark = "" if of_spark is None else _without_values(_text(of_spark))
     return any(sign in spark for sign in _SHUT_DOWN)
 
 
 def building_error(error: BaseException, component: str) -> BatchDataError:
-    """The error of a user's function that raised while the plan was built in the driver."""
+    """Return the error of a user's function that raised while the driver built the plan."""
     if isinstance(error, BatchDataError):
         return error
     trace = "".join(traceback.format_exception(error))
     where = user_frame(trace)
     words = said(error)
     condition = _CONDITION.search(words)
-    # An action that the function ran may have ended in a task.
+    # An action that the function ran may have failed in a task.
     raised = python_failure(words)
     first = f": {_first_line(words)}" if words else ""
     if raised is not None:
@@ -219,12 +220,12 @@ def building_error(error: BaseException, component: str) -> BatchDataError:
 
 @dataclass(frozen=True, slots=True)
 class RaisedInTask:
-    """What the user's code raised in a task of Spark, read from the traceback that Spark quotes."""
+    """What the user's code raised in a Spark task, read from the traceback that Spark quotes."""
 
     line: str | None
-    """The user's own, as `file:line`."""
+    """The line in the user's own code, as `file:line`."""
     said: str
-    """As Python prints it: the class of the error, then its words."""
+    """The error as Python prints it: its class, then its message."""
 
     @property
     def error(self) -> str:
@@ -233,7 +234,7 @@ class RaisedInTask:
 
     @property
     def words(self) -> str:
-        """Line and error."""
+        """Line and error in one text."""
         return _at(self.line, self.said)
 
 
@@ -244,27 +245,28 @@ def _words(raised: RaisedInTask | None) -> str:
 def python_failure(text: str) -> RaisedInTask | None:
     """Return what the innermost Python traceback in a Spark error says; None if there is none."""
     first = _SAYS_VALUES.search(text)
-    # A value that quotes a traceback is not one.
+    # A traceback that a value quotes does not count.
     if first is None or (first[0] != _TRACEBACK and _TRACEBACK not in _without_values(text)):
         return None
     start = text.find(_TRACEBACK)
-    # The same may follow once more as a cause; of errors that were raised over others the last one ended the task.
+    # The same traceback may follow again as a cause; if errors were raised while others were handled, the last one
+    # ended the task.
     trace = "\n".join(itertools.takewhile(lambda line: not _JVM_FRAME.match(line), text[start:].splitlines()))
     last = _CHAINED.split(trace)[-1]
     where = user_frame(last) or user_frame(trace)
     lines = [_IN_A_GROUP.sub("", line) for line in last.partition(_TRACEBACK)[2].lstrip(":").splitlines()]
-    # Frames are indented, what was raised is not.
+    # Frames are indented, the error is not.
     raised = next((line.strip() for line in lines if line and not line[0].isspace()), "the user's code raised")
     return RaisedInTask(where, raised)
 
 
 def _without_values(text: str) -> str:
-    """What Spark itself says of tasks, executors and jobs. A value may say anything: that a flight was cancelled, or
-    that a connection was refused.
+    """Return what Spark itself says about tasks, executors and jobs. A value may say anything: that a flight was
+    cancelled, or that a connection was refused.
     """
     first = _SAYS_VALUES.search(text)
     if first is not None and first[0] == _TRACEBACK:
-        return text[: first.start()]  # it is the cause, and all that follows is about it
+        return text[: first.start()]  # It is the cause; everything after it belongs to it.
     text = _without_quoted(text)
     found: list[str] = []
     is_value = False
@@ -307,15 +309,15 @@ def _text(error: BaseException) -> str:
 
 
 def _is_of_an_expression(text: str) -> bool:
-    """True if a value made Java raise, as `rlike` does for an invalid pattern; decided by the code of Spark that is
-    nearest to the error.
+    """True if Java raised because of a value, as `rlike` does for an invalid pattern; the frame of Spark nearest to the
+    error decides.
     """
     frame = _SPARK_FRAME.search(_innermost(text))
     return frame is not None and frame[1].startswith(_EVALUATES)
 
 
 def _innermost(text: str) -> str:
-    """The last cause with its trace, or all where none is named."""
+    """Return the last cause with its trace; the whole text if it names no cause."""
     return _CAUSE.split(text)[-1]
 
 
@@ -329,6 +331,8 @@ def _first_line(text: str) -> str:
 
 
 def _clip(text: str) -> str:
-    """Without the JVM's frames, which tell a user nothing (they are in spark.log), and not endless."""
+    """Return the text without the frames of the JVM, which do not help a user (they are in spark.log), and with a
+    limited length.
+    """
     text = "\n".join(line for line in text.splitlines() if not _JVM_FRAME.match(line))
     return text if len(text) <= DETAIL_CHARACTERS_MAX else text[:DETAIL_CHARACTERS_MAX] + "\n… (cut)"

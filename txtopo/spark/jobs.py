@@ -1,5 +1,5 @@
-"""What the executor asks of the jobs of a topology (`WaveJobs`), and what all of them share: runs, works, tags and
-properties of a thread.
+"""The interface between the executor and the jobs of a topology (`WaveJobs`), and what all kinds of jobs share: runs,
+works, tags and properties of a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from txtopo.spark.signatures import NOTHING, ORDER_PROPERTY, Signer, property_of
 from txtopo.topology.components import Topology
 
 ORDER_BYTES_MAX = 512 * 1024
-"""A longer order travels inside the plan, since local properties are sent again with every task."""
+"""A longer order is sent inside the plan, because Spark sends local properties again with every task."""
 _DESCRIPTION = "spark.job.description"
 
 Say = Callable[[str], None]
@@ -33,21 +33,21 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Waited:
-    """Progress of one who waits for its turn to build a plan: who is in turn, is timed instead."""
+    """Progress of a thread that waits to build a plan. The thread that builds one has a time limit instead."""
 
     looks: int = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Run:
-    """One attempt while it is being processed: in the job of its wave, or alone."""
+    """One attempt while it is processed: in the job of its wave, or alone."""
 
     name: str
-    """Differs for every call of `process`, and for the two tries within one (in its wave, then alone), also for the
-    same attempt: late reports of an earlier one must not be taken for this one's (K1).
+    """Differs for every call of `process`, and for the two tries within one call (in its wave, then alone), also for
+    the same attempt: late reports of an earlier run must not count for this one (K1: zombie tasks).
     """
     tag: str
-    """Of its Spark jobs; runs of one wave have the same."""
+    """Tag of its Spark jobs; runs of one wave share it."""
     attempt: TransactionAttempt
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
@@ -61,7 +61,7 @@ class BatchWork:
 
     assignment: Assignment
     parts: Mapping[str, Sequence[Mapping[str, Any]]]
-    """Every spout of the topology; no part for one that is idle in this batch."""
+    """Has every spout of the topology; no parts for one that is idle in this batch."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -69,16 +69,16 @@ class BatchWork:
         return {name: len(found) for name, found in self.parts.items()}
 
     def metadata(self, spout: str) -> Metadata | None:
-        """Metadata of a spout; None where it is idle in this batch."""
+        """Return the metadata of a spout; None if it is idle in this batch."""
         return self.assignment.metadata.get(spout)
 
 
 RunReports = Mapping[Any, list[Any]]
-"""Reports of one run by their `key`; more than one under a key is a conflict (K3). Each has `run`, `key` and `content`
-(see Reports).
+"""Reports of one run by their `key`; more than one under a key is a conflict (K3: a part that runs twice must give the
+same result). Each has `run`, `key` and `content` (see Reports).
 """
 Judge = Callable[[Exception, Run, RunReports], Failure]
-"""Whose fault an exception of a run is; notes also that the JVM is gone (K11)."""
+"""Returns whose fault an exception of a run is; also notes that the driver's JVM died (K11)."""
 
 
 class CancelledError(Exception):
@@ -86,7 +86,7 @@ class CancelledError(Exception):
 
 
 class JobError(Exception):
-    """A job ended with the cause of this error."""
+    """A job failed; the cause is the `__cause__` of this error."""
 
     def __init__(self, component: str) -> None:
         super().__init__(component)
@@ -95,91 +95,96 @@ class JobError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What jobs of any kind are made with."""
+    """What jobs of any kind need."""
 
     spark: SparkSession
     topology: Topology
     code_hash: bytes
     reports: Reports
-    """The driver's end of the accumulator: jobs with runs of their own (a search, dead letters) open and take reports
-    under names of their own.
+    """The driver's end of the accumulator: jobs that add runs (a search, dead letters) open and take their reports
+    under separate names.
     """
     accumulator: Accumulator[Any]
-    """What tasks add lists of reports to."""
+    """Tasks add lists of reports to it."""
     judge: Judge
     ackers: int = limits.ACKERS
-    """Acker tasks where the topology acks by tuple."""
+    """Number of acker tasks if the topology acks by tuple."""
     say: Say | None = None
-    """Tells the operator what takes long."""
+    """Tells the operator about steps that take long."""
 
     def signer(self, runs: Sequence[Run] = ()) -> Signer:
-        """For a new copy of a plan: made for these runs alone, or for all."""
+        """Return a signer for a new copy of a plan, made for these runs alone, or for all if there are none."""
         return Signer(reports=self.accumulator, made_for=runs[0].name if runs else None)
 
 
 class WaveJobs(Protocol):
-    """The jobs of one topology: of DataFrames (`FrameJobs`), or of tuples. Used by several threads at once."""
+    """The jobs of one topology: with DataFrames (`FrameJobs`) or with tuples. Several threads use them at the same
+    time.
+    """
 
     @property
     def one_by_one(self) -> str | None:
-        """None where several runs may share a job, else why not, in words: `bolt by_day depends on other rows:
+        """None if several runs may share a job; otherwise the reason: `bolt by_day depends on other rows:
         Aggregate`.
         """
 
     def start(self) -> None:
-        """Compile, check the fields that bolts declare, run over nothing. Raises TopologyError, BatchDataError,
+        """Compile, check the fields that bolts declare, run over no rows. Raises TopologyError, BatchDataError,
         ConfigurationError.
         """
 
     def warm_up(self) -> None:
-        """Run plans that are used again over nothing, so that the first batch waits for less; several threads at once
-        call it.
+        """Run reusable plans over no rows, so that the first batch is faster. Several threads call it at the same
+        time.
         """
 
     def run_over_nothing(self) -> None:
-        """Run every plan over nothing, those that each batch has anew too: whatever this raises, any batch would.
-        Raises what bolts and jobs raise.
+        """Run every plan over no rows, including those that are planned again for each batch: whatever this raises, any
+        batch would raise. Raises what bolts and jobs raise.
         """
 
     def split(self, assignment: Assignment, run: Run) -> BatchWork:
-        """The parts of a batch of this run, as its spouts split it. Raises CancelledError."""
+        """Return the parts of a batch of this run, as its spouts split it. Raises CancelledError."""
 
     def results(self, runs: Sequence[Run], works: Sequence[BatchWork]) -> list[list[CommitterResult]]:
-        """Process these runs in one go: for each run one result of each committer, in the order of the topology.
+        """Process these runs together; returns, for each run, one result of each committer, in the order of the
+        topology.
 
-        Runs of a wave share a tag, and all jobs have to carry it (`marked`). Raises JobError where a job fails,
+        Runs of a wave share a tag, and all jobs must have it (`marked`). Raises JobError if a job fails,
         CancelledError.
         """
 
     def blame(self, reports: RunReports) -> Failure | None:
-        """A failure that a task reported: it knows better than the exception that may have followed from it."""
+        """Return a failure that a task reported, which is closer to the cause than the exception that may have
+        followed; None if no task reported one.
+        """
 
     def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
-        """The verdict on a run whose jobs succeeded: Processed with its counts (`spans` are filled in by the executor),
+        """Return the verdict on a run whose jobs succeeded: Processed with its counts (the executor fills in `spans`),
         or Failed.
         """
 
     def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
-        """The last word on a run that failed *alone*: Failed with the source row where it can be named, or, with dead
-        letters, Processed without it.
+        """Return the final outcome of a run that failed *alone*: Failed with the source row if it can be named, or,
+        with dead letters, Processed without it.
 
-        `error` is what its jobs raised, None where `outcome` failed it. May run further jobs under the run's tag. Not
+        `error` is what its jobs raised, None if `outcome` failed it. May run further jobs under the run's tag. Not
         called for cancelled runs.
         """
 
 
 def check(runs: Sequence[Run]) -> None:
-    """Raise CancelledError where one of the runs is cancelled."""
+    """Raise CancelledError if one of the runs is cancelled."""
     if any(run.cancelled.is_set() for run in runs):
         raise CancelledError
 
 
 @contextlib.contextmanager
 def marked(jobs: JobContext, runs: Sequence[Run], order: str | None) -> Iterator[int]:
-    """Mark the jobs of this thread as these runs', with what their tasks are to do; None: that stands in the plan.
-    Gives the number of the order.
+    """Mark the jobs of this thread as jobs of these runs, with the order for their tasks; None: the order is in the
+    plan. Yields the number of the order.
 
-    Worker threads are reused, so everything is taken off again.
+    Threads are reused, so all marks are removed at the end.
     """
     context: Any = jobs.spark.sparkContext
     tags = {run.tag for run in runs}
@@ -203,11 +208,11 @@ def marked(jobs: JobContext, runs: Sequence[Run], order: str | None) -> Iterator
 
 @contextlib.contextmanager
 def over_nothing(jobs: JobContext, copy: int | None, number: int | None = None) -> Iterator[None]:
-    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too: a bolt may well
-    work over some rows.
+    """Call bolts and run plans over no rows, as at the start. A BatchDataError of the body says so too, because a bolt
+    may work with some rows.
 
-    What stands in the plan `copy` signs for it. Several threads may share a `number` and what it holds; then None is
-    held here.
+    The leaves in the plan `copy` sign for it. Several threads may share a `number` and the copy that it holds; then
+    `copy` is None.
     """
     context: Any = jobs.spark.sparkContext
     with contextlib.ExitStack() as stack:
@@ -231,13 +236,13 @@ def over_nothing(jobs: JobContext, copy: int | None, number: int | None = None) 
 
 
 def collect_batches(frame: Any) -> list[pa.RecordBatch]:
-    """All rows as Arrow batches of bounded size. The public `toArrow` asks for the schema again for every batch.
+    """Return all rows as Arrow batches of limited size. The public `toArrow` asks for the schema again for every batch.
 
-    They arrive one by one; Spark ends the job when they are larger than `spark.driver.maxResultSize`.
+    They arrive one by one; Spark ends the job if they are larger than `spark.driver.maxResultSize`.
     """
     return list(frame._collect_as_arrow())
 
 
 def read_through(frame: Any) -> None:
-    """Run all tasks of a DataFrame for their reports; its rows are not used."""
+    """Run all tasks of a DataFrame for their reports; its rows are discarded."""
     collect_batches(frame.groupBy().count())

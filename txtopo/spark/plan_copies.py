@@ -1,5 +1,5 @@
-"""Copies of a plan that is used again: each serves one order at a time, so that what its tasks sign shows whose rows
-came back.
+"""Copies of a reusable plan: each serves one order at a time, so that the signatures of its tasks show whose rows came
+back.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ class Copy(Protocol):
 
     @property
     def copy(self) -> int:
-        """Its number."""
+        """Its number, unique in this process."""
 
 
 C = TypeVar("C", bound=Copy)
 
 
 class Copies(Generic[C]):
-    """The copies of one plan: as many as threads used it at once. Thread-safe."""
+    """The copies of one plan: as many as the threads that used it at the same time. Thread-safe."""
 
     def __init__(self, jobs: JobContext, first: C, make: Callable[[Sequence[Run]], C | None]) -> None:
-        """`make` compiles a further copy for whoever waits: on behalf of these runs, but not for them alone. None: it
-        would be another plan this time.
+        """`make` compiles a further copy for a thread that waits: on behalf of these runs, but not for them alone. It
+        returns None if the bolts made another plan this time.
         """
         self.first = first
-        """For whoever looks at the plan."""
+        """For code that reads the plan."""
         self._jobs = jobs
         self._make = make
         self._lock = threading.Lock()
@@ -43,8 +43,8 @@ class Copies(Generic[C]):
 
     @contextlib.contextmanager
     def taken(self, runs: Sequence[Run] = ()) -> Iterator[C | None]:
-        """A copy for the body alone, or None. Raises what bolts raise that are called for a further one,
-        CancelledError.
+        """Yield a copy for the body alone, or None. Raises CancelledError, and what bolts raise when they are called
+        for a further copy.
         """
         with self._lock:
             found = self._free.pop() if self._free else None
@@ -58,7 +58,7 @@ class Copies(Generic[C]):
 
     @contextlib.contextmanager
     def over_nothing(self) -> Iterator[C | None]:
-        """A copy to run over nothing; threads that do so at once share one."""
+        """Yield a copy to run over no rows; threads that do so at the same time share one."""
         with self._sharing:
             if self._shared is None:
                 self._share()

@@ -1,5 +1,5 @@
 """What tasks report about the parts they read and the tuples they passed on, kept by key so that a rerun changes
-nothing (docs/protocol.md, K4).
+nothing (docs/protocol.md, K4: accumulators that count retried tasks twice).
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from txtopo.tuples.message import TaskReport
 
 
 class Keyed(Protocol):
-    """What can be reported: who says it, and what must be the same each time it is said."""
+    """Anything that can be reported: who reports it, and what must be the same each time."""
 
     @property
     def run(self) -> str:
-        """Which run this belongs to; reports of others, e.g. of zombie tasks (K1), are dropped."""
+        """The run it belongs to; reports of other runs, for example of zombie tasks (K1), are dropped."""
 
     @property
     def key(self) -> Hashable:
-        """Whose report it is within the run."""
+        """Who reports it within the run."""
 
     @property
     def content(self) -> object:
-        """What a rerun must repeat: everything but where it ran."""
+        """What a rerun must repeat: everything except where it ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One part of one run, as the task that emitted it saw it."""
+    """One part of one run, reported by the task that emitted it."""
 
     run: str
-    """Which call of `process` this belongs to; reports of others, e.g. of zombie tasks (K1), are dropped."""
+    """The call of `process` it belongs to; reports of others, for example of zombie tasks (K1), are dropped."""
     spout: str
     part: int
     """Index in `Spout.parts`."""
@@ -45,7 +45,7 @@ class Report:
     rejects: tuple[RejectedRow, ...]
     """With the spout's name, in source order."""
     failure: Failure | None
-    """Why the emitter stopped early; not a task failure, which Spark would try four times."""
+    """Why the emitter stopped early. It is no failure of the Spark task, which Spark would try four times."""
     code_hash: bytes
     version: str
     """Fingerprint of the task's txtopo sources."""
@@ -57,27 +57,27 @@ class Report:
 
     @property
     def rejected(self) -> int:
-        """How many of the records read do not parse under the declared schema."""
+        """Number of records read that do not match the declared schema."""
         return len(self.rejects)
 
     @property
     def emitted(self) -> int:
-        """Tuples that left the spout."""
+        """Number of tuples that the spout emitted."""
         return self.read - self.rejected
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What a rerun must repeat: everything but where it ran."""
+        """What a rerun must repeat: everything except where it ran."""
         return self.read, self.rejects, self.failure, self.code_hash, self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TupleReport:
-    """One tuple task of one run, as it saw itself, and what it ran on."""
+    """One tuple task of one run, reported by the task, and where it ran."""
 
     task: TaskReport
     graph: str
-    """Which graph of the topology the task is in; a component may be in several."""
+    """The graph of the topology that contains the task; a component may be in several."""
     code_hash: bytes
     version: str
     """Fingerprint of the task's txtopo sources."""
@@ -93,16 +93,16 @@ class TupleReport:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What a rerun must repeat: everything but where it ran."""
+        """What a rerun must repeat: everything except where it ran."""
         return self.task, self.code_hash, self.version
 
 
 class Reports:
-    """The driver's end of the accumulator: reports of the runs that are open, each once. Thread-safe."""
+    """The driver's end of the accumulator: reports of open runs, each counted once. Thread-safe."""
 
     def __init__(self) -> None:
         self.signatures = Signatures()
-        """What tasks signed comes the same way."""
+        """Signatures of tasks arrive on the same way."""
         self._lock = threading.Lock()
         self._open: dict[str, dict[Any, list[Any]]] = {}
         self._received: dict[str, int] = {}
@@ -115,8 +115,8 @@ class Reports:
         self.signatures.open(run)
 
     def receive(self, reports: Sequence[Keyed | Signature]) -> None:
-        """Keep reports of open runs: one that says the same as an earlier one with its key is dropped, another is kept
-        beside it.
+        """Keep reports of open runs: a report equal to an earlier one with its key is dropped, a different one is kept
+        in addition.
         """
         for signature in reports:
             if isinstance(signature, Signature):
@@ -134,17 +134,19 @@ class Reports:
                     known.append(report)
 
     def received(self, run: str) -> int:
-        """How many reports of an open run came in, repeated ones included; 0 for others."""
+        """Return the number of reports of an open run, including repeated ones; 0 for other runs."""
         with self._lock:
             return self._received.get(run, 0)
 
     def so_far(self, run: str) -> dict[Any, list[Any]]:
-        """The reports of an open run until now; it stays open."""
+        """Return the reports of an open run until now; it stays open."""
         with self._lock:
             return {key: list(found) for key, found in self._open.get(run, {}).items()}
 
     def take(self, run: str) -> dict[Any, list[Any]]:
-        """Close a run and return its reports by key; more than one with a key is a conflict. Nothing is kept."""
+        """Close a run and return its reports by key; more than one with a key is a conflict. The reports are forgotten
+        here.
+        """
         self.signatures.forget(run)
         with self._lock:
             self._received.pop(run, None)

@@ -1,4 +1,4 @@
-"""What runs now: names and tags of the attempts in work, cancelling one of them, and how far it has come."""
+"""The attempts that run now: their names and tags, how one is cancelled, and their progress."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ CANCEL_TRIES_MAX = 100
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Group:
-    """The attempts of one call of `process`, which share one thread: what one of them gets done, all of them wait
-    for.
-    """
+    """The attempts of one call of `process`, which share one thread: progress of one of them is progress of all."""
 
     tag: str
     names: Sequence[str]
-    """Tag and names of the runs that are at work."""
+    """Tag and names of the runs that are processed now."""
     before: int = 0
-    """Progress of those that were at work earlier."""
+    """Progress of runs that were processed earlier."""
     waited: Waited = field(default_factory=Waited)
 
 
@@ -47,8 +45,8 @@ class Running:
         self._closed = False
 
     def open(self, attempts: Sequence[TransactionAttempt]) -> list[Run]:
-        """Begin a call of `process`: runs that share a tag, as the job of a wave has it. Those of a closed executor are
-        cancelled.
+        """Begin a call of `process`; returns runs that share a tag, for the job of their wave. If the executor is
+        closed, they are cancelled.
         """
         number = next(self._numbers)
         tag = f"txtopo-{self._topology}-wave-{number}"
@@ -69,7 +67,7 @@ class Running:
         return runs
 
     def alone(self, run: Run) -> None:
-        """Give a run a tag of its own, and a name under which nothing of its wave is reported (K1)."""
+        """Give a run a separate tag, and a new name that no task of its wave reports under (K1: zombie tasks)."""
         moved = self.progress(run.attempt) + 1 - run.waited.looks
         self._reports.take(run.name)
         with self._lock:
@@ -87,13 +85,15 @@ class Running:
             if known is run and group is not None:
                 del self._runs[run.attempt]
                 if run.name in group.names:
-                    # What it had reported stays progress of those that wait.
+                    # What it had reported stays progress of those that wait for it.
                     group.before += self._reports.received(run.name)
                     group.names = [name for name in group.names if name != run.name]
         self._reports.take(run.name)
 
     def progress(self, attempt: TransactionAttempt) -> int:
-        """Reports received and tasks completed for an attempt and for those that it waits for; 0 for an unknown one."""
+        """Return the number of reports received and tasks completed for an attempt and for those that it waits for; 0
+        for an unknown one.
+        """
         with self._lock:
             found = self._runs.get(attempt)
             if found is None:
@@ -105,7 +105,9 @@ class Running:
         return before + waited
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """Returns at once; a thread goes on until the attempt has ended, since Spark cannot cancel jobs yet to come."""
+        """Cancel an attempt; returns immediately. A thread continues until the attempt has ended, because Spark cannot
+        cancel jobs that have not started yet.
+        """
         with self._lock:
             run, _ = self._runs.get(attempt, (None, None))
         if run is None or run.cancelled.is_set():
@@ -114,7 +116,7 @@ class Running:
         threading.Thread(target=self._cancel_jobs, args=(run,), name=f"cancel {attempt}", daemon=True).start()
 
     def close(self) -> set[str]:
-        """Cancel all runs, also those that are opened later; returns the tags of their jobs. Tells Spark nothing."""
+        """Cancel all runs, also those that are opened later; returns the tags of their jobs. Does not call Spark."""
         with self._lock:
             self._closed = True
             runs = [run for run, _ in self._runs.values()]
@@ -123,18 +125,18 @@ class Running:
         return {run.tag for run in runs}
 
     def _cancel_jobs(self, run: Run) -> None:
-        # A job that starts between the flag and the first cancellation would be missed: so again until the attempt has
+        # The first cancellation misses a job that starts between the flag and the call: so repeat until the attempt has
         # ended.
         for _ in range(CANCEL_TRIES_MAX):
             if self._closed:
-                return  # who closes cancels by tag what is left
+                return  # The caller of `close` cancels the rest by tag.
             try:
                 self._session().sparkContext.cancelJobsWithTag(run.tag)
             except (Py4JError, OSError):
                 return
             except Exception:
                 if self._closed:
-                    return  # of a session that was stopped in the midst of the call, PySpark raises what it likes
+                    return  # If the session is stopped during the call, PySpark may raise anything.
                 raise
             if run.done.wait(CANCEL_AGAIN_S):
                 return

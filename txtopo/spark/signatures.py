@@ -1,11 +1,12 @@
-"""Whose order a task ran with: every task on a leaf signs before its first row, and the driver compares at once.
+"""Checks which order a task ran with: every task on a leaf signs before its first row, and the driver compares
+immediately.
 
-A batch's order comes to its tasks by a property of the thread that starts the job, and what comes back is tied to the
-thread that asked. Nothing that goes through the users' functions could tie the two: an aggregate drops every column
-that it does not know. So the leaves below them do it. A *copy* of a plan serves one order at a time, its leaves carry
-the copy's number, and a signature names copy and order: as long as no signature of a copy names another order than the
-one that holds it, every row below its results was emitted under that order, also a persisted row, and one that ran
-twice.
+A batch's order reaches its tasks through a property of the thread that starts the job, and the results belong to the
+thread that asked. Nothing that passes through the users' functions could connect the two: an aggregate drops every
+column that it does not know. So the leaves upstream of them do it. A *copy* of a plan serves one order at a time, its
+leaves know the copy's number, and a signature names copy and order. As long as no signature of a copy names another
+order than the one that holds it, every row that its results came from was emitted under that order; this includes
+persisted rows and rows of tasks that ran twice.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 ORDER_PROPERTY = "txtopo.order"
-"""Local property of the job that tells its tasks which batch they emit, after the order's number. It is no part of the
-plan, so that one plan serves all batches.
+"""Local property of the job: the order's number, then which batch its tasks emit. It is not part of the plan, so that
+one plan serves all batches.
 """
 NOTHING = "nothing"
 """Order of jobs at the start, over no rows."""
 INSIDE = "inside"
-"""Order of jobs whose order stands in their plan, where it is too large for a local property."""
+"""Order of jobs whose plan contains the order, because it is too large for a local property."""
 NOBODY = 0
-"""Stands for the order of a copy that no order holds; orders are numbered from 1."""
+"""The order of a copy that no order holds; orders are numbered from 1."""
 REMEMBERED_MAX = 1024
-"""Orders that have ended whose words are remembered, the latest ones."""
+"""Number of ended orders, the latest ones, whose description is remembered."""
 _ORDERS = itertools.count(1)
 _COPIES = itertools.count(1)
 WHY = "threads are not pinned, a job was started in a separate thread, or a bolt kept rows of an earlier call"
 
 
 class NoBatchError(Exception):
-    """A job reads a spout, and carries no order at all: to emit nothing would pass for an empty batch."""
+    """A job reads a spout without an order. It must fail: if it emitted nothing, the batch would look empty."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -54,30 +55,30 @@ class NoBatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A task on a leaf ran."""
+    """The fact that a task on a leaf ran."""
 
     copy: int
     leaf: str
-    """Name of the spout or DataFrame; empty for tasks further up."""
+    """Name of the spout or DataFrame; empty for tasks downstream of the leaves."""
     made_for: str | None
-    """Name of the run that its plan was made for; None: it serves all."""
+    """Name of the run that its plan was made for; None: the plan serves all runs."""
     order: int
     """Number of the order that its job carried."""
 
 
 def new_copy() -> int:
-    """A number for a copy of a plan, never used again in this process."""
+    """Return a number for a copy of a plan; this process never uses it again."""
     return next(_COPIES)
 
 
 def property_of(number: int, order: str | None) -> str:
-    """The text of ORDER_PROPERTY; None: the order stands in the plan."""
+    """Return the text of ORDER_PROPERTY. `order` None: the plan contains the order."""
     return f"{number} {order or INSIDE}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signer:
-    """What a leaf's closure needs in order to sign."""
+    """What the function of a leaf needs to sign."""
 
     reports: Accumulator[Any]
     copy: int = field(default_factory=new_copy)
@@ -85,8 +86,8 @@ class Signer:
     """See Signature."""
 
     def order(self, inside: str | None, leaves: Sequence[str] = ("",)) -> tuple[int, str | None]:
-        """Number and text of the order of the job that this task is of, where it is not `inside` the plan; signed.
-        None: emit nothing. Raises NoBatchError.
+        """Sign, and return number and text of the order of this task's job. `inside` is the text if the plan contains
+        the order. Text None: emit nothing. Raises NoBatchError.
         """
         context = TaskContext.get()
         if context is None:
@@ -117,13 +118,13 @@ class _Holding:
 
 
 class Signatures:
-    """The driver's book: which order holds which copy, and who is suspected. Thread-safe."""
+    """The driver's record: which order holds which copy, and which runs are suspect. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._orders: dict[int, _Order] = {}
         self._ended: deque[int] = deque()
-        """Those of them that have ended, the earliest first."""
+        """Orders that have ended, the earliest first."""
         self._held: dict[int, _Holding] = {}
         self._open: set[str] = set()
         self._suspected: dict[str, str] = {}
@@ -131,7 +132,7 @@ class Signatures:
 
     @contextlib.contextmanager
     def order(self, words: str, runs: Sequence[str] = ()) -> Iterator[int]:
-        """The number of a new order, for the body: of these runs, `words` as in "batch 7"."""
+        """Yield the number of a new order of these runs, valid in the body; `words` as in "batch 7"."""
         number = next(_ORDERS)
         with self._lock:
             self._orders[number] = _Order(words, tuple(runs))
@@ -146,8 +147,8 @@ class Signatures:
 
     @contextlib.contextmanager
     def held(self, copy: int, order: int, leaves: Collection[str] = ()) -> Iterator[None]:
-        """The copy serves this order in the body, which has every one of these leaves sign at least once; else the
-        order's runs are not believed.
+        """Let the copy serve this order in the body. Every one of these leaves must sign at least once; otherwise the
+        order's runs are not trusted.
         """
         with self._lock:
             invariant(copy not in self._held, f"copy {copy} of a plan serves two jobs at the same time")
@@ -163,8 +164,8 @@ class Signatures:
                 del self._held[copy]
 
     def receive(self, signature: Signature) -> None:
-        """Compare a signature with the order that holds its copy, and the run that its plan was made for with those of
-        the order.
+        """Compare a signature with the order that holds its copy, and the run that its plan was made for with the runs
+        of the order.
         """
         with self._lock:
             holding = self._held.get(signature.copy)
@@ -181,30 +182,30 @@ class Signatures:
                 self._note(what, *runs, signature.made_for)
 
     def mixed(self, order: int, other_order: int) -> None:
-        """What one order asked for came with the number of another."""
+        """Note that the answer to one order had the number of another."""
         with self._lock:
             self._suspect(order, other_order)
 
     def mixed_copies(self, order: int, other_copy: int) -> None:
-        """What one order asked for came from a copy that another one holds."""
+        """Note that the answer to one order came from a copy that another order holds."""
         with self._lock:
             holding = self._held.get(other_copy)
             self._suspect(order, NOBODY if holding is None else holding.order)
 
     def doubt(self, run: str, *, complete: bool) -> str | None:
-        """Why this run must not be believed, whatever else is known of it; `complete`: it is believed to have read
-        everything.
+        """Return why this run must not be trusted, whatever else is known about it; None if there is no reason.
+        `complete`: the run is assumed to have read everything.
         """
         with self._lock:
             return self._suspected.get(run) or (self._unsigned.get(run) if complete else None)
 
     def open(self, run: str) -> None:
-        """The run begins."""
+        """Begin a run."""
         with self._lock:
             self._open.add(run)
 
     def forget(self, run: str) -> None:
-        """The run has ended."""
+        """End a run."""
         with self._lock:
             self._open.discard(run)
             self._suspected.pop(run, None)

@@ -1,5 +1,5 @@
-"""Process a wave: in one job where that is proven to change nothing, else, and whenever that job or its verdict fails,
-attempt by attempt.
+"""Processes a wave: in one job if that is proven to change nothing; otherwise, and whenever that job or its verdict
+fails, one attempt after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Pair = tuple[Run, Assignment]
 
 
 class Waves:
-    """Turns waves into outcomes for one topology. Used by several threads at once."""
+    """Turns waves into outcomes for one topology. Several threads use it at the same time."""
 
     def __init__(self, jobs: WaveJobs, running: Running, reports: Reports, judge: Judge, say: Say | None) -> None:
         self._jobs = jobs
@@ -36,7 +36,7 @@ class Waves:
         self._proven = False
         self._differs: str | None = None
         self._told: set[str] = set()
-        """Kinds of failures of waves that the operator was told of."""
+        """Kinds of wave failures that were reported to the operator."""
         self._lock = threading.Lock()
 
     @property
@@ -70,8 +70,8 @@ class Waves:
             for outcome in found:
                 tell(outcome)
             return list(found)
-        # A wave that failed is a failure of none of its attempts: each runs alone, and only that counts. So does it
-        # where the first wave is proven.
+        # The failure of a wave is not a failure of its attempts: each runs alone, and only that counts. The first wave,
+        # which is the proof, is treated in the same way.
         for run, _ in pairs:
             if run.cancelled.is_set():
                 self._running.end(run)
@@ -83,7 +83,9 @@ class Waves:
         return alone
 
     def _each_alone(self, pairs: Sequence[_Pair], tell: Tell) -> list[Outcome]:
-        """One after the other, each told when it has ended: the batch whose turn it is does not wait for the others."""
+        """Process one after the other, and pass on each outcome immediately: the batch that is next to commit does not
+        wait for the others.
+        """
         outcomes = []
         for run, assignment in pairs:
             outcomes.append(self._alone(run, assignment))
@@ -91,7 +93,7 @@ class Waves:
         return outcomes
 
     def _in_one_job(self, pairs: Sequence[_Pair]) -> list[Processed] | Failure:
-        """All of them succeeded, or what went wrong with any of them."""
+        """Return the outcomes if all of them succeeded, otherwise the failure of any of them."""
         began = time.monotonic()
         runs = [run for run, _ in pairs]
         outcomes: list[Processed] = []
@@ -111,7 +113,7 @@ class Waves:
         return outcomes
 
     def _alone(self, run: Run, assignment: Assignment) -> Outcome:
-        """One attempt by itself. Trouble of a batch or of Spark is an outcome, never an exception."""
+        """Process one attempt alone. Problems of a batch or of Spark become an outcome, never an exception."""
         if run.cancelled.is_set():
             self._running.end(run)
             return Failed(attempt=run.attempt, failure=Failure(kind="infrastructure", message="cancelled"))
@@ -125,20 +127,20 @@ class Waves:
             (results,) = self._jobs.results([run], [work])
             outcome = self._jobs.outcome(run, work, results, self._reports.so_far(run.name))
         except Exception as raised:
-            raise_if_full(raised)  # nothing was looked at but this process
+            raise_if_full(raised)  # Only this process is affected; nothing was checked.
             error = raised
             failure = self._judge(raised, run, self._reports.so_far(run.name))
             outcome = Failed(attempt=run.attempt, failure=failure)
         outcome = self._believed(run, outcome)
         if isinstance(outcome, Failed) and work is not None and not run.cancelled.is_set():
-            # What explains it runs further jobs, and may even give results.
+            # The explanation runs further jobs, and may even give results.
             outcome = self._believed(run, self._explained(run, work, outcome.failure, error))
         self._running.end(run)
         return _timed(outcome, began) if isinstance(outcome, Processed) else outcome
 
     def _believed(self, run: Run, outcome: Outcome) -> Outcome:
-        """The outcome, unless some task of the run signed for another order, or none signed at all: then nobody's data
-        is at fault, and no rows count.
+        """Return the outcome, unless a task of the run signed for another order, or none signed: then no data is at
+        fault, and no rows count.
         """
         if run.cancelled.is_set():
             return outcome
@@ -150,14 +152,14 @@ class Waves:
             return self._jobs.explain(run, work, failure, error)
         except Exception as raised:
             raise_if_full(raised)
-            # The failure stands; trouble of its explanation is told beside it.
+            # The failure stays; the problem with its explanation is added.
             return Failed(
                 attempt=run.attempt, failure=replace(failure, message=f"{failure.message}; not explained: {raised}")
             )
 
     def _prove(self, shared: list[Processed] | Failure, alone: Sequence[Outcome]) -> None:
         """Compare a first wave with its attempts alone: equal results prove that waves change nothing, a difference
-        ends them.
+        ends waves.
         """
         if isinstance(shared, Failure):
             if shared.kind == "data" and all(isinstance(outcome, Processed) for outcome in alone):
@@ -174,8 +176,8 @@ class Waves:
         self._proven = True
 
     def _tell_once(self, pairs: Sequence[_Pair], failure: Failure) -> None:
-        """Of a wave that failed and whose attempts did not nobody else tells: unless a store was away, it may happen
-        again and again.
+        """Tell the operator about a wave that failed although its attempts succeeded; nothing else reports it. Unless a
+        store was unreachable, it may happen again and again.
         """
         with self._lock:
             if self._differs is not None or failure.kind in {"infrastructure", *self._told}:
@@ -190,20 +192,20 @@ class Waves:
     def _refuse(self, why: str) -> None:
         with self._lock:
             if self._differs is not None:
-                return  # several threads may find it out, and the operator is told once
+                return  # Several threads may find the difference; the operator is told once.
             self._differs = why
         self._say(f"batches are processed one by one from now on: {why}; what is committed is what each gave alone")
 
 
 def _difference(one: Processed, other: Processed) -> str | None:
-    """What differs between two attempts at one batch; None where they are equal in all that is committed."""
+    """Return what differs between two attempts of one batch; None if everything that is committed is equal."""
     for name in ("read", "rejected_rows", "dead_letters", "edges"):
         if getattr(one, name) != getattr(other, name):
             return name.replace("_", " ")
     for ours, theirs in zip(one.results, other.results, strict=True):
         if ours.arrived != theirs.arrived:
             return f"tuples at committer {ours.committer}"
-        # A committer's deferred inputs are those of the topology: the same ones in every outcome.
+        # A committer's deferred inputs depend on the topology: they are the same in every outcome.
         deferred = zip(ours.deferred, theirs.deferred, strict=True)
         if not same_rows(ours.rows, theirs.rows) or not all(same_rows(one[2], two[2]) for one, two in deferred):
             return f"results of committer {ours.committer}"

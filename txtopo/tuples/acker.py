@@ -1,7 +1,7 @@
-"""Storm's acker as a pure state machine: which tuple trees are complete, which failed, and which have run out of time.
+"""Storm's acker as a pure state machine: which tuple trees are complete, which failed, and which have timed out.
 
-It is the model that the batch runtime's vectorised folding is held against, and what the feeding harness
-(`txtopo.testing.feeding`) runs on. Time is what `advance` is told: nothing in here reads a clock.
+Tests compare the batch runtime's vectorised folding with this model, and the feeding harness (`txtopo.testing.feeding`)
+runs on it. `advance` sets the time: nothing in this module reads a clock.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Generic, NamedTuple, TypeVar
 from txtopo.errors import unreachable
 
 SPOUT_BUCKETS = 2
-"""Storm's spouts fail a tuple after one to two timeouts: it is in the newest of two buckets when it is emitted."""
+"""Storm's spouts fail a tuple after one to two timeouts: when it is emitted it is in the newest of two buckets."""
 ACKER_BUCKETS = 3
-"""Storm 2's acker keeps a record longer than the spout waits for it, so that a late answer does not begin a second
+"""Storm 2's acker keeps a record longer than the spout waits for it, so that a late answer does not create a second
 record.
 """
 
@@ -23,12 +23,12 @@ _Value = TypeVar("_Value")
 
 
 class AckerAnswer(Enum):
-    """What an acker tells a spout's task."""
+    """An acker's answer to a spout's task."""
 
     ACK = "ack"
     FAIL = "fail"
     RESET = "reset"
-    """Begin the tuple's time anew."""
+    """Restart the tuple's timeout."""
 
 
 class TreeVerdict(NamedTuple):
@@ -39,12 +39,12 @@ class TreeVerdict(NamedTuple):
     task: int
     """Id of the spout's task, as INIT named it."""
     seconds: float
-    """How long the acker had a record of the root; 0 for a reset."""
+    """Seconds that the acker had a record of the root; 0 for a reset."""
 
 
 class RotatingMap(Generic[_Value]):
-    """Values that expire after so many rotations (Storm's RotatingMap): a `put` moves to the newest bucket, `rotate`
-    empties the oldest.
+    """Values that expire after a number of rotations (Storm's RotatingMap): a `put` moves a value to the newest bucket,
+    `rotate` empties the oldest.
     """
 
     def __init__(self, buckets: int) -> None:
@@ -53,20 +53,20 @@ class RotatingMap(Generic[_Value]):
         self._buckets: list[dict[int, _Value]] = [{} for _ in range(buckets)]
 
     def put(self, key: int, value: _Value) -> None:
-        """Put into the newest bucket, out of any other."""
+        """Put into the newest bucket, and remove from any other."""
         self.remove(key)
         self._buckets[0][key] = value
 
     def get(self, key: int) -> _Value | None:
-        """The value, wherever it is; looking does not make it newer."""
+        """Return the value, in whichever bucket it is; reading does not make it newer. None if it is missing."""
         return next((bucket[key] for bucket in self._buckets if key in bucket), None)
 
     def remove(self, key: int) -> _Value | None:
-        """Take out; None where it is not there."""
+        """Remove and return the value; None if it is missing."""
         return next((bucket.pop(key) for bucket in self._buckets if key in bucket), None)
 
     def rotate(self) -> dict[int, _Value]:
-        """Make a new newest bucket; returns what was in the oldest, in the order in which it was put."""
+        """Make a new newest bucket; returns the content of the oldest, in the order in which it was put."""
         expired = self._buckets.pop()
         self._buckets.insert(0, {})
         return expired
@@ -75,13 +75,13 @@ class RotatingMap(Generic[_Value]):
         return sum(map(len, self._buckets))
 
     def __iter__(self) -> Iterator[int]:
-        """Keys, oldest bucket first."""
+        """Iterate over the keys, oldest bucket first."""
         return (key for bucket in reversed(self._buckets) for key in bucket)
 
 
 class Metronome:
-    """Says how many ticks, one every `every_s` seconds from 0, fall into the time that passes. Times are absolute, so
-    that nothing adds up.
+    """Counts the ticks, one every `every_s` seconds from 0, in the time that passes. Times are absolute, so that no
+    error accumulates.
     """
 
     def __init__(self, every_s: float) -> None:
@@ -94,11 +94,13 @@ class Metronome:
 
     @property
     def next_s(self) -> float:
-        """When the next tick is due."""
+        """Time in seconds at which the next tick is due."""
         return (self._ticks + 1) * self._every_s
 
     def advance(self, now: float) -> int:
-        """It is `now`; returns the ticks since it last was, one that is due at this very moment included."""
+        """Set the time to `now`; returns the number of ticks since the last call, including one that is due exactly at
+        `now`.
+        """
         self.now = max(self.now, now)
         due = 0
         while self.next_s <= self.now:
@@ -108,24 +110,24 @@ class Metronome:
 
 
 class _Record:
-    """All that is kept of a root, however many tuples its tree has."""
+    """Everything that is kept of a root, independent of the number of tuples in its tree."""
 
     __slots__ = ("failed", "started", "task", "value")
 
     def __init__(self, started: float) -> None:
         self.value = 0
         self.task: int | None = None
-        """Unknown until INIT is there."""
+        """Unknown until INIT has arrived."""
         self.failed = False
         self.started = started
 
 
 class Acker:
     """One acker task (Storm's Acker): INIT, ACK, FAIL and RESET of a root in any order; each returns the answer that is
-    due, None where none is.
+    due, or None.
 
-    What comes before INIT makes a record and waits for it. A root that is answered is forgotten; what still comes makes
-    an orphan record, which ages out without a word. `val == 0` wins over `failed`.
+    A message that comes before INIT creates a record that waits for it. A root that is answered is forgotten; messages
+    that come later create an orphan record, which expires silently. `val == 0` has priority over `failed`.
     """
 
     def __init__(self, *, timeout_s: float = 30.0, timeouts: bool = True) -> None:
@@ -134,27 +136,29 @@ class Acker:
         self._timeouts = timeouts
 
     def init(self, root: int, value: int, task: int) -> TreeVerdict | None:
-        """A spout's task has emitted the root's tuples; `value` is the XOR of their ids."""
+        """Note that a spout's task has emitted the root's tuples; `value` is the XOR of their ids."""
         record = self._record(root)
         record.value ^= value
         record.task = task
         return self._verdict(root, record)
 
     def ack(self, root: int, value: int) -> TreeVerdict | None:
-        """A tuple of the tree is done; `value` is its id XOR the ids of all that were anchored on it."""
+        """Note that a tuple of the tree is done; `value` is its id XOR the ids of all tuples that were anchored on
+        it.
+        """
         record = self._record(root)
         record.value ^= value
         return self._verdict(root, record)
 
     def fail(self, root: int) -> TreeVerdict | None:
-        """A tuple of the tree failed."""
+        """Note that a tuple of the tree failed."""
         record = self._record(root)
         record.failed = True
         self._records.put(root, record)
         return self._verdict(root, record)
 
     def reset(self, root: int) -> TreeVerdict | None:
-        """Somebody needs more time: the record is as new, and the spout's task is told."""
+        """Give the root more time: its record becomes new, and the answer tells the spout's task."""
         record = self._record(root)
         self._records.put(root, record)
         verdict = self._verdict(root, record)
@@ -163,8 +167,8 @@ class Acker:
         return verdict
 
     def advance(self, now: float) -> None:
-        """It is `now`: records that nobody has touched for too long are forgotten, silently, as in Storm. The spout's
-        own map tells the spout.
+        """Set the time to `now`: records without messages for too long are forgotten silently, as in Storm. The spout's
+        own map informs the spout.
         """
         for _ in range(self._metronome.advance(now)):
             if self._timeouts:
@@ -191,8 +195,8 @@ class Acker:
 
 
 class Pending(Generic[_Value]):
-    """What one spout task waits for (the `pending` map of Storm's spout executor): message by root, failed after one to
-    two timeouts.
+    """Messages that one spout task waits for (the `pending` map of Storm's spout executor), by root; they fail after
+    one to two timeouts.
     """
 
     def __init__(self, *, timeout_s: float = 30.0, timeouts: bool = True) -> None:
@@ -201,21 +205,23 @@ class Pending(Generic[_Value]):
         self._timeouts = timeouts
 
     def add(self, root: int, message: _Value) -> None:
-        """The root was emitted."""
+        """Note that the root was emitted."""
         self._messages.put(root, message)
 
     def take(self, root: int) -> _Value | None:
-        """The root is answered; None where its time was over already: such an answer is ignored."""
+        """Return and remove the message of an answered root; None if it has timed out already: such an answer is
+        ignored.
+        """
         return self._messages.remove(root)
 
     def reset(self, root: int) -> None:
-        """Begin the root's time anew; nothing where it is over."""
+        """Restart the root's timeout; does nothing if it has timed out."""
         message = self._messages.remove(root)
         if message is not None:
             self._messages.put(root, message)
 
     def advance(self, now: float) -> list[_Value]:
-        """It is `now`; returns the messages whose time is over, oldest first. They are to be failed."""
+        """Set the time to `now`; returns the messages that have timed out, oldest first. The caller fails them."""
         expired: list[_Value] = []
         for _ in range(self._metronome.advance(now)):
             if self._timeouts:
@@ -224,7 +230,7 @@ class Pending(Generic[_Value]):
 
     @property
     def next_s(self) -> float:
-        """When the next rotation is due."""
+        """Time in seconds at which the next rotation is due."""
         return self._metronome.next_s
 
     def __len__(self) -> int:
@@ -232,7 +238,9 @@ class Pending(Generic[_Value]):
 
 
 def acker_of(root: int, ackers: int) -> int:
-    """Which of so many acker tasks has a root: Storm's fields grouping on one long, floorMod(31 + hash, ackers)."""
+    """Return which of `ackers` acker tasks has a root: Storm's fields grouping on one long, floorMod(31 + hash,
+    ackers).
+    """
     bits = root & 0xFFFF_FFFF_FFFF_FFFF
     hashed = (31 + (bits ^ bits >> 32)) & 0xFFFF_FFFF
-    return (hashed - (1 << 32) if hashed >> 31 else hashed) % ackers  # an int of Java, which wraps around
+    return (hashed - (1 << 32) if hashed >> 31 else hashed) % ackers  # A Java int, which wraps around.

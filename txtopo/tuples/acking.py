@@ -1,15 +1,15 @@
-"""Track every tuple of a batch with Storm's XOR trick, on arrays: ids of tuples, what a task tells the ackers, what the
-ackers make of it.
+"""Tracks every tuple of a batch with Storm's XOR method, on arrays: ids of tuples, the messages of tasks to the ackers,
+and the result of the ackers.
 
-Each delivered tuple has one id, made of where it was sent and its place there, never of chance. For every root (spout
-tuple) that it belongs to, the id is XORed into the root's record when it is sent and when it is acked; a root whose
-record is not 0 in the end is incomplete. Storm gives a tuple an id for each of its roots; one for all does the same,
-since the records are apart.
+Each delivered tuple has one id, computed from where it was sent and its place there, never random. For every root
+(spout tuple) that it belongs to, the id is XORed into the root's record when it is sent and when it is acked; a root
+whose final record is not 0 is incomplete. Storm gives a tuple one id for each of its roots; one id for all of them has
+the same effect, because the records are separate.
 
-Ids are made so that a run of neighbours costs no more than one tuple. Between any two neighbours on a way stands a
-*mark*, 64 scattered bits, and a tuple's id is the mark before it XOR the mark behind it. So the XOR of a whole run is
-that of the two marks at its ends, and that of any other set of tuples is the XOR of some marks that are all different:
-0 by accident as rarely as with Storm's random ids, once in 2**64.
+Ids are made so that a run of neighbours costs no more than one tuple. Between any two neighbours on a way from one task
+to another is a *mark*, 64 scattered bits, and a tuple's id is the mark before it XOR the mark after it. So the XOR of a
+whole run is the XOR of the two marks at its ends, and the XOR of any other set of tuples is the XOR of some different
+marks: it is 0 by accident as rarely as with Storm's random ids, once in 2**64.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from txtopo.tuples.message import Kind, Message, TupleFailure
 from txtopo.tuples.roots import Ints, Roots, packed, unpacked
 
 NAMED_MAX = 100
-"""So many failed and so many incomplete roots are named by each acker task; the rest is only counted."""
+"""Maximum number of failed and of incomplete roots that each acker task names; the others are only counted."""
 FOLD_ROWS = 200_000
-"""Records are folded when there are more than this."""
+"""Number of records above which they are folded."""
 ACK_EDGE = -1
 """`Message.edge` of ACK messages and of an acker's results."""
 ACKER_BITS = 8
-"""Roots whose numbers differ in the last so many bits alone have the same acker task, the next such block the next one:
-neighbours are cheap to tell together.
+"""Roots whose numbers differ only in this many last bits have the same acker task, the next block of them has the next
+acker task: neighbours can be sent together at low cost.
 """
 _TOLD = pa.schema(
     [
@@ -45,30 +45,34 @@ _TOLD = pa.schema(
         ("failed", pa.list_(pa.int64())),
     ]
 )
-"""One row. Roots are told by runs without gaps, with the value of each of them; and those that failed once more."""
+"""One row. Roots are listed as runs without gaps, with one value per root; failed roots are listed again."""
 _NAMED = pa.schema([("root", pa.int64()), ("failed", pa.bool_())])
 _TOTALS = pa.schema([("roots", pa.int64()), ("failed", pa.int64()), ("incomplete", pa.int64())])
 
 
 def way_base(source: int, edge: int, target: int) -> int:
-    """What the ids of all tuples from one task to another over one edge are made of, besides their place."""
+    """Return the base of the ids of all tuples from one task to another over one edge; their place is the other
+    component.
+    """
     return hashing.mix_int(source, edge, target)
 
 
 def ids(base: int, first: int, rows: int) -> Ints:
-    """Ids of tuples number `first`, `first` + 1, … on a way from one task to another; `base` tells the way."""
+    """Return the ids of tuples number `first`, `first` + 1, … on a way from one task to another; `base` identifies the
+    way.
+    """
     return _between(base, np.arange(first, first + rows + 1, dtype=np.uint64))
 
 
 def _between(base: int, places: npt.NDArray[np.uint64]) -> Ints:
-    """The XOR of the ids of all tuples between each place and the next one."""
+    """Return the XOR of the ids of all tuples between each place and the next one."""
     with np.errstate(over="ignore"):
         marks = hashing.mix(places + np.uint64(base))
     return (marks[1:] ^ marks[:-1]).view(np.int64)
 
 
 class Fold:
-    """Records by root: XOR of values, and whether any failed. Memory is fixed for each root."""
+    """Records by root: the XOR of values, and whether any tuple failed. Uses a fixed amount of memory for each root."""
 
     def __init__(self) -> None:
         self._roots: list[Ints] = []
@@ -77,8 +81,8 @@ class Fold:
         self._rows = 0
 
     def add(self, roots: Ints, values: Ints) -> None:
-        """XOR a value into the record of each root; roots may come several times."""
-        # What comes of one spout tuple mostly stands together: so there is much less left to be sorted.
+        """XOR a value into the record of each root; a root may occur several times."""
+        # Tuples from one spout tuple are mostly neighbours: so much less remains to be sorted.
         roots, values = _runs_folded(roots, values)
         self._roots.append(roots)
         self._values.append(values)
@@ -92,11 +96,11 @@ class Fold:
         self.add(roots.flat, values if roots.lengths is None else np.repeat(values, roots.lengths))
 
     def fail(self, roots: Ints) -> None:
-        """These roots failed."""
+        """Note that these roots failed."""
         self._failed.append(np.asarray(roots, dtype=np.int64))
 
     def folded(self) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-        """Roots ascending, each once, with value and failure."""
+        """Return roots ascending, each once, with value and failure."""
         failed = np.unique(np.concatenate(self._failed)) if self._failed else np.empty(0, dtype=np.int64)
         if len(failed):
             self.add(failed, np.zeros(len(failed), dtype=np.int64))
@@ -110,12 +114,12 @@ class Fold:
             return
         roots, values = fold(np.concatenate(self._roots), np.concatenate(self._values))
         self._roots, self._values = [roots], [values]
-        # Many roots stay many: fold again only when as much has come on top.
+        # With many different roots, folding does not help: fold again only when as many rows have been added.
         self._rows = max(0, len(roots) - FOLD_ROWS // 2) if len(roots) < FOLD_ROWS else 0
 
 
 def fold(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Roots ascending, each once, with the XOR of its values."""
+    """Return roots ascending, each once, with the XOR of its values."""
     if not len(roots):
         return roots, values
     if np.any(roots[1:] < roots[:-1]):
@@ -125,7 +129,7 @@ def fold(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
 
 
 def _runs_folded(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Roots as they come, those that stand together once, with the XOR of their values."""
+    """Return roots in their order, equal neighbours once, with the XOR of their values."""
     if not len(roots):
         return roots, values
     starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
@@ -133,9 +137,9 @@ def _runs_folded(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
 
 
 def to_ackers(folded: Fold, ackers: Sequence[int], run: int, source: int) -> list[Message]:
-    """What a task tells the ackers at its end: one message to each, by root, also where there is nothing to tell."""
+    """Yield what a task sends to the ackers at its end: one message to each, by root, even if it is empty."""
     roots, values, failed = folded.folded()
-    # A part begins with any of the ackers, so that small parts do not all have the first.
+    # Each part begins with another acker, so that small parts do not all use the first one.
     starts = hashing.mix((roots >> PLACE_BITS).astype(np.uint64)) >> np.uint64(32)
     chosen = hashing.targets(starts + (roots >> ACKER_BITS).astype(np.uint64), len(ackers))
     messages = []
@@ -160,7 +164,7 @@ def _in_one_row(numbers: Ints, kind: pa.ListType) -> pa.ListArray:
 
 
 def told(body: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
-    """What a message to an acker says: roots ascending, the value of each, and those that failed."""
+    """Return the content of a message to an acker: roots ascending, the value of each, and the failed ones."""
     first, count, values, failed = (
         column.flatten().to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in body.columns
     )
@@ -169,10 +173,10 @@ def told(body: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckOutcome:
-    """What the ackers say of a run."""
+    """The result of the ackers for a run."""
 
     roots: int
-    """Spout tuples that they know."""
+    """Number of spout tuples that they know."""
     failed: int = 0
     incomplete: int = 0
     failed_roots: tuple[int, ...] = ()
@@ -186,7 +190,7 @@ class AckOutcome:
 
 
 def outcome_messages(folded: Fold, run: int, source: int, target: int, arrived: int) -> list[Message]:
-    """An acker task's last words: the roots that did not get through, and totals."""
+    """Yield an acker task's last messages: the roots that failed or are incomplete, and totals."""
     roots, values, failed = folded.folded()
     # Storm acks a root whose value is 0 even if it failed before; a batch has no "before", and a failure must not get
     # lost.
@@ -204,7 +208,7 @@ def outcome_messages(folded: Fold, run: int, source: int, target: int, arrived: 
 
 
 def outcome_of(named: Sequence[pa.RecordBatch], totals: Sequence[pa.RecordBatch]) -> AckOutcome:
-    """One outcome of the words of all acker tasks."""
+    """Return one outcome from the messages of all acker tasks."""
     rows = [row for batch in named for row in batch.to_pylist()]
     sums = [row for batch in totals for row in batch.to_pylist()]
     return AckOutcome(
@@ -217,8 +221,8 @@ def outcome_of(named: Sequence[pa.RecordBatch], totals: Sequence[pa.RecordBatch]
 
 
 def ack_failure(graph: TaskGraph, outcome: AckOutcome, emitted: int) -> Failure | None:
-    """Why a run must not commit by what the ackers say, naming the first root; `emitted` are the tuples that left
-    spouts and DataFrames.
+    """Return why a run must not commit according to the ackers, with the first root; None if it may. `emitted` is the
+    number of tuples that left spouts and DataFrames.
     """
     if outcome.roots != emitted:
         message = f"{emitted} tuples were emitted, and the ackers know {outcome.roots}"
@@ -238,7 +242,7 @@ def ack_failure(graph: TaskGraph, outcome: AckOutcome, emitted: int) -> Failure 
 
 
 def causes_of(outcome: AckOutcome | None, failure: Failure | None) -> list[TupleFailure]:
-    """The `ack_failure` of a run once for each root that it is about; none where there is no such failure."""
+    """Return the `ack_failure` of a run, once for each root that it concerns; empty if there is no such failure."""
     if outcome is None or failure is None:
         return []
     roots = outcome.failed_roots or outcome.incomplete_roots

@@ -1,4 +1,6 @@
-"""Carry out an `Aggregation` on Arrow record batches: exact, NULL a key like any other, in parts that can be merged."""
+"""Carries out an `Aggregation` on Arrow record batches: exact, NULL is a key like any other, in parts that can be
+merged.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Aggregation
 
 FOLD_ROWS = 100_000
-"""Partial results are folded when there are more rows than this."""
+"""Partial results with more rows than this are folded."""
 
 
 class Overflow(ArithmeticError):
@@ -30,8 +32,7 @@ class Aggregator:
             "count",
             *[f"s{at}" for at in range(len(self._sums))],
         ]
-        # Sums are kept in 76 digits, where they cannot overflow before they are checked; Arrow's integer sums wrap
-        # around.
+        # Sums have 76 digits, where they cannot overflow before they are checked; Arrow's integer sums wrap around.
         self._wide = [pa.decimal256(76, self._schema.field(output).type.scale) for _, output in self._sums]
         self._partial: list[pa.Table] = []
         self._rows = 0
@@ -44,24 +45,24 @@ class Aggregator:
         self.merge(pa.Table.from_arrays(columns, names=self._names))
 
     def merge(self, partial: pa.Table) -> None:
-        """Add rows of `partial` of another aggregator."""
+        """Add rows that `partial` of another aggregator returned."""
         self._partial.append(partial)
         self._rows += partial.num_rows
         if self._rows > FOLD_ROWS:
             table = self._grouped(pa.concat_tables(self._partial))
             self._partial = [table]
-            # Many keys stay many: fold again only when as many rows have come on top.
+            # With many different keys, folding does not help: fold again only when as many rows have been added.
             self._rows = table.num_rows // 2 if table.num_rows < FOLD_ROWS else 0
 
     def partial(self) -> pa.Table:
-        """What was counted so far, for `merge`: wide enough that no sum overflows before all of it is known."""
+        """Return what was counted until now, for `merge`: wide enough that no sum overflows before it is complete."""
         if not self._partial:
             kinds = [self._schema.field(key).type for key in self._keys]
             return pa.schema(list(zip(self._names, [*kinds, pa.int64(), *self._wide], strict=True))).empty_table()
         return self._grouped(pa.concat_tables(self._partial))
 
     def rows(self) -> pa.Table:
-        """Result rows in the order of their keys, NULL last. Raises Overflow."""
+        """Return result rows in the order of their keys, NULL last. Raises Overflow."""
         if not self._partial:
             return self._schema.empty_table()
         table = self._grouped(pa.concat_tables(self._partial))

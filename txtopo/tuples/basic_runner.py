@@ -1,4 +1,4 @@
-"""Run a BasicBolt, BatchBolt or BatchCommitter over the tuples of one attempt: the loop that every word goes
+"""Runs a BasicBolt, BatchBolt or BatchCommitter over the tuples of one attempt: the loop that every tuple passes
 through.
 """
 
@@ -21,12 +21,12 @@ from txtopo.tuples.roots import Roots
 from txtopo.tuples.task_context import CAUGHT, Arrived
 
 Rows = Iterator[tuple[int, Any]]
-"""Number and values of each tuple that is left."""
+"""Number and values of each remaining tuple."""
 
 
 class BasicRunner(BoltRunner):
-    """BasicBolt, BatchBolt and BatchCommitter: what is emitted while a tuple is executed is anchored on it, and it is
-    acked when that returns.
+    """BasicBolt, BatchBolt and BatchCommitter: tuples emitted while an input tuple is executed are anchored on it, and
+    it is acked when `execute` returns.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -34,7 +34,7 @@ class BasicRunner(BoltRunner):
         self.collector = PlainCollector(self.buffers)
         self._basic = isinstance(self._template, BasicBolt)
         streams = list(self.buffers.by_stream.values())
-        # A bolt without streams is given one that it cannot name: the loop then needs no case of its own.
+        # A bolt without streams gets one that it cannot name, so that the loop needs no special case.
         self._first = streams[0] if streams else Buffer(Columns("", "", parse_fields("nothing int")), None)
         self._others = streams[1:]
         self._row = -1
@@ -66,10 +66,12 @@ class BasicRunner(BoltRunner):
     def _through(
         self, rows: Rows, arrived: Arrived, execute_all: Callable[[Rows, Origin], bool]
     ) -> tuple[bool, list[int]]:
-        """Execute tuples until there is much to be sent: (are there more?, those that failed)."""
+        """Execute tuples until many rows wait to be sent; returns (True if there are more tuples, numbers of failed
+        tuples).
+        """
         failed = []
         more = False
-        # One `try` around many tuples: after a failure `rows` goes on with the next one.
+        # One `try` around many tuples: after a failure `rows` continues with the next one.
         while not self.stopped:
             try:
                 more = execute_all(rows, arrived.origin)
@@ -80,8 +82,8 @@ class BasicRunner(BoltRunner):
         return more, failed
 
     def _flush_tracked(self, roots: Roots, done: int) -> int:
-        """Send what the tuples from number `done` on have emitted; returns the number of the next one."""
-        # Each stream notes as many tuples; the first one is there also where the bolt declares none.
+        """Send what the tuples from number `done` on have emitted; returns the number of the next tuple."""
+        # Each stream notes the same number of tuples; the first stream exists even if the bolt declares none.
         executed = len(self._first.anchors)
         mine = roots.slice(done, executed)
         self.guard(lambda: self.buffers.flush_all(lambda buffer: executed_roots(buffer.anchors, mine)))
@@ -89,15 +91,15 @@ class BasicRunner(BoltRunner):
         return done + executed
 
     def _execute_plain(self, rows: Rows, origin: Origin) -> bool:
-        """Execute tuples until one raises; `self._row` is then its number. False: there are no more. Each name looked
-        up and each call in here is paid for every tuple.
+        """Execute tuples until one raises; `self._row` is then its number. Returns False: there are no more. Each name
+        lookup and each call in this method costs time for every tuple.
         """
         execute, new, row = self.bolt.execute, object.__new__, -1
         try:
             if self._basic:
                 collector = self.collector
                 for row, values in rows:
-                    # As Tuple(values, origin, row), without a call in between.
+                    # Equal to Tuple(values, origin, row), but without a call.
                     tup = new(Tuple)
                     tup.values = values
                     tup._origin = origin
@@ -117,8 +119,8 @@ class BasicRunner(BoltRunner):
         return False
 
     def _execute_tracked(self, rows: Rows, origin: Origin) -> bool:
-        """The same, and after each tuple, also one that raises, it is noted how much had been emitted. True: that must
-        be sent first.
+        """Do the same, and note after each tuple, also one that raises, how much had been emitted. Returns True if that
+        must be sent first.
         """
         execute, new, row, basic = self.bolt.execute, object.__new__, -1, self._basic
         first, others = self._first, self._others
@@ -140,7 +142,7 @@ class BasicRunner(BoltRunner):
                 for other in others:
                     other.anchors.append(len(other.first))
                     count += len(other.first)
-                # Between two tuples: what one of them emits is anchored on it as a whole.
+                # Only between two tuples: everything that one of them emits is anchored on it together.
                 if count >= TRACKED_ROWS:
                     return True
         except CAUGHT:

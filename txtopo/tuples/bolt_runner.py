@@ -1,4 +1,4 @@
-"""What a task of one attempt does with its tuples: the frame that bolts of every kind fill in, and what it makes of
+"""Runs the tuples of one task in one attempt: the base class that bolts of every kind complete, and the handling of
 their errors.
 """
 
@@ -16,30 +16,30 @@ from txtopo.tuples.task_context import CAUGHT, Arrived, TaskContext
 
 
 class TaskRunner(ABC):
-    """What a task does with its tuples. Methods note failures of user code in its context and raise nothing of it."""
+    """Runs the tuples of a task. Methods note failures of user code in its context and do not raise them."""
 
     stopped = False
-    """The task has failed for good in this attempt: it is given nothing more, and emits nothing more."""
+    """True if the task has failed in this attempt: it gets no more tuples, and emits nothing more."""
 
     def prepare(self) -> None:  # noqa: B027
-        """Before the first tuple."""
+        """Called before the first tuple."""
 
     @abstractmethod
     def take(self, arrived: Arrived) -> None:
-        """Some tuples of one edge and source task."""
+        """Take some tuples of one edge and source task."""
 
     def finish(self) -> None:  # noqa: B027
-        """All tuples have come."""
+        """Called when all tuples have come."""
 
     def flush(self) -> None:  # noqa: B027
         """Send everything that was emitted."""
 
     def cleanup(self) -> None:  # noqa: B027
-        """The end of the task, also after failures."""
+        """End the task; also called after failures."""
 
 
 class BoltRunner(TaskRunner):
-    """What all bolts have in common."""
+    """The common part of all bolts."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class BoltRunner(TaskRunner):
         send: Send,
         direct: Callable[[str], frozenset[int]],
     ) -> None:
-        """`bolt` is the template; `direct` tells the tasks that read a stream with a direct grouping."""
+        """`bolt` is the template; `direct` returns the tasks that read a stream with a direct grouping."""
         self.task_context = task_context
         self.bolt: Any = None
         self._template = bolt
         self._config = config
-        # Traced runs are there to name the tuple that fails, so each row is checked while its tuple is executed.
+        # Traced runs exist to name the tuple that fails, so each row is checked while its tuple is executed.
         self.buffers = Buffers(
             task_context.node.name, streams, send, direct, tracked=task_context.tracked, eager=task_context.run.traced
         )
 
     def prepare(self) -> None:
-        """A fresh copy of the template: nothing of another attempt or task is in it."""
+        """Make a fresh copy of the template, without state of another attempt or task, and prepare it."""
         context = self.task_context.context(self._config)
 
         def begin() -> None:
@@ -69,7 +69,7 @@ class BoltRunner(TaskRunner):
             self.begin(context.config, context)
 
         self.guard(begin)
-        # What `prepare` emits belongs to no tuple.
+        # Tuples that `prepare` emits belong to no tuple tree.
         self.guard(self.buffers.flush_all)
 
     @abstractmethod
@@ -77,7 +77,7 @@ class BoltRunner(TaskRunner):
         """Call the bolt's `prepare`."""
 
     def cleanup(self) -> None:
-        """After errors too; an error of its own is a failure like any other."""
+        """Call the bolt's `cleanup`, also after errors; if it raises, that is a failure like any other."""
         bolt, self.bolt = self.bolt, None
         if isinstance(bolt, TupleBolt):
             unsent = self.buffers.rows
@@ -87,7 +87,7 @@ class BoltRunner(TaskRunner):
                 self.task_context.fail(error)
                 self.stop()
             if not self.stopped and self.buffers.rows > unsent:
-                # Everything was sent before: these would be gone, counted by nobody.
+                # Everything was sent before: these tuples would be lost, and nothing would count them.
                 self.task_context.problem(
                     f"{type(bolt).__name__} emitted in cleanup, when its batch was over: emit in finish_batch"
                 )
@@ -102,7 +102,7 @@ class BoltRunner(TaskRunner):
             returned("finish_batch")
 
     def guard(self, call: Callable[[], None]) -> None:
-        """Call user code that works on no single tuple."""
+        """Call user code that does not concern a single tuple."""
         if self.stopped:
             return
         try:
@@ -112,8 +112,8 @@ class BoltRunner(TaskRunner):
             self.stop()
 
     def rows(self, arrived: Arrived) -> Iterator[tuple[int, Any]]:
-        """The values of each tuple, numbered. None where Python cannot hold one of them, such as a day in the year
-        12000: that tuple failed.
+        """Yield number and values of each tuple. If Python cannot hold a value, such as a day in the year 12000, that
+        tuple fails and nothing is yielded.
         """
         try:
             return enumerate(arrived.rows())
@@ -124,7 +124,7 @@ class BoltRunner(TaskRunner):
             return enumerate(())
 
     def failed_on(self, error: BaseException, arrived: Arrived, row: int) -> None:
-        """User code raised over a tuple: note it, and stop unless more failures are wanted."""
+        """Note that user code raised for a tuple, and stop unless more failures are wanted."""
         task_context = self.task_context
         task_context.fail(error, on=arrived.shown(row), roots=arrived.roots_of(row))
         if not task_context.has_room:

@@ -1,4 +1,4 @@
-"""Keep what a task emits as it comes, and make record batches of it many rows at a time."""
+"""Keeps the tuples that a task emits, and makes record batches of many rows at a time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from txtopo.tuples.columns import Columns, adder
 from txtopo.tuples.roots import Roots
 
 FLUSH_ROWS = 8192
-"""A stream's rows are sent when there are so many."""
+"""Number of rows at which a stream is sent."""
 
 TRACKED_ROWS = 32_768
-"""A tracked BasicBolt or BatchBolt sends its rows between two tuples, when there are so many on all streams: few
+"""A tracked BasicBolt or BatchBolt sends its rows between two tuples, when all streams together have this number: few
 messages, and room for what one tuple may emit.
 """
 
 FULL_ROWS = 65_536
-"""So many rows are sent even before the tuple that emits them is done, where tuples are not tracked."""
+"""If tuples are not tracked, this number of rows is sent even before the tuple that emits them is done."""
 
 Send = Callable[[str, pa.RecordBatch, Roots | None, Sequence[int] | None], None]
-"""(stream, rows, their roots where tuples are tracked, the task of each row on a direct stream)."""
+"""(stream, rows, their roots if tuples are tracked, the task of each row on a direct stream)."""
 
 
 class Buffer:
-    """What was emitted on one stream and not yet sent."""
+    """Tuples that were emitted on one stream and not yet sent."""
 
     __slots__ = ("add", "anchors", "columns", "direct", "first", "named", "values")
 
@@ -37,19 +37,19 @@ class Buffer:
         self.direct = direct
         """The tasks that may be named; None: the stream is not direct."""
         self.values: list[list[Any]] = [[] for _ in range(columns.width)]
-        """By field. The lists stay the same objects: collectors hold their `append`."""
+        """Values by field. The lists stay the same objects: collectors hold their `append`."""
         self.first = self.values[0]
         """Its length is the number of rows."""
         self.add = adder(self.values, columns)
         self.named: list[int] = []
-        """On a direct stream: the task of each row."""
+        """The task of each row, on a direct stream."""
         self.anchors: list[Any] = []
-        """Of a RichBolt with tracked tuples: what each row is anchored on. Else of a tracked bolt: how many rows there
-        were after each input tuple.
+        """For a RichBolt with tracked tuples: what each row is anchored on. For another tracked bolt: the number of
+        rows after each input tuple.
         """
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all rows."""
         for values in self.values:
             values.clear()
         self.named.clear()
@@ -69,7 +69,7 @@ class Buffers:
         tracked: bool,
         eager: bool,
     ) -> None:
-        """`eager`: check each row at once, so that an error is raised in the line that emits it."""
+        """`eager`: check each row immediately, so that an error is raised in the line that emits it."""
         self.component = component
         self.tracked = tracked
         self.eager = eager
@@ -82,7 +82,7 @@ class Buffers:
                 self.by_stream[name] = Buffer(Columns(component, name, fields), named)
 
     def of(self, stream: str) -> Buffer:
-        """The buffer of a declared stream. Raises ValueError for another."""
+        """Return the buffer of a declared stream. Raises ValueError for another, TypeError if `stream` is no text."""
         if not isinstance(stream, str):
             raise TypeError(
                 f"emit takes values first, then a stream's name: emit(values, anchors=[tuple]), not {stream!r} as "
@@ -95,14 +95,16 @@ class Buffers:
         return buffer
 
     def plain(self, stream: str) -> Buffer:
-        """The same, for emitting without naming a task. Raises ValueError on a direct stream."""
+        """Return the buffer for emitting without a task. Raises ValueError on a direct stream; see also `of`."""
         buffer = self.of(stream)
         if buffer.direct is not None:
             raise ValueError(f"stream {stream!r} of {self.component} is direct: name the task with emit_direct")
         return buffer
 
     def direct(self, stream: str, task: int) -> Buffer:
-        """The same, for emitting to one task. Raises ValueError for a task that does not read the stream directly."""
+        """Return the buffer for emitting to one task. Raises ValueError for a task that does not read the stream
+        directly; see also `of`.
+        """
         buffer = self.of(stream)
         if buffer.direct is None:
             raise ValueError(f"stream {stream!r} of {self.component} is not declared direct: use emit")
@@ -114,7 +116,7 @@ class Buffers:
         return buffer
 
     def flush(self, buffer: Buffer, roots: Callable[[Buffer], Roots] | None = None) -> None:
-        """Send what a stream holds. `roots` tells what its rows belong to where tuples are tracked; None: to no tree.
+        """Send the rows of a stream. `roots` returns their roots if tuples are tracked; None: they belong to no tree.
         Raises BatchDataError.
         """
         if buffer.first:
@@ -124,7 +126,7 @@ class Buffers:
         buffer.clear()
 
     def flush_full(self) -> None:
-        """Send the streams that hold many rows; for tasks without tracked tuples."""
+        """Send the streams with many rows; for tasks without tracked tuples."""
         for buffer in self.by_stream.values():
             if len(buffer.first) >= FLUSH_ROWS:
                 self.flush(buffer)
@@ -136,10 +138,10 @@ class Buffers:
 
     @property
     def rows(self) -> int:
-        """How many rows were emitted and not sent."""
+        """Number of rows that were emitted and not sent."""
         return sum(len(buffer.first) for buffer in self.by_stream.values())
 
     def drop(self) -> None:
-        """Forget everything: the attempt failed."""
+        """Discard all rows, because the attempt failed."""
         for buffer in self.by_stream.values():
             buffer.clear()

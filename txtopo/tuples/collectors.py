@@ -1,4 +1,4 @@
-"""The collectors that bolts emit, ack and fail through."""
+"""The collectors through which bolts emit, ack and fail tuples."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 
 UNANSWERED, ACKED, FAILED = 0, 1, 2
-"""What a RichBolt said of a tuple."""
+"""A RichBolt's answer for a tuple."""
 
 
 class PlainCollector:
-    """For BasicBolt, BatchBolt and BatchCommitter: what is emitted while a tuple is executed is anchored on it."""
+    """For BasicBolt, BatchBolt and BatchCommitter: tuples emitted while an input tuple is executed are anchored on
+    it.
+    """
 
     __slots__ = ("_buffers", "emit", "finishing")
 
     def __init__(self, buffers: Buffers) -> None:
         self._buffers = buffers
         self.finishing = False
-        """True in `finish_batch`: rows belong to no input tuple, so that a full buffer can be sent at once."""
+        """True in `finish_batch`: rows belong to no input tuple, so that a full buffer can be sent immediately."""
         self.emit: Callable[..., None] = self._slow if buffers.eager else self._fast()
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
@@ -54,9 +56,7 @@ class PlainCollector:
             self._buffers.flush(buffer)
 
     def _fast(self) -> Callable[..., None]:
-        """An `emit` that costs little more than an append on the default stream: this is the path of every word that is
-        split.
-        """
+        """Return an `emit` that costs little more than an append on the default stream, which most tuples use."""
         default = self._buffers.by_stream.get(DEFAULT_STREAM)
         slow = self._slow
         if default is None or default.direct is not None:
@@ -84,24 +84,24 @@ class PlainCollector:
 
 
 class RichCollector:
-    """For RichBolt: anchors, acks and fails by hand."""
+    """For RichBolt: it anchors, acks and fails explicitly."""
 
     __slots__ = ("_buffers", "_fail", "_repeated", "acked", "answers", "counting")
 
     def __init__(
         self, buffers: Buffers, fail: Callable[[Tuple], None], repeated: Callable[[Tuple], None], *, counting: bool
     ) -> None:
-        """`fail` is told of tuples that failed, `repeated` of those acked twice. `counting` False: acking is off, and
-        `fail` does nothing.
+        """`fail` is called for tuples that failed, `repeated` for those acked twice. `counting` False: acking is off,
+        and `fail` does nothing.
         """
         self._buffers = buffers
         self._fail = fail
         self._repeated = repeated
         self.counting = counting
         self.answers: dict[int | None, bytearray] = {}
-        """What was said of each tuple: by the number of their origin, a byte a row."""
+        """The answers by the number of the tuple's origin, one byte per row."""
         self.acked: list[Tuple] = []
-        """With tracked tuples: those acked and not yet told."""
+        """With tracked tuples: those acked and not yet sent to the ackers."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()) -> None:
         """Emit one tuple, anchored on `anchors`."""
@@ -110,11 +110,11 @@ class RichCollector:
     def emit_direct(
         self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, anchors: Sequence[Tuple] | Tuple = ()
     ) -> None:
-        """The same, to one task."""
+        """Emit one tuple to one task, anchored on `anchors`."""
         self._put(self._buffers.direct(stream, task), values, anchors, task)
 
     def ack(self, tup: Tuple) -> None:
-        """This tuple is done."""
+        """Ack a tuple: it is done."""
         check_tuple("ack", tup)
         answers = self.answers.get(tup._origin.number)
         if answers is not None:
@@ -125,7 +125,7 @@ class RichCollector:
             self.acked.append(tup)
 
     def fail(self, tup: Tuple) -> None:
-        """This tuple failed."""
+        """Fail a tuple."""
         check_tuple("fail", tup)
         answers = self.answers.get(tup._origin.number)
         if answers is not None:
@@ -134,7 +134,7 @@ class RichCollector:
             self._fail(tup)
 
     def reset_timeout(self, tup: Tuple) -> None:
-        """A batch goes by progress, not by time."""
+        """Check the argument only: a batch is abandoned when it makes no progress, not after a time."""
         check_tuple("reset_timeout", tup)
 
     def _put(
@@ -145,7 +145,7 @@ class RichCollector:
         if buffers.eager:
             buffer.columns.check(values)
         buffer.add(values)
-        # Only now: a row that was refused must not leave its task behind.
+        # Only now: a refused row must not leave its task in the list.
         if task is not None:
             buffer.named.append(task)
         if buffers.tracked:
@@ -163,12 +163,12 @@ class ArrowCollector:
         self._buffers = buffers
         self._send = send
         self.rows = 0
-        """Of the input batch at hand."""
+        """Number of rows of the current input batch."""
         self.roots: Roots | None = None
-        """Those of its rows; None in `finish_batch`, and where tuples are not tracked."""
+        """Roots of its rows; None in `finish_batch`, and if tuples are not tracked."""
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM, anchors: Any = None) -> None:
-        """Emit a record batch; `anchors` holds the number of the input row of each row."""
+        """Emit a record batch; `anchors` contains, for each row, the number of its input row."""
         buffer = self._buffers.plain(stream)
         fitted = buffer.columns.fitted(batch)
         positions = self._positions(fitted, anchors)
@@ -197,15 +197,13 @@ class ArrowCollector:
 
 
 def check_tuple(method: str, tup: object) -> None:
-    """Raise TypeError for what is no tuple that came in, whatever the acking: with it or without, a bolt is right or
-    wrong.
-    """
+    """Raise TypeError for anything except a tuple that the bolt received, with acking on or off."""
     if not isinstance(tup, Tuple):
         raise TypeError(f"{method} needs a tuple that the bolt received, not {shown_value(tup)} ({type(tup).__name__})")
 
 
 def checked_anchors(anchors: Iterable[Tuple]) -> Sequence[Tuple]:
-    """The same for several that a row is anchored on."""
+    """Return the tuples that a row is anchored on. Raises TypeError as `check_tuple` does."""
     if not isinstance(anchors, Iterable):
         raise TypeError(
             f"anchors={anchors!r}: a tuple that the bolt was given is wanted, or a list of them; () for none"
@@ -217,13 +215,13 @@ def checked_anchors(anchors: Iterable[Tuple]) -> Sequence[Tuple]:
 
 
 def anchored_roots(buffer: Buffer) -> Roots:
-    """The roots of rows that a RichBolt emitted: of all their anchors together, each once."""
+    """Return the roots of rows that a RichBolt emitted: the roots of all their anchors together, each once."""
     return Roots.of_rows(map(_union, buffer.anchors))
 
 
 def executed_roots(ends: Sequence[int], roots: Roots) -> Roots:
-    """The roots of rows emitted by the input tuples whose roots are given; `ends` are the numbers of rows after each of
-    them.
+    """Return the roots of rows that input tuples with these `roots` emitted; `ends` are the numbers of rows after each
+    of them.
     """
     after: Ints = np.array(ends, dtype=np.int64)
     return roots.repeated(after - np.append(0, after[:-1]))
@@ -236,11 +234,11 @@ def _union(anchors: Sequence[Tuple]) -> Sequence[int]:
 
 
 def roots_of(tup: Tuple) -> Sequence[int]:
-    """Ids of the spout tuples behind a tuple; none where they are not tracked."""
+    """Return the ids of the spout tuples that a tuple came from; empty if they are not tracked."""
     origin = tup._origin
     return () if origin.roots is None else origin.roots[tup._row]
 
 
 def id_of(tup: Tuple) -> int:
-    """A tuple's own id, where there are ackers."""
+    """Return a tuple's own id, if there are ackers."""
     return int(tup._origin.ids[tup._row])

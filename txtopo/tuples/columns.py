@@ -1,4 +1,4 @@
-"""Turn emitted rows into record batches of the declared fields, and say which value does not fit."""
+"""Makes record batches of the declared fields from emitted rows, and names the value that does not fit."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NONE: type = type(None)
 
 
 class _Kind(NamedTuple):
-    """Which Python values a kind of field takes: Arrow takes more, and changes them without a word."""
+    """Python values that a kind of field accepts: Arrow accepts more, and changes them silently."""
 
     usual: frozenset[type]
-    """Types that need no second look."""
+    """Types that need no further check."""
     fits: tuple[type, ...]
     """All types that fit."""
     refused: tuple[type, ...] = ()
-    """Those among them that do not."""
+    """Subclasses of them that do not fit."""
     loses: Callable[[Any], bool] | None = None
     """True if a value loses information although its type fits."""
     looks_at_usual: bool = False
@@ -39,7 +39,7 @@ def _becomes_infinite(value: Any) -> bool:
 
 
 def _has_nanoseconds(value: Any) -> bool:
-    # Of pandas' Timestamp, which is a datetime.
+    # Nanoseconds of pandas' Timestamp, which is a datetime.
     return bool(getattr(value, "nanosecond", 0))
 
 
@@ -58,12 +58,12 @@ _KINDS: Mapping[str, _Kind] = {
     "timestamp": _Kind(frozenset({datetime, _NONE}), (datetime,), (), _has_nanoseconds),
     "timestamp_ntz": _Kind(frozenset({datetime, _NONE}), (datetime,), (), _is_no_local_time, looks_at_usual=True),
 }
-"""Arrow itself refuses what is no boolean and no decimal."""
+"""Arrow itself refuses values that are no boolean and no decimal."""
 
 
 class Refused(BaseException):
-    """A value that does not fit, in a traced run. An ordinary run tells of it after the bolt returned, so an `except
-    Exception` around `emit` must not swallow it.
+    """A value that does not fit, in a traced run. An ordinary run reports it after the bolt returned, so an `except
+    Exception` around `emit` must not catch it.
     """
 
     def __init__(self, error: BatchDataError) -> None:
@@ -84,8 +84,8 @@ class Columns:
         self._kinds = [_KINDS.get(field.type.kind) for field in fields.items]
 
     def batch(self, values: Sequence[list[Any]]) -> pa.RecordBatch:
-        """Emitted values, a list a field, as a record batch. Raises BatchDataError naming component, stream, field and
-        value.
+        """Return emitted values, one list per field, as a record batch. Raises BatchDataError naming component, stream,
+        field and value.
         """
         arrays = []
         for at, column in enumerate(values):
@@ -99,12 +99,12 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def row(self, values: Any) -> pa.RecordBatch:
-        """One emitted row as a record batch. Raises BatchDataError where it does not fit."""
+        """Return one emitted row as a record batch. Raises BatchDataError if it does not fit."""
         return self.batch(self._apart(values))
 
     def check(self, values: Any) -> None:
-        """Check one emitted row at once. Raises BatchDataError where an ordinary run raises it too, and Refused where
-        that is found out later.
+        """Check one emitted row immediately. Raises BatchDataError if an ordinary run raises it at this point too, and
+        Refused if an ordinary run finds it later.
         """
         lists = self._apart(values)
         try:
@@ -113,8 +113,8 @@ class Columns:
             raise Refused(error) from error
 
     def check_kind(self, values: Any) -> None:
-        """Raise for a row that is no list, tuple or the like: a text or a dict is a sequence of other things than
-        values.
+        """Raise for a row that is no list, tuple or similar sequence: a text or a dict is a sequence of other things
+        than values.
         """
         if isinstance(values, str | bytes | bytearray | memoryview) or not isinstance(values, Sequence):
             raise self._error(
@@ -123,14 +123,14 @@ class Columns:
             )
 
     def refuse(self, values: Any) -> NoReturn:
-        """Raise for a row of more or fewer values than fields."""
+        """Raise for a row with more or fewer values than fields."""
         names = ", ".join(field.name for field in self._fields)
         shown = ", ".join(map(shown_value, values))
         raise self._error(f"emitted {len(values)} values ({shown}); it declares {self.width} fields ({names})")
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A record batch that a bolt or a spout emitted, its columns in the declared order, by name, and types. Raises
-        BatchDataError.
+        """Return a record batch that a bolt or a spout emitted, with its columns in the declared order, matched by
+        name, and with the declared types. Raises BatchDataError.
         """
         if not isinstance(batch, pa.RecordBatch):
             raise self._error(f"emitted {shown_value(batch)} ({type(batch).__name__}), a RecordBatch is wanted")
@@ -156,8 +156,8 @@ class Columns:
         return lists
 
     def _loses(self, at: int, values: Sequence[Any]) -> bool:
-        """Would Arrow change a value without a word: cut off digits behind the point, or the time of a day, or take
-        bytes for text?
+        """True if Arrow would change a value silently: remove decimal places or the time of a day, or read bytes as
+        text.
         """
         kind = self._kinds[at]
         if kind is None:
@@ -204,12 +204,12 @@ _FAMILIES: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType],
     (pa.types.is_date, pa.types.is_date),
     (pa.types.is_null, lambda to: True),
 )
-"""Which Arrow types are cast to which: the same values, held in another way."""
+"""Arrow types that may be cast to each other: the same values in another format."""
 
 
 def cast_column(column: pa.Array, to: pa.DataType) -> pa.Array:
-    """The same values in the declared type. Raises ValueError or ArrowInvalid where they would be others, or of another
-    kind: text for a number, say.
+    """Return the same values in the declared type. Raises ValueError or ArrowInvalid if the cast would change them, or
+    if they are of another kind: text for a number, for example.
     """
     of = column.type
     if pa.types.is_dictionary(of):
@@ -221,7 +221,7 @@ def cast_column(column: pa.Array, to: pa.DataType) -> pa.Array:
     if not allowed:
         raise ValueError("a value of another kind: convert it in the bolt")
     if pa.types.is_integer(of) and pa.types.is_decimal(to):
-        # Arrow wants room for every number of the type; here those that there are must fit.
+        # Arrow requires room for every number of the type; here only the existing numbers must fit.
         return column.cast(pa.decimal128(20, 0)).cast(to)
     made = column.cast(to)
     if pa.types.is_floating(of) and pc.any(pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(column)))).as_py():
@@ -230,8 +230,8 @@ def cast_column(column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def adder(lists: Sequence[list[Any]], columns: Columns) -> Callable[[Any], None]:
-    """A function that puts a row's values at the end of `lists`. Values are kept apart at once: the row itself, made
-    for one call, is free again.
+    """Return a function that appends a row's values to `lists`. It stores only the values: Python can free the row,
+    which was made for one call.
     """
     appends = [values.append for values in lists]
     width, refuse, check_kind = columns.width, columns.refuse, columns.check_kind

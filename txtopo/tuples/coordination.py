@@ -1,5 +1,5 @@
-"""Decide whether all tuples of a batch have come to a task: the counting of Storm's CoordinatedBolt, for one attempt
-and task, without I/O.
+"""Decides whether all tuples of a batch have arrived at a task: the counting of Storm's CoordinatedBolt, for one
+attempt and task, without I/O.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 
 
 class Coordination:
-    """What one task of one attempt was told and has received. Order does not matter; a report that is repeated is
-    one.
+    """The reports and tuples that one task of one attempt has received. Order does not matter; a repeated report counts
+    once.
     """
 
     def __init__(self, expected: Mapping[int, Collection[int]], names: Mapping[int, str] | None = None) -> None:
@@ -22,7 +22,7 @@ class Coordination:
         self._finished = False
 
     def take(self, edge: int, source: int, rows: int) -> int:
-        """So many tuples of a source task arrived; returns how many had arrived of it before."""
+        """Note that `rows` tuples of a source task arrived; returns how many of its tuples had arrived before."""
         if source not in self._expected.get(edge, ()):
             self._fail(
                 f"{rows} tuples came over {self._name(edge)} from task {source}, which does not belong to this attempt"
@@ -33,8 +33,8 @@ class Coordination:
         return before
 
     def report(self, edge: int, source: int, rows: int, *, failed: bool = False) -> None:
-        """A source task says that it sent so many, 0 included; `failed`: and that it failed, so that more were to
-        come.
+        """Note that a source task reported that it sent `rows` tuples, 0 included. `failed`: it also reported that it
+        failed, so that tuples are missing.
         """
         key = (edge, source)
         if source not in self._expected.get(edge, ()):
@@ -49,7 +49,7 @@ class Coordination:
             )
 
     def received(self) -> dict[int, int]:
-        """Tuples that arrived, by edge; every edge is there."""
+        """Return the number of tuples that arrived, by edge; every edge is included."""
         totals = dict.fromkeys(self._expected, 0)
         for (edge, _), rows in self._received.items():
             totals[edge] = totals.get(edge, 0) + rows
@@ -57,14 +57,14 @@ class Coordination:
 
     @property
     def upstream_failed(self) -> bool:
-        """True if a source task reported that it failed; then the batch never becomes complete, and this task is not at
-        fault.
+        """True if a source task reported that it failed; then the batch never becomes complete, and this task is not
+        the cause.
         """
         return any(failed for _, failed in self._reports.values())
 
     def shortfall(self) -> str | None:
-        """Once there is no more input: why the batch is not complete, naming source tasks and counts; None where it
-        is.
+        """Return, when there is no more input, why the batch is not complete, with source tasks and counts; None if it
+        is complete.
         """
         if self._problem is not None:
             return self._problem
@@ -81,7 +81,9 @@ class Coordination:
         return None
 
     def finish(self) -> bool:
-        """True once, when the batch is complete: every source task has reported, none failed, and all counts agree."""
+        """Return True once, when the batch is complete: every source task has reported, none failed, and all counts
+        agree.
+        """
         if self._finished or self.upstream_failed or self.shortfall() is not None:
             return False
         self._finished = True

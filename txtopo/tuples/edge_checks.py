@@ -1,5 +1,5 @@
-"""Judge a run by the reports of its tasks: all there, none contradicts itself, nothing failed, nothing was lost on an
-edge.
+"""Judges a run by the reports of its tasks: all are present, none contradicts itself, nothing failed, no tuple was lost
+on an edge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Key = tuple[str, int]
 
 
 def judge(graph: TaskGraph, run: RunSpec, reports: Sequence[TaskReport]) -> Failure | None:
-    """Why a run must not commit by what its tasks report; None when it may. The order of `reports` does not matter."""
+    """Return why a run must not commit according to its tasks' reports; None if it may. The order of `reports` does not
+    matter.
+    """
     found = by_task(graph, reports)
     failures = failures_of(graph, reports)
     return (
@@ -30,7 +32,7 @@ def judge(graph: TaskGraph, run: RunSpec, reports: Sequence[TaskReport]) -> Fail
 
 
 def by_task(graph: TaskGraph, reports: Sequence[TaskReport]) -> Mapping[Key, list[TaskReport]]:
-    """Reports by component and task, in the order of the graph; those that say the same are one."""
+    """Return reports by component and task, in the order of the graph; equal ones count once."""
     found: dict[Key, list[TaskReport]] = defaultdict(list)
     for report in reports:
         known = found[report.component, report.index]
@@ -40,15 +42,15 @@ def by_task(graph: TaskGraph, reports: Sequence[TaskReport]) -> Mapping[Key, lis
 
 
 def failures_of(graph: TaskGraph, reports: Sequence[TaskReport]) -> list[TupleFailure]:
-    """All failures that were reported: the gravest first, then from the sources downwards, in the order of tasks. A
-    later one may come of an earlier.
+    """Return all reported failures: the gravest first, then from the sources downstream, in the order of tasks. A later
+    one may be a consequence of an earlier one.
     """
     every = [item for found in by_task(graph, reports).values() for report in found for item in report.failures]
     return sorted(every, key=lambda item: gravity(item.failure))
 
 
 def edges(graph: TaskGraph, reports: Sequence[TaskReport]) -> tuple[EdgeCount, ...]:
-    """What all tasks of a component sent to all tasks of another, as each side counted it."""
+    """Return the tuples that all tasks of a component sent to all tasks of another, as counted on both sides."""
     found = [reports[0] for reports in by_task(graph, reports).values()]
     sent, received = (dict.fromkeys((edge.number for edge in graph.edges), 0) for _ in range(2))
     for report in found:
@@ -62,13 +64,13 @@ def edges(graph: TaskGraph, reports: Sequence[TaskReport]) -> tuple[EdgeCount, .
 
 
 def rejected_rows(graph: TaskGraph, reports: Sequence[TaskReport]) -> tuple[RejectedRow, ...]:
-    """All rejected records: by spout, part, and their order in the source."""
+    """Return all rejected records: by spout, part, and their order in the source."""
     return tuple(row for found in by_task(graph, reports).values() for row in found[0].rejects)
 
 
 def reject_failure(topology: Topology, reports_of: Callable[[str], Sequence[TaskReport]]) -> Failure | None:
-    """The share is one of the whole batch, not of a part: a wrong schema must not commit empty counts. `reports_of`
-    gives those of a spout's tasks.
+    """Check the share of rejected records over the whole batch, not over a part: a wrong schema must not commit empty
+    counts. `reports_of` returns the reports of a spout's tasks.
     """
     for item in topology.spouts:
         reports = reports_of(item.name)
@@ -80,7 +82,7 @@ def reject_failure(topology: Topology, reports_of: Callable[[str], Sequence[Task
 
 
 def expected_tasks(graph: TaskGraph, run: RunSpec) -> Iterator[tuple[Node, int]]:
-    """The tasks that report, with their number in their component."""
+    """Yield the tasks that report, with their number in their component."""
     for node in graph.nodes.values():
         if node.kind in SOURCES:
             yield from ((node, index) for index in range(run.sources[node.name]))
@@ -94,7 +96,9 @@ def _place(graph: TaskGraph, component: str) -> tuple[int, int]:
 
 
 def _conflict(found: Mapping[Key, list[TaskReport]]) -> Failure | None:
-    """K3: a task that ran twice must say the same twice."""
+    """Check repeated tasks. A task that ran twice must report the same twice (K3: input or code that is not
+    deterministic).
+    """
     for (component, index), reports in found.items():
         if len(reports) > 1:
             first, second = reports[:2]
@@ -116,7 +120,7 @@ def _missing(graph: TaskGraph, run: RunSpec, found: Mapping[Key, list[TaskReport
 
 
 def _lost(graph: TaskGraph, found: Mapping[Key, list[TaskReport]]) -> Failure | None:
-    """CoordinatedBolt over whole edges: what one side sent the other received."""
+    """Compare whole edges, as CoordinatedBolt does: one side received what the other sent."""
     if graph.topology.acking == "off":
         return None
     for edge, count in zip(graph.edges, edges(graph, [reports[0] for reports in found.values()]), strict=True):

@@ -1,6 +1,4 @@
-"""Run the tasks of a graph, level by level, over messages: the same for the same messages, whatever process runs
-them.
-"""
+"""Runs the tasks of a graph, level by level, over messages: the same messages give the same result in any process."""
 
 from __future__ import annotations
 
@@ -28,22 +26,22 @@ Sources = Callable[[int, str, int, Tally], Iterator[pa.RecordBatch]]
 
 
 class Watch(Protocol):
-    """Sees every message of a run in one process as it goes by; may raise."""
+    """Sees every message of a run in one process as it passes; may raise."""
 
     def sent(self, message: Message) -> None:
-        """A task has made it."""
+        """A task has made the message."""
 
     def taken(self, component: str) -> None:
-        """A task of the component is given the next one; what ran since the last call was the component of that
+        """A task of the component gets the next message; what ran since the last call was the component of that
         call.
         """
 
 
 class Engine:
-    """The tuple runtime of one graph; picklable, and without state between calls."""
+    """The tuple runtime of one graph. It can be pickled, and has no state between calls."""
 
     def __init__(self, graph: TaskGraph, *, failures_max: int = 1) -> None:
-        """`failures_max`: so many failing tuples are collected by each task; after the last one it stops."""
+        """`failures_max`: the number of failing tuples that each task collects; after the last one it stops."""
         self._graph = graph
         self._failures_max = failures_max
         self._levels = {task: node.level for task, node in graph.owner.items()}
@@ -61,7 +59,7 @@ class Engine:
         """Run source task `index` of spout or DataFrame `name` over what it emits. `tally` is complete when `batches`
         has ended.
 
-        Leaves out what RunSpec.excluded names. A spout that raises is a failure in its report; it still reports how
+        Skips the tuples in RunSpec.excluded. If a spout raises, its report contains a failure; it still reports how
         much it sent.
         """
         node = self._graph.nodes[name]
@@ -114,7 +112,7 @@ class Engine:
         """Run the tasks of one level that `messages` are addressed to; they are sorted by (run, target, source, kind,
         edge, seq).
 
-        Messages of later levels and of the driver are passed on. Tasks run one after the other.
+        Messages to later levels and to the driver are passed on. Tasks run one after the other.
         """
         for (run_index, target), mine in groupby(messages, key=_address):
             if self._levels.get(target) != level:
@@ -132,7 +130,7 @@ class Engine:
     def run_local(
         self, runs: Sequence[RunSpec], sources: Sources, reporter: TakeReport, watch: Watch | None = None
     ) -> Iterator[Message]:
-        """All levels of all runs in this process, kept in memory: yields what goes to the driver."""
+        """Run all levels of all runs in this process, in memory; yields the messages to the driver."""
         messages: list[Message] = []
         for run_index, run in enumerate(runs):
             for node in self._graph.sources:
@@ -156,8 +154,8 @@ class Engine:
         )
 
     def _init(self, task_context: TaskContext, numbers: Ints, index: int) -> Roots | None:
-        """The roots of tuples number `numbers` of a source: themselves. None where nobody needs them and there are too
-        many parts.
+        """Return the roots of tuples number `numbers` of a source: the tuples themselves. None if nothing needs them
+        and there are too many parts.
         """
         if not task_context.tracked and index >= ROOT_PARTS_MAX:
             return None
@@ -168,7 +166,7 @@ class Engine:
         return Roots.single(roots)
 
     def _tellers(self, run: RunSpec) -> frozenset[int]:
-        """All tasks that tell the ackers about their tuples."""
+        """Return all tasks that report their tuples to the ackers."""
         graph = self._graph
         tasks = {task for task, node in graph.owner.items() if node.kind != "acker" and node.inputs}
         return frozenset(tasks).union(
@@ -177,7 +175,7 @@ class Engine:
 
 
 def _fitted(node: Node, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a source as it declares them: readers take values by their place."""
+    """Return the batches of a source with its declared fields: readers access values by position."""
     if not node.outputs or node.streams:
         return batches
     return map(Columns(node.name, DEFAULT_STREAM, node.outputs[0].fields).fitted, batches)

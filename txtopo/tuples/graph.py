@@ -1,5 +1,5 @@
-"""Number the tasks and edges of a topology, and lay them out in levels: a pure function of the topology, the same in
-every process.
+"""Numbers the tasks and edges of a topology, and orders them in levels: a pure function of the topology, with the same
+result in every process.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from txtopo.topology.streams import DEFAULT_STREAM
 
 ACKER = "$acker"
 RECEIVERS = 4
-"""Tasks that take in the tuples of a DataFrame bolt."""
+"""Number of tasks that receive the tuples of a DataFrame bolt."""
 _PART_BITS = 32
 _ROOT_PART_BITS = 14
 ROOT_PARTS_MAX = 1 << _ROOT_PART_BITS
-"""More parts of a batch than this have no root ids."""
+"""A batch with more parts than this has no root ids."""
 PLACE_BITS = 40
-"""Bits of a root id that hold its number in its part; those above are the same for the whole part."""
+"""Bits of a root id that contain its number in its part; the bits above them are the same for the whole part."""
 
 NodeKind = Literal["spout", "frame", "given", "bolt", "committer", "receiver", "acker"]
-"""`given`: a source whose tuples another phase has made. `receiver`: its tasks only take in, for a DataFrame or for a
+"""`given`: a source whose tuples another phase has made. `receiver`: its tasks only receive, for a DataFrame or for a
 later phase.
 """
 SOURCES: tuple[NodeKind, ...] = ("spout", "frame", "given")
@@ -52,7 +52,7 @@ class Edge:
     """`fields`, `shuffle`, …"""
     subscription: Subscription
     fields: Fields
-    """Of the stream's tuples."""
+    """Fields of the stream's tuples."""
 
     @property
     def name(self) -> str:
@@ -69,18 +69,18 @@ class Node:
     ordinal: int
     """Its number among all nodes."""
     level: int
-    """Longest way from a source; sources have 0. Ackers stand behind all others."""
+    """Longest path from a source; sources have 0. Ackers come after all others."""
     tasks: tuple[int, ...] = ()
     """Ids of its tasks, ascending; empty for sources, whose number of tasks differs from batch to batch."""
     inputs: tuple[Edge, ...] = ()
     outputs: tuple[Edge, ...] = ()
     streams: tuple[str, ...] = ()
-    """What each task of a source emits on; empty: all of them on the default stream."""
+    """Streams that each task of a source emits on; empty: all of them use the default stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGraph:
-    """Everything that runs as tuple tasks for some sinks in one phase: their upstream components as far as that phase's
+    """Everything that runs as tuple tasks for some sinks in one phase: their upstream components up to that phase's
     sources.
     """
 
@@ -89,7 +89,7 @@ class TaskGraph:
     """Sources first, then by level."""
     edges: tuple[Edge, ...]
     levels: int
-    """Levels 1 .. levels hold tasks."""
+    """Levels 1 .. levels have tasks."""
     wants_acks: bool = True
     """True if every tuple that a RichBolt receives must be acked or failed unless acking is off."""
 
@@ -100,20 +100,20 @@ class TaskGraph:
 
     @cached_property
     def sources(self) -> tuple[Node, ...]:
-        """Spouts and DataFrames; in the commit phase what committers emitted and earlier phases kept."""
+        """Spouts and DataFrames; in the commit phase tuples that committers emitted and earlier phases kept."""
         return tuple(node for node in self.nodes.values() if node.kind in SOURCES)
 
     @cached_property
     def ackers(self) -> Node | None:
-        """The acker, where every tuple is tracked."""
+        """The acker, if every tuple is tracked."""
         return self.nodes.get(ACKER)
 
     def at(self, level: int) -> tuple[Node, ...]:
-        """The nodes whose tasks run at a level."""
+        """Return the nodes whose tasks run at a level."""
         return tuple(node for node in self.nodes.values() if node.tasks and node.level == level)
 
     def task_of(self, source: int) -> tuple[Node, int]:
-        """Node and index of a sending task, by its id: also of sources, whose ids are below 0."""
+        """Return node and index of a sending task, by its id: also of sources, whose ids are below 0."""
         if source > 0:
             node = self.owner[source]
             return node, source - node.tasks[0]
@@ -121,24 +121,26 @@ class TaskGraph:
         return next(node for node in self.nodes.values() if node.ordinal == ordinal), index
 
     def source_tasks(self, edge: Edge, sources: Mapping[str, int]) -> Sequence[int]:
-        """Ids of all tasks that report over an edge, in a run with so many `sources` (RunSpec.sources)."""
+        """Return the ids of all tasks that report over an edge, in a run with these `sources` (RunSpec.sources)."""
         node = self.nodes[edge.source]
         return node.tasks or [source_id(node, index) for index in range(sources[node.name])]
 
 
 def edge_name(read: Subscription, target: str) -> str:
-    """An edge as reports and `edge_count` show it: `spout -> bolt`, with the stream where it is not the default one."""
+    """Return an edge as reports and `edge_count` show it: `spout -> bolt`, with the stream unless it is the default
+    one.
+    """
     stream = "" if read.stream == DEFAULT_STREAM else f":{read.stream}"
     return f"{read.source}{stream} -> {target}"
 
 
 def source_id(node: Node, index: int) -> int:
-    """Id of the `index`-th task of a source: below 0, and never that of another."""
+    """Return the id of the `index`-th task of a source: below 0, and different from all others."""
     return -(node.ordinal << _PART_BITS | index) - 1
 
 
 def root_id(node: Node, part: int, number: int) -> int:
-    """Id of a spout tuple: its spout, its part and its number among those that the part emits, from 0. Raises
+    """Return the id of a spout tuple: its spout, its part and its number among the tuples of the part, from 0. Raises
     BatchDataError for too many parts.
     """
     if part >= ROOT_PARTS_MAX:
@@ -148,7 +150,7 @@ def root_id(node: Node, part: int, number: int) -> int:
 
 
 def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
-    """(spout, part, number) of a root id."""
+    """Return (spout, part, number) of a root id."""
     head, number = divmod(root, 1 << PLACE_BITS)
     ordinal, part = divmod(head, 1 << _ROOT_PART_BITS)
     return next(node.name for node in graph.nodes.values() if node.ordinal == ordinal), part, number
@@ -157,23 +159,23 @@ def root_place(graph: TaskGraph, root: int) -> tuple[str, int, int]:
 def build_graph(
     topology: Topology, sinks: Sequence[str], *, ackers: int, phase: int = PROCESSING, wants_acks: bool | None = None
 ) -> TaskGraph:
-    """The graph of the components that `sinks` need in one phase (see `phases_of`). A sink is a committer or bolt; a
-    DataFrame bolt gets receiver tasks.
+    """Return the graph of the components that `sinks` need in one phase (see `phases_of`). A sink is a committer or
+    bolt; a DataFrame bolt gets receiver tasks.
 
-    `ackers` is the number of acker tasks; 0 where no tuple is tracked. A component of a later phase gets receiver tasks
-    for what it reads of this one: its other inputs are not there yet. Sources of the commit phase are committers, and
+    `ackers` is the number of acker tasks; 0 if tuples are not tracked. A component of a later phase gets receiver tasks
+    for what it reads of this one: its other inputs do not exist yet. Sources of the commit phase are committers, and
     components of earlier phases. Task ids are those of the whole topology, whatever the sinks and the phase.
-    `wants_acks` says whether a RichBolt is asked what it acked where the graph has no ackers of its own, as before a
-    DataFrame bolt and downstream of a committer; None: as the topology's acking and `ackers` say.
+    `wants_acks` says whether a RichBolt must ack or fail its tuples in a graph without ackers, as upstream of a
+    DataFrame bolt and downstream of a committer; None: it depends on the topology's acking and on `ackers`.
     """
     asked = topology.acking == "batch" or ackers > 0 if wants_acks is None else wants_acks
     return replace(_Layout(topology, sinks, ackers, phase).graph(), wants_acks=asked)
 
 
 def sinks_of(topology: Topology, phase: int = PROCESSING) -> list[str]:
-    """What all other components of a phase work for: what it hands over, and bolts that nothing reads.
+    """Return the sinks of a phase: what passes tuples to later phases, and bolts that nothing reads.
 
-    These work for their effects, outside of every guarantee, but they run.
+    Bolts that nothing reads work for their side effects, without any guarantee, but they run.
     """
     read = {item.source for component in (*topology.bolts, *topology.committers) for item in component.inputs}
     ends = [bolt.name for bolt in topology.tuple_bolts if topology.phases[bolt.name] == phase and bolt.name not in read]
@@ -181,7 +183,9 @@ def sinks_of(topology: Topology, phase: int = PROCESSING) -> list[str]:
 
 
 def handed_over(topology: Topology, phase: int = PROCESSING) -> list[str]:
-    """Names of the results of a phase: its committers, and components of later phases that read something of it."""
+    """Return the names of the results of a phase: its committers, and components of later phases that read something of
+    it.
+    """
     phases = topology.phases
     components: Sequence[TupleBoltComponent | CommitterComponent] = (*topology.tuple_bolts, *topology.committers)
     committers = [item.name for item in topology.committers if phases[item.name] == phase]
@@ -247,7 +251,7 @@ class _Layout:
         return TaskGraph(topology=self._topology, nodes=nodes, edges=tuple(self._edges), levels=last)
 
     def _visit(self, name: str, *, sink: bool = False) -> int:
-        """The level of a component, having visited everything before it."""
+        """Return the level of a component, after visiting everything upstream of it."""
         if name in self._levels:
             return self._levels[name]
         if not sink and self._is_source(name):
@@ -260,7 +264,7 @@ class _Layout:
         self._levels[name] = level
         for item in read:
             fields = self._topology.fields_of(item.source, item.stream)
-            # Receivers hand everything on: groupings are for the tasks that do the work.
+            # Receivers pass on everything: groupings are for the tasks that do the work.
             grouping = "shuffle" if is_later else item.grouping or "shuffle"
             self._edges.append(
                 Edge(
@@ -304,12 +308,12 @@ class _Layout:
 
 
 def is_hidden(component: str) -> bool:
-    """True for a component that a test added, which no other component may see. Names of users cannot begin like it."""
+    """True for a component that a test added, which no other component may see. Users' names cannot begin like it."""
     return component.startswith("$")
 
 
 def surroundings(topology: Topology, component: str) -> dict[str, Any]:
-    """What a TopologyContext says of the components around this one."""
+    """Return the description of the components around this one, for a TopologyContext."""
     readers = {item.name: item.inputs for item in (*topology.bolts, *topology.committers)}
     streams = {(item.name, DEFAULT_STREAM): item.spout.fields for item in topology.spouts}
     for item in (*topology.bolts, *topology.committers):
@@ -325,8 +329,8 @@ def surroundings(topology: Topology, component: str) -> dict[str, Any]:
 
 
 def task_ids(topology: Topology) -> Mapping[str, Sequence[int]]:
-    """Ids of the tasks of every bolt and committer, from 1, in the order of the topology. A DataFrame bolt has ids for
-    what it receives.
+    """Return the ids of the tasks of every bolt and committer, from 1, in the order of the topology. A DataFrame bolt
+    has ids for what it receives.
     """
     ids: dict[str, Sequence[int]] = {}
     first = 1

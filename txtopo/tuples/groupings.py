@@ -1,8 +1,8 @@
-"""Choose the tasks that get each tuple of a batch: Storm's groupings, one object for each source task and edge.
+"""Chooses the tasks that get each tuple of a batch: Storm's groupings, one object for each source task and edge.
 
-A choice depends on the source task, the edge and the tuples alone, so a rerun makes the same one. "Local" stands for
-the task with the source task's own number, where both components have as many tasks: without a process of its own a
-task has no nearer neighbour.
+A choice depends only on the source task, the edge and the tuples, so a rerun makes the same choice. "Local" means the
+task with the source task's own number, if both components have the same number of tasks: a task is not bound to a
+process, so no other task is nearer.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ Indices = npt.NDArray[np.intp]
 
 
 class Choice(NamedTuple):
-    """Which rows of a batch go where."""
+    """Which rows of a batch go to which task."""
 
     order: Indices | None
-    """Numbers of the rows, put together by target; None: the rows as they are."""
+    """Numbers of the rows, grouped by target; None: the rows in their order."""
     shares: Sequence[tuple[int, int, int]]
-    """(position among the targets, first, rows) of the rows in that order. Targets without rows are left out; positions
+    """(position among the targets, first, rows) of the rows in that order. Targets without rows are missing; positions
     ascend.
     """
 
     def rows_of(self, batch: pa.RecordBatch, share: tuple[int, int, int]) -> pa.RecordBatch:
-        """The rows of one share. Each by itself: copies for many targets need not fit into one column together."""
+        """Return the rows of one share. Each share separately: copies for many targets need not fit into one column
+        together.
+        """
         _, first, rows = share
         return (
             batch.slice(first, rows) if self.order is None else batch.take(pa.array(self.order[first : first + rows]))
@@ -43,36 +45,36 @@ class Choice(NamedTuple):
 
 
 class RowFailed(Exception):
-    """User code in a grouping raised over one row of a batch."""
+    """User code in a grouping raised for one row of a batch."""
 
     def __init__(self, error: BaseException, row: int, shown: str) -> None:
         super().__init__(str(error))
         self.error = error
         self.row = row
         self.shown = shown
-        """The row for people."""
+        """The row as text for people."""
         self.roots: tuple[int, ...] = ()
-        """Ids of the spout tuples behind it, where they are known."""
+        """Ids of the spout tuples that it came from, if they are known."""
 
 
 class TaskChooser(ABC):
     """How one source task sends over one edge."""
 
     def prepare(self) -> None:  # noqa: B027 - only the user's own have something to do here
-        """Before the first batch. Raises what the user's code raises."""
+        """Called before the first batch. Raises what the user's code raises."""
 
     @abstractmethod
     def choose(self, batch: pa.RecordBatch) -> Choice:
-        """Share out a batch of the edge's fields. Rows of one target keep their order."""
+        """Divide a batch with the edge's fields among the targets. Rows of one target keep their order."""
 
     def route(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """The same, with the rows themselves by position among the targets."""
+        """Return the same as pairs of position among the targets and rows."""
         choice = self.choose(batch)
         return [(share[0], choice.rows_of(batch, share)) for share in choice.shares]
 
 
 class Whole(TaskChooser):
-    """Whole batches to the same tasks: all, global, local, and everything where there is one task only."""
+    """Whole batches to the same tasks: all, global, local, and everything if there is only one task."""
 
     def __init__(self, positions: Sequence[int]) -> None:
         self._positions = tuple(positions)
@@ -82,8 +84,8 @@ class Whole(TaskChooser):
 
 
 class Shuffle(TaskChooser):
-    """Exactly even from each source task: the turn goes on from batch to batch. Neighbours stay together, which moves
-    no row.
+    """Exactly even from each source task: the next batch continues with the next target. Neighbours stay together, so
+    that no row is copied.
     """
 
     def __init__(self, count: int, start: int) -> None:
@@ -100,7 +102,7 @@ class Shuffle(TaskChooser):
 
 
 class ByFields(TaskChooser):
-    """Tuples with equal values in some fields meet in one task."""
+    """Tuples with equal values in some fields go to the same task."""
 
     def __init__(self, count: int, columns: Sequence[int]) -> None:
         self._count = count
@@ -129,14 +131,16 @@ class PartialKey(TaskChooser):
 
 
 def less_used(candidates: Sequence[int], sent: list[int]) -> int:
-    """The candidate that got less so far, the first of equals; counts it (Storm's BalancedTargetSelector)."""
+    """Return the candidate that got less until now, the first of equals, and count it (Storm's
+    BalancedTargetSelector).
+    """
     best = min(candidates, key=sent.__getitem__)
     sent[best] += 1
     return best
 
 
 class Custom(TaskChooser):
-    """The user's own."""
+    """A custom grouping."""
 
     def __init__(self, edge: Edge, task: int, targets: Sequence[int]) -> None:
         self._edge = edge
@@ -147,7 +151,7 @@ class Custom(TaskChooser):
         self._width = len(edge.fields.items)
 
     def prepare(self) -> None:
-        """A fresh copy for each source task and attempt: nothing of another one is in it."""
+        """Make a fresh copy for each source task and attempt, without state of another one, and prepare it."""
         self._grouping = copy.deepcopy(self._grouping)
         self._grouping.prepare(self._edge.source, self._edge.stream, self._edge.fields, self._targets)
 
@@ -163,7 +167,7 @@ class Custom(TaskChooser):
         return _grouped([np.array(rows, dtype=np.intp) for rows in chosen])
 
     def _listed(self, tasks: Sequence[int]) -> Sequence[int]:
-        # One id instead of a list, and a `return` that was forgotten, are what goes wrong first.
+        # The most frequent mistakes: one id instead of a list, and a forgotten `return`.
         if not isinstance(tasks, Iterable):
             raise BatchDataError(
                 f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is not "
@@ -184,7 +188,7 @@ class Custom(TaskChooser):
 
 
 def split(positions: Indices, count: int) -> Choice:
-    """The rows of each position, where each row has one of `count`."""
+    """Return the rows of each position; each row has one of `count` positions."""
     sizes = np.bincount(positions, minlength=count)
     if len(positions) and sizes[positions[0]] == len(positions):
         return Choice(None, [(int(positions[0]), 0, len(positions))])
@@ -194,18 +198,20 @@ def split(positions: Indices, count: int) -> Choice:
 
 
 def named_tasks(tasks: Sequence[int], targets: Sequence[int]) -> Choice:
-    """Where the emitter names the task of each row; some may be tasks of another component."""
+    """Return the rows of each target if the emitter names the task of each row; some may be tasks of another
+    component.
+    """
     named = np.asarray(tasks, dtype=np.int64)
     return _grouped([np.flatnonzero(named == target) for target in targets])
 
 
 def _grouped(rows: Sequence[Indices]) -> Choice:
-    """Given the rows of each position."""
+    """Return a choice from the rows of each position."""
     return Choice(np.concatenate(rows), _shares(map(len, rows)))
 
 
 def _shares(sizes: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Of rows that stand together by position."""
+    """Return the shares of rows that are grouped by position."""
     shares, first = [], 0
     for position, size in enumerate(sizes):
         if size:
@@ -215,8 +221,8 @@ def _shares(sizes: Iterable[int]) -> list[tuple[int, int, int]]:
 
 
 def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Sequence[int]) -> TaskChooser:
-    """The grouping of source task `source`, the `index`-th of `tasks`, over an edge, to be prepared before it is
-    used.
+    """Return the grouping of source task `source`, the `index`-th of `tasks`, over an edge. The caller prepares it
+    before use.
     """
     count = len(targets)
     match edge.grouping:
@@ -236,12 +242,13 @@ def grouping_of(edge: Edge, *, source: int, index: int, tasks: int, targets: Seq
         case "partial_key":
             return PartialKey(count, columns_of(edge) or [0])
         case "shuffle" | "none" | "local_or_shuffle" | "local_first" | "load_aware" | "load_aware_shuffle":
-            # Storm draws lots; the start that differs keeps the first tasks from getting one more of everything.
+            # Storm chooses at random; different start positions avoid that the first tasks always get the additional
+            # tuple.
             return Shuffle(count, start=index + edge.number)
     return unreachable(f"{edge.name}: unknown grouping {edge.grouping!r}")
 
 
 def columns_of(edge: Edge) -> list[int]:
-    """Positions of the fields that the grouping names."""
+    """Return the positions of the fields that the grouping names."""
     names = edge.fields.names
     return [names.index(name) for name in edge.subscription.fields]

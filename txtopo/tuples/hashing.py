@@ -1,9 +1,9 @@
-"""Hash values by content: the same number in every process, on every machine, in every run (Storm's TupleUtils, never
+"""Hashes values by content: the same number in every process, on every machine, in every run (Storm's TupleUtils, never
 Python's `hash`).
 
-Integers of any width hash by value, so do booleans as 0 and 1; floats by value with -0.0 = 0.0 and all NaNs equal;
+Integers of any width hash by value, and so do booleans, as 0 and 1; floats by value with -0.0 = 0.0 and all NaNs equal;
 decimals by value whatever their scale; NULL is a value like any other. Values of different kinds, such as 2 and 2.0,
-need not be equal.
+may have different hashes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 Hashes = npt.NDArray[np.uint64]
 
 REMEMBERED_MAX = 100_000
-"""Values whose hash a task remembers, a column."""
+"""Number of values per column whose hash a task remembers."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
@@ -33,7 +33,7 @@ _TIME = np.uint64(0x74696D0000000005)
 
 
 def mix(values: Hashes) -> Hashes:
-    """Scatter 64-bit numbers (splitmix64): a bijection, so different numbers stay different."""
+    """Return scattered 64-bit numbers (splitmix64): a bijection, so different numbers stay different."""
     with np.errstate(over="ignore"):
         values = values + _GOLDEN
         values = (values ^ (values >> np.uint64(30))) * _FIRST
@@ -42,7 +42,9 @@ def mix(values: Hashes) -> Hashes:
 
 
 def mix_int(*numbers: int) -> int:
-    """One 64-bit number of several: `mix` after each of them, on Python's integers, since there are only a few."""
+    """Return one 64-bit number from several: `mix` after each of them, on Python's integers, because there are only a
+    few.
+    """
     value = 0
     for number in numbers:
         value = ((value ^ number & _MASK) + int(_GOLDEN)) & _MASK
@@ -53,8 +55,8 @@ def mix_int(*numbers: int) -> int:
 
 
 class Hasher:
-    """Hashes rows by some of their columns. One a task and edge: it remembers the hashes of texts and decimals that it
-    has seen.
+    """Hashes rows by some of their columns. There is one per task and edge: it remembers the hashes of texts and
+    decimals.
     """
 
     def __init__(self, columns: Sequence[int]) -> None:
@@ -63,7 +65,7 @@ class Hasher:
         self._seen: list[dict[Any, int]] = [{} for _ in self._columns]
 
     def rows(self, batch: pa.RecordBatch) -> Hashes:
-        """A hash for each row."""
+        """Return a hash for each row."""
         combined = np.full(batch.num_rows, len(self._columns), dtype=np.uint64)
         for position, seen in zip(self._columns, self._seen, strict=True):
             combined = mix(combined ^ hash_column(batch.column(position), seen))
@@ -71,20 +73,20 @@ class Hasher:
 
 
 def targets(hashes: Hashes, count: int) -> npt.NDArray[np.intp]:
-    """Which of `count` tasks each hash belongs to: from 0, never negative."""
+    """Return which of `count` tasks each hash belongs to: from 0, never negative."""
     return (hashes % np.uint64(count)).astype(np.intp)
 
 
 def second_targets(hashes: Hashes, first: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.intp]:
-    """The other candidate of a partial key grouping: from a second hash, moved on by one where it would be the first
-    again.
+    """Return the other candidate of a partial key grouping: from a second hash, plus one if it would equal the
+    first.
     """
     second = targets(mix(hashes ^ _SECOND), count)
     return np.where(second == first, (second + 1) % count, second)
 
 
 def hash_column(column: pa.Array, seen: dict[Any, int] | None = None) -> Hashes:
-    """A hash for each value of a column. `seen` remembers those of texts and decimals."""
+    """Return a hash for each value of a column. `seen` remembers the hashes of texts and decimals."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return hash_column(column.dictionary_decode(), seen)
@@ -119,7 +121,7 @@ def _floats(column: pa.Array) -> Hashes:
 
 
 def _texts(column: pa.Array, seen: dict[Any, int]) -> Hashes:
-    """Text, bytes and decimals: each distinct value once."""
+    """Return hashes of text, bytes and decimals: each distinct value is hashed once."""
     encoded = column.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     known = seen.get
@@ -141,7 +143,7 @@ def _digest(value: Any) -> int:
         return _blake(value.encode(), b"text")
     if isinstance(value, bytes):
         return _blake(value, b"bytes")
-    # A decimal: digits without trailing zeros, so that 1.50 is 1.5.
+    # A decimal: digits without trailing zeros, so that 1.50 equals 1.5.
     sign, digits, exponent = value.as_tuple()
     stripped = "".join(map(str, digits)).lstrip("0").rstrip("0")
     zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))

@@ -1,5 +1,5 @@
-"""Run one attempt's tasks of a graph in this process, and judge them: results, or the failure with everything that is
-known of it.
+"""Runs one attempt's tasks of a graph in this process, and judges them: returns results, or the failure with all that
+is known about it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from txtopo.tuples.results import merge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
-    """One run."""
+    """The result of one run."""
 
     graph: TaskGraph
     reports: Sequence[TaskReport]
     results: Sequence[CommitterResult]
-    """Empty where it failed."""
+    """Empty if it failed."""
     failure: Failure | None
     acks: AckOutcome | None = None
 
     def causes(self) -> list[TupleFailure]:
-        """Every failure that names what it happened on, or may do so with tracing."""
+        """Return every failure that names the tuple it happened on, or may do so with tracing."""
         return failures_of(self.graph, self.reports) or causes_of(
             self.acks, _ack_failure(self.graph, self.reports, self.acks)
         )
@@ -38,7 +38,9 @@ class LocalRun:
 def run_here(
     graph: TaskGraph, spec: RunSpec, sources: Sources, *, failures_max: int = 1, watch: Watch | None = None
 ) -> LocalRun:
-    """Run it, its messages kept in memory. Raises what `sources` and `watch` raise of what is no user code's."""
+    """Run the graph, with its messages in memory. Raises errors of `sources` and `watch` that are not errors of user
+    code.
+    """
     reports: list[TaskReport] = []
 
     def report(task: TaskReport) -> None:

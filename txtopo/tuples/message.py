@@ -1,4 +1,4 @@
-"""What tasks of one attempt send each other: tuples, the counts that go with them, acks, results."""
+"""The messages between tasks of one attempt: tuples, their counts, acks, results."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DRIVER = 0
-"""Target of what goes to the driver; ids of tasks count from 1."""
+"""Target of messages to the driver; ids of tasks count from 1."""
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """Kinds of messages."""
 
     DATA = 0
-    """Tuples of one stream: `rows` of them in `body`. The last column is `$roots` (see roots.Roots) where tuples are
-    tracked, and straight from a source.
+    """Tuples of one stream: `rows` of them in `body`. The last column is `$roots` (see roots.Roots) if tuples are
+    tracked, or if they come directly from a source.
     """
     REPORT = 1
     """The coordination row of CoordinatedBolt: `rows` tuples were sent from `source` to `target` over `edge`, 0
     included. One for each edge and pair of tasks.
     """
     ACK = 2
-    """To an acker task: `rows` roots, with what is to be XORed into the record of each, and which of them failed (see
+    """To an acker task: `rows` roots, with the value to XOR into the record of each, and the failed ones (see
     acking.told).
     """
     RESULT = 3
     """To the driver: result rows of one committer task (`edge` is the committer's number), or of an acker task (`edge`
-    -1). One or more a task; the last one has kind END.
+    -1). One or more per task; the last one has kind END.
     """
     END = 4
     """To the driver: the committer or acker task `source` is done; `rows` tuples arrived at it."""
 
 
 class Message(NamedTuple):
-    """One message. Sorted by (run, target, source, kind, edge, seq) they are what a task gets: always in the same
-    order, wherever it runs.
+    """One message. A task gets its messages sorted by (run, target, source, kind, edge, seq): always in the same order,
+    in any process.
     """
 
     run: int
@@ -53,7 +53,7 @@ class Message(NamedTuple):
     kind: int
     edge: int
     seq: int
-    """Counts the messages of one kind, edge and pair of tasks from 0."""
+    """Number of the message among those of one kind, edge and pair of tasks, from 0."""
     rows: int
     body: pa.RecordBatch | None = None
 
@@ -63,17 +63,17 @@ class RunSpec:
     """One attempt of a wave, as every task of its job knows it."""
 
     run: str
-    """Name that reports carry; differs for every call of `process`."""
+    """Name in its reports; differs for every call of `process`."""
     attempt: TransactionAttempt
     sources: Mapping[str, int]
     """Number of source tasks of each spout (its parts, at least 1) and of each DataFrame that feeds the tuple runtime.
     """
     traced: bool = False
-    """Track every tuple although the topology does not: a failed attempt runs again so, that the source tuple can be
-    named.
+    """Track every tuple although the topology does not: a failed attempt runs again in this way, so that the source
+    tuple can be named.
     """
     excluded: Mapping[str, Mapping[int, frozenset[int]]] = field(default_factory=dict)
-    """By spout and part: numbers of tuples that are left out, since a bolt fails on them (dead letters)."""
+    """By spout and part: numbers of tuples that are skipped, because a bolt fails on them (dead letters)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,33 +82,35 @@ class TupleFailure:
 
     failure: Failure
     roots: tuple[int, ...] = ()
-    """Ids of the spout tuples behind it (graph.root_id), where they are known: always for tuples straight from a spout,
-    else with tracing.
+    """Ids of the spout tuples that it came from (graph.root_id), if they are known: always for tuples directly from a
+    spout, otherwise with tracing.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One task of one attempt, as it saw itself. A rerun of the task must say the same (K3)."""
+    """One task of one attempt, as the task reports it. A rerun of the task must report the same (K3: input or code that
+    is not deterministic).
+    """
 
     run: str
     component: str
     index: int
-    """Which of the component's tasks; the part, of a spout."""
+    """Number of the task in its component; for a spout, number of the part."""
     read: int = 0
-    """Of a spout: source records, rejected ones included."""
+    """For a spout: number of source records, including rejected ones."""
     emitted: int = 0
-    """Of a spout: tuples that left it."""
+    """For a spout: number of tuples that it emitted."""
     rejects: tuple[RejectedRow, ...] = ()
     sent: tuple[tuple[int, int], ...] = ()
-    """(edge, tuples) sent to all tasks of the edge."""
+    """(edge, number of tuples) sent to all tasks of the edge."""
     received: tuple[tuple[int, int], ...] = ()
-    """(edge, tuples) received from all tasks of the edge."""
+    """(edge, number of tuples) received from all tasks of the edge."""
     failures: tuple[TupleFailure, ...] = ()
-    """Why the attempt must not commit; with dead letters wanted, as many as there are, at most their limit + 1."""
+    """Why the attempt must not commit; with dead letters, all failures, at most their limit + 1."""
 
 
 class TakeReport(Protocol):
-    """Where tasks put their reports."""
+    """Receives the reports of tasks."""
 
     def __call__(self, report: TaskReport, /) -> None: ...

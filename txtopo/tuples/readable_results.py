@@ -1,7 +1,7 @@
-"""Result rows have to be read in Python on their way to the database: find the value that Python has no word for while
-it is the batch's own failure.
+"""Finds result values that Python cannot represent. Result rows must be read in Python on their way to the database;
+here such a value is still a failure of its batch.
 
-Arrow and Spark hold more than Python does: texts that are no UTF-8, days behind the year 9999, times before the year 1.
+Arrow and Spark can store more than Python: texts that are not UTF-8, days after the year 9999, times before the year 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MICROSECONDS = tuple(
 
 
 def check_readable(committer: str, rows: pa.Table) -> None:
-    """Raise BatchDataError, naming committer, column and value, where Python cannot read one of the rows."""
+    """Raise BatchDataError, naming committer, column and value, if Python cannot read one of the rows."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         trouble = _trouble(column)
         if trouble is not None:
@@ -53,7 +53,7 @@ def _no_utf8(column: pa.ChunkedArray) -> str | None:
 
 
 def _outside(column: pa.ChunkedArray, whole: pa.DataType, bounds: tuple[int, ...]) -> str | None:
-    """Says which day or time is too early or too late. Arrow has the numbers, and the words for them."""
+    """Return which day or time is too early or too late, as Arrow formats it; None if there is none."""
     first, last = bounds
     numbers = column.cast(whole)
     wrong = column.filter(pc.or_(pc.less(numbers, first), pc.greater(numbers, last)))

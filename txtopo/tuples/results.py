@@ -1,4 +1,6 @@
-"""What the driver makes of the messages of one run: the result of each committer, and what the ackers say."""
+"""Makes results in the driver from the messages of one run: the result of each committer, and the outcome of the
+ackers.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from txtopo.tuples.wire import unpack
 def merge(
     graph: TaskGraph, run: RunSpec, messages: Sequence[Message]
 ) -> tuple[list[CommitterResult], acking.AckOutcome | None]:
-    """Results of the committers in the graph, in the order of the topology, then what receivers took in for bolts of
-    later phases; None without ackers.
+    """Return the results of the committers in the graph, in the order of the topology, then the tuples that receivers
+    got for bolts of later phases; and the outcome of the ackers, None without ackers.
 
-    `messages` are those of this run to the driver, in any order. Result rows stand in the order of the tasks and of
-    their emission, counts in that of their keys. Raises BatchDataError where a task's last word or any of its results
-    is missing, or came twice, and where Python cannot read a result.
+    `messages` are the messages of this run to the driver, in any order. Result rows are in the order of the tasks and
+    of their emission, counts in the order of their keys. Raises BatchDataError if a task's last message or any of its
+    results is missing, or came twice, and if Python cannot read a result.
     """
     gathered = _Gathered(graph, messages)
     results = [_result(graph, gathered, item) for item in graph.topology.committers if item.name in graph.nodes]
@@ -51,14 +53,14 @@ class _Gathered:
             (self._ends if message.kind == Kind.END else self._results)[message.source].append(message)
 
     def ended(self, node: Node) -> list[Message]:
-        """The last word of each task of a node. Raises BatchDataError where messages are missing or too many."""
+        """Return the last message of each task of a node. Raises BatchDataError if messages are missing or too many."""
         found = []
         for task in node.tasks:
             ends, results = self._ends[task], self._results[task]
             if len(ends) != 1:
                 words = "did not say that it is done" if not ends else f"said {len(ends)} times that it is done"
                 raise BatchDataError(f"task {task} of {node.name} {words}", component=node.name)
-            # One count over all edges of a receiver.
+            # A receiver has one count for all its edges.
             if sorted(message.seq for message in results) != list(range(ends[0].seq)):
                 raise BatchDataError(
                     f"task {task} of {node.name} sent {ends[0].seq} messages with results, {len(results)} arrived",
@@ -68,7 +70,7 @@ class _Gathered:
         return found
 
     def bodies(self, node: Node, edge: int | None = None) -> list[pa.RecordBatch]:
-        """What the tasks of a node sent, of one edge or of all, in order."""
+        """Return the record batches that the tasks of a node sent, of one edge or of all, in order."""
         return [
             unpack(message.body)
             for task in node.tasks
@@ -95,7 +97,7 @@ def _result(graph: TaskGraph, gathered: _Gathered, item: CommitterComponent) -> 
 
 
 def _received(gathered: _Gathered, node: Node) -> CommitterResult:
-    """What a component of a later phase reads of this one."""
+    """Return what a component of a later phase reads of this one."""
     deferred = tuple(
         (edge.source, edge.stream, pa.Table.from_batches(gathered.bodies(node, edge.number), arrow_schema(edge.fields)))
         for edge in node.inputs

@@ -1,4 +1,6 @@
-"""Run a RichBolt, which acks by hand, or an ArrowBolt, which gets record batches, over the tuples of one attempt."""
+"""Runs a RichBolt, which acks explicitly, or an ArrowBolt, which gets record batches, over the tuples of one
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ from txtopo.tuples.task_context import CAUGHT, Arrived, TaskContext, shown_tuple
 from txtopo.tuples.user_errors import user_frame
 
 _numbers = itertools.count()
-"""Of origins: no tuple of another attempt or task of this process is taken for one that is waited for."""
+"""Numbers of origins: a tuple of another attempt or task of this process must not count for this one."""
 
 
 class RichRunner(BoltRunner):
-    """RichBolt: anchors, acks and fails by hand. What it neither acked nor failed when its batch is over fails the
-    attempt: nobody will ever process it.
+    """RichBolt: it anchors, acks and fails explicitly. If it has neither acked nor failed a tuple at the end of its
+    batch, the attempt fails: nothing would ever process that tuple.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -43,9 +45,9 @@ class RichRunner(BoltRunner):
             self.buffers, self._fail, lambda tup: self._noted(tup, "acked twice"), counting=self.task_context.counting
         )
         self._open: list[Arrived] = []
-        """With tuples that were neither acked nor failed when their message had been taken in."""
+        """Messages with tuples that were neither acked nor failed when `take` returned."""
         self._told: list[BaseException] = []
-        """Errors that were noted when the bolt failed a tuple over them."""
+        """Errors that were noted when the bolt failed a tuple because of them."""
 
     def begin(self, config: Mapping[str, Any], context: Any) -> None:
         bolt: RichBolt = self.bolt
@@ -83,8 +85,8 @@ class RichRunner(BoltRunner):
             self._check_answers()
 
     def _check_answers(self) -> None:
-        """Storm: a tuple that is never acked times out, and its spout tuple comes again. Here the attempt fails at its
-        end.
+        """In Storm a tuple that is never acked times out, and its spout tuple is emitted again. Here the attempt fails
+        at its end.
         """
         left = [
             (arrived, row)
@@ -115,7 +117,7 @@ class RichRunner(BoltRunner):
             self.stop()
 
     def _settle(self) -> None:
-        """Tell the ackers what was acked, and send what was emitted where that must be known by batch."""
+        """Send the acks to the ackers; also send emitted rows if their roots must be known per batch."""
         acked, self.collector.acked = self.collector.acked, []
         fold = self.task_context.fold
         if fold is not None and acked:
@@ -126,22 +128,22 @@ class RichRunner(BoltRunner):
             self.guard(self.buffers.flush_full)
 
     def _fail(self, tup: Tuple) -> None:
-        """Called by the bolt: the tuple failed, and the bolt goes on."""
+        """Called by the bolt: the tuple failed, and the bolt continues."""
         roots = roots_of(tup)
         if self.task_context.fold is not None:
             self.task_context.fold.fail(np.array(roots, dtype=np.int64))
         if not self.task_context.has_room:
-            return  # a bolt may fail a million tuples: only what is noted is put into words
+            return  # A bolt may fail a million tuples: only noted failures get a message.
         error = sys.exception()
         if error is not None:
-            # `except …: collector.fail(tup)`: what is being handled is why.
+            # `except …: collector.fail(tup)`: the error that is being handled is the reason.
             self.task_context.fail(error, on=shown_tuple(tup), roots=roots)
             self._told.append(error)
             return
         self._noted(tup, "failed")
 
     def _noted(self, tup: Tuple, what: str) -> None:
-        """Note what the bolt did to a tuple, with the line that did it."""
+        """Note an error in how the bolt treated a tuple, with the line that did it."""
         trace = "".join(traceback.format_stack())
         where = user_frame(trace)
         message = (
@@ -185,7 +187,7 @@ class ArrowRunner(BoltRunner):
     def _execute(self, arrived: Arrived, first: int, rows: int) -> None:
         collector = self.collector
         collector.rows = rows
-        # Tuples straight from a source have roots that nobody reads without tracking: they stay packed.
+        # Tuples directly from a source have roots that nothing reads without tracking: they stay packed.
         roots = arrived.roots if self.task_context.tracked else None
         collector.roots = roots.slice(first, rows) if roots is not None else None
         try:
@@ -204,7 +206,7 @@ class ArrowRunner(BoltRunner):
 
 
 def runner_of(bolt: Any) -> type[BoltRunner]:
-    """How a bolt runs."""
+    """Return the class that runs a bolt."""
     if isinstance(bolt, ArrowBolt):
         return ArrowRunner
     return RichRunner if isinstance(bolt, RichBolt) else BasicRunner

@@ -1,4 +1,4 @@
-"""Which spout tuples each tuple of a batch belongs to: by runs of neighbours that belong to the same ones, such as the
+"""The spout tuples that each tuple of a batch belongs to, stored by runs of neighbours with the same ones, such as the
 words of a line.
 """
 
@@ -16,38 +16,38 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 
 COLUMN = "$roots"
-"""Name of the column behind the fields of a message's tuples, where their roots are known."""
+"""Name of the column after the fields of a message's tuples, if their roots are known."""
 PACKED_ROWS_MIN = 1000
-"""Fewer rows with a root each travel as plain numbers: packing them costs more time than it saves bytes."""
+"""Fewer rows with one root each are sent as plain numbers: packing them costs more time than it saves bytes."""
 
 
 @dataclass(frozen=True)
 class Roots:
-    """The ids of the spout tuples (graph.root_id) behind each row: one list for each run of rows that belong to the
-    same ones.
+    """The ids of the spout tuples (graph.root_id) that each row came from: one list for each run of rows with the same
+    ones.
     """
 
     ends: Ints
-    """How many rows there are up to the end of each run: ascending, the last one is the number of rows."""
+    """Number of rows up to the end of each run: ascending, the last one is the total number of rows."""
     flat: Ints
-    """The roots of all runs, run after run."""
+    """The roots of all runs, one run after the other."""
     lengths: Ints | None = None
-    """How many each run has, 0 where its rows belong to no tree; None: each has one."""
+    """Number of roots of each run, 0 if its rows belong to no tree; None: each has one."""
 
     @classmethod
     def single(cls, roots: Ints) -> Roots:
-        """Each row has one root of its own."""
+        """Return an object in which each row has the root with its number."""
         return cls(np.arange(1, len(roots) + 1), roots)
 
     @classmethod
     def none(cls, rows: int) -> Roots:
-        """So many rows that belong to no tree."""
+        """Return an object for `rows` rows that belong to no tree."""
         ends = np.array([rows] if rows else [], dtype=np.int64)
         return cls(ends, np.empty(0, dtype=np.int64), np.zeros(len(ends), dtype=np.int64))
 
     @classmethod
     def of_rows(cls, lists: Iterable[Sequence[int]]) -> Roots:
-        """The roots of each row."""
+        """Return an object with the roots of each row."""
         runs = [(found, sum(1 for _ in same)) for found, same in groupby(lists)]
         return cls(
             np.cumsum([rows for _, rows in runs], dtype=np.int64),
@@ -57,8 +57,8 @@ class Roots:
 
     @classmethod
     def of_column(cls, column: pa.Array) -> Roots:
-        """Those of a message. One that lost rows at its end on its way has more roots than rows; its count tells
-        that.
+        """Return the roots in a message. If the message lost rows at its end, it has more roots than rows; its count
+        shows that.
         """
         if pa.types.is_int64(column.type):
             return cls.single(column.to_numpy())
@@ -71,8 +71,8 @@ class Roots:
 
     @cached_property
     def column(self) -> pa.Array:
-        """As a column of a message: plain numbers, or one value for all rows, small where they belong to neighbours in
-        the source.
+        """The column of a message: plain numbers, or one value for all rows, which is small if they belong to
+        neighbours in the source.
         """
         if self.lengths is None and len(self.ends) == len(self) < PACKED_ROWS_MIN:
             return pa.array(self.flat)
@@ -94,12 +94,12 @@ class Roots:
         return [found for found, count in zip(runs, counts, strict=True) for _ in range(count)]
 
     def of_row(self, row: int) -> tuple[int, ...]:
-        """The roots of one row."""
+        """Return the roots of one row."""
         run = int(np.searchsorted(self.ends, row, side="right"))
         return tuple(self.flat[self._stops[run] : self._stops[run + 1]].tolist())
 
     def slice(self, first: int, rows: int) -> Roots:
-        """Those of the rows [`first`, `first` + `rows`)."""
+        """Return the roots of the rows [`first`, `first` + `rows`)."""
         if first == 0 and rows == len(self):
             return self
         if not rows:
@@ -112,30 +112,30 @@ class Roots:
         return Roots(ends, self.flat[self._stops[low] : self._stops[high]], self.lengths[low:high])
 
     def take(self, rows: npt.NDArray[np.int64]) -> Roots:
-        """Those of the rows with these numbers, in this order."""
+        """Return the roots of the rows with these numbers, in this order."""
         if not len(rows):
             return Roots.none(0)
-        # Where each row is a run its number is that of its run.
+        # If each row is a run, its number is the number of its run.
         runs = rows if len(self.ends) == len(self) else np.searchsorted(self.ends, rows, side="right")
         lasts = np.flatnonzero(np.append(runs[1:] != runs[:-1], True))
         return self._of_runs(lasts + 1, runs[lasts])
 
     def repeated(self, counts: Ints) -> Roots:
-        """Those of as many rows in place of each row as `counts` says."""
+        """Return the roots after each row was repeated as often as `counts` says."""
         if not len(counts):
             return self
-        # A run's rows are repeated as often as all of them together.
+        # A run is repeated as often as all its rows together.
         ends = np.cumsum(counts)[self.ends - 1]
         kept = np.diff(ends, prepend=0) > 0
         return Roots(ends, self.flat, self.lengths) if kept.all() else self._of_runs(ends[kept], np.flatnonzero(kept))
 
     @property
     def _stops(self) -> Ints:
-        """Where the roots of each run begin in `flat`, and where the last one's end."""
+        """Start of the roots of each run in `flat`, then the end of the last ones."""
         return np.arange(len(self.ends) + 1) if self.lengths is None else np.append(0, np.cumsum(self.lengths))
 
     def _of_runs(self, ends: Ints, runs: Ints) -> Roots:
-        """The roots of these runs, which now end there."""
+        """Return the roots of these runs, with new ends."""
         if self.lengths is None:
             return Roots(ends, self.flat[runs])
         lengths = self.lengths[runs]
@@ -143,7 +143,9 @@ class Roots:
 
 
 def packed(numbers: Ints) -> tuple[Ints, Ints]:
-    """Numbers as stretches that rise by one: (the first of each, how many each has; none where each has one)."""
+    """Return numbers as sequences that rise by one: (the first of each, the length of each; the second is empty if each
+    has one).
+    """
     starts = np.flatnonzero(np.append(True, np.diff(numbers) != 1)[: len(numbers)])
     if len(starts) == len(numbers):
         return numbers, numbers[:0]
@@ -151,7 +153,7 @@ def packed(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def unpacked(first: Ints, count: Ints) -> Ints:
-    """The numbers again."""
+    """Return the numbers again: the inverse of `packed`."""
     if not len(count):
         return first
     before = np.cumsum(count) - count
@@ -159,8 +161,8 @@ def unpacked(first: Ints, count: Ints) -> Ints:
 
 
 def _packed(flat: Ints, lengths: Ints | None, ends: Ints | None) -> bytes:
-    """Everything as bytes: sizes, then the stretches of `flat` (8 bytes, 4 bytes), `lengths` and `ends` (4 bytes). Left
-    out is what says "one each".
+    """Return everything as bytes: sizes, then the sequences of `flat` (8 bytes, 4 bytes), `lengths` and `ends` (4
+    bytes). Arrays that would contain only "one each" are skipped.
     """
     first, count = packed(flat)
     small = [count, lengths, ends]
@@ -170,7 +172,7 @@ def _packed(flat: Ints, lengths: Ints | None, ends: Ints | None) -> bytes:
 
 
 def _unpacked(data: bytes) -> tuple[Ints, Ints | None, Ints | None]:
-    """(flat, lengths, ends)"""
+    """Return (flat, lengths, ends): the inverse of `_packed`."""
     sizes = np.frombuffer(data, "<i8", 4).tolist()
     at = 8 * (4 + sizes[0])
     first = np.frombuffer(data, "<i8", sizes[0], 32)

@@ -1,4 +1,4 @@
-"""Send what one task emits: record batches of a stream become messages to the tasks that read it, counted by edge and
+"""Sends what one task emits: record batches of a stream become messages to the tasks that read it, counted by edge and
 task.
 """
 
@@ -15,7 +15,7 @@ from txtopo.tuples.message import DRIVER, Kind, Message, RunSpec
 from txtopo.tuples.roots import COLUMN, Roots
 
 REPORT_OK, REPORT_FAILED = 0, 1
-"""`Message.seq` of a REPORT: the second says that its source task failed, so that tasks behind it do not finish the
+"""`Message.seq` of a REPORT: the second says that its source task failed, so that downstream tasks do not finish the
 batch.
 """
 
@@ -36,12 +36,12 @@ class _Way:
 
 
 class Router:
-    """The outlet of sources and bolts: one for each attempt and task."""
+    """The output of sources and bolts: one for each attempt and task."""
 
     def __init__(
         self, graph: TaskGraph, node: Node, source: int, *, run_index: int, run: RunSpec, fold: acking.Fold | None
     ) -> None:
-        """`source` is the task's id. `fold` is where the ids of what is sent are kept; None: there are no ackers."""
+        """`source` is the task's id. `fold` stores the ids of sent tuples; None: there are no ackers."""
         self._run = run_index
         self._source = source
         self._fold = fold
@@ -59,20 +59,20 @@ class Router:
         self._out: list[Message] = []
 
     def prepare(self) -> None:
-        """Call once before anything is sent. Raises what groupings of the user's own raise."""
+        """Call once before anything is sent. Raises what custom groupings raise."""
         for ways in self._ways.values():
             for way in ways:
                 if way.grouping is not None:
                     way.grouping.prepare()
 
     def direct_tasks(self, stream: str) -> frozenset[int]:
-        """Tasks that read a stream with a direct grouping."""
+        """Return the tasks that read a stream with a direct grouping."""
         return frozenset(target for way in self._ways.get(stream, ()) if way.grouping is None for target in way.targets)
 
     def send(
         self, stream: str, batch: pa.RecordBatch, roots: Roots | None = None, named: Sequence[int] | None = None
     ) -> None:
-        """Route one batch. `roots` are those of its rows where they are known: of tracked tuples, and at the source.
+        """Route one batch. `roots` are the roots of its rows if they are known: for tracked tuples, and at the source.
         `named`: the task of each row, on direct streams.
         """
         if not batch.num_rows:
@@ -95,12 +95,12 @@ class Router:
                 self._put(way, position, choice.rows_of(batch, share), mine)
 
     def drain(self) -> list[Message]:
-        """Messages made since the last call."""
+        """Return the messages made since the last call."""
         out, self._out = self._out, []
         return out
 
     def reports(self, *, failed: bool) -> list[Message]:
-        """How many tuples went to every task of every edge, 0 included (CoordinatedBolt)."""
+        """Return the number of tuples sent to every task of every edge, 0 included (CoordinatedBolt)."""
         seq = REPORT_FAILED if failed else REPORT_OK
         return [
             Message(self._run, target, self._source, Kind.REPORT, way.edge.number, seq, way.sent[position])
@@ -110,7 +110,7 @@ class Router:
         ]
 
     def sent(self) -> tuple[tuple[int, int], ...]:
-        """(edge, tuples) to all its tasks."""
+        """Return (edge, number of tuples) sent to all tasks of each edge."""
         return tuple(sorted((way.edge.number, sum(way.sent)) for ways in self._ways.values() for way in ways))
 
     def _put(self, way: _Way, position: int, rows: pa.RecordBatch, roots: Roots | None) -> None:
@@ -135,7 +135,7 @@ class Router:
 
 
 class Results:
-    """The outlet of a committer's or receiver's task: rows for the driver."""
+    """The output of a committer's or receiver's task: rows for the driver."""
 
     def __init__(self, source: int, *, run_index: int) -> None:
         self._run = run_index
@@ -144,17 +144,17 @@ class Results:
         self._out: list[Message] = []
 
     def put(self, batch: pa.RecordBatch, number: int) -> None:
-        """Send rows; `number` is the committer's, or the edge's for tuples that are passed on as they are."""
+        """Send rows; `number` is the committer's number, or the edge's for tuples that are passed on unchanged."""
         self._out.append(
             Message(self._run, DRIVER, self._source, Kind.RESULT, number, self._count, batch.num_rows, batch)
         )
         self._count += 1
 
     def drain(self) -> list[Message]:
-        """Messages made since the last call."""
+        """Return the messages made since the last call."""
         out, self._out = self._out, []
         return out
 
     def end(self, number: int, arrived: int) -> Message:
-        """The last word: how many tuples arrived, and, as `seq`, how many messages went before it."""
+        """Return the last message: how many tuples arrived, and, as `seq`, how many messages were sent before it."""
         return Message(self._run, DRIVER, self._source, Kind.END, number, self._count, arrived)

@@ -1,4 +1,6 @@
-"""What a task of one attempt is made of: where it stands, whether its tuples are tracked, and the failures it noted."""
+"""The context of a task of one attempt: its place in the graph, whether its tuples are tracked, and the failures it
+noted.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ from txtopo.tuples.roots import COLUMN, Ints, Roots
 from txtopo.tuples.user_errors import failure_of, one_line, shown
 
 CAUGHT = (Exception, SystemExit, Refused)
-"""What user code may raise without ending the process: `sys.exit()` in a bolt is its failure, not the worker's."""
+"""Errors that user code may raise without ending the process: `sys.exit()` in a bolt is a failure of the bolt, not of
+the worker.
+"""
 
 
 class Prepared(Protocol):
-    """What has to be prepared with code of the user's own."""
+    """Something that user code must prepare."""
 
     def prepare(self) -> None: ...
 
@@ -44,11 +48,11 @@ class TaskContext:
     failures_max: int = 1
     failures: list[TupleFailure] = field(default_factory=list)
     fold: acking.Fold | None = None
-    """Where acks are gathered; None where there are no ackers."""
+    """Collects acks; None if there are no ackers."""
 
     @property
     def index(self) -> int:
-        """Of the component's tasks, from 0."""
+        """Number of the task in its component, from 0."""
         return self.graph.task_of(self.task)[1]
 
     @property
@@ -69,7 +73,7 @@ class TaskContext:
         return self.counting and self.graph.wants_acks
 
     def context(self, config: Mapping[str, Any]) -> TopologyContext:
-        """What `prepare` is told."""
+        """Return what `prepare` gets."""
         topology = self.graph.topology
         return TopologyContext(
             topology=topology.name,
@@ -91,9 +95,7 @@ class TaskContext:
         self.note(failure_of(error, self.node.name, on=on), roots)
 
     def prepared(self, router: Prepared) -> bool:
-        """Prepare where the task's tuples go. False: a grouping of the user's own raised, which is noted, and nothing
-        may be sent.
-        """
+        """Prepare the router. Returns False if a custom grouping raised, which is noted; then nothing may be sent."""
         try:
             router.prepare()
         except CAUGHT as error:
@@ -107,7 +109,7 @@ class TaskContext:
         return len(self.failures) < self.failures_max
 
     def note(self, failure: Failure, roots: Sequence[int] = ()) -> None:
-        """Note a failure, as long as there is room."""
+        """Note a failure, unless the limit is reached."""
         if self.has_room:
             self.failures.append(TupleFailure(failure=failure, roots=tuple(roots)))
 
@@ -129,9 +131,9 @@ class Arrived:
         self.batch: pa.RecordBatch = (
             body if len(names) == width else pa.RecordBatch.from_arrays(body.columns[:width], names=names[:width])
         )
-        """The fields alone."""
+        """The fields without the roots."""
         self._column: pa.Array | None = body.column(width) if names[width:] == [COLUMN] else None
-        # The sender made the ids of the way and the place on it, which both ends know: so they need not travel.
+        # The ids depend only on the way and the place on it, which sender and receiver know: so they need not be sent.
         self._base = (
             acking.way_base(message.source, edge.number, message.target) if task_context.fold is not None else 0
         )
@@ -140,27 +142,27 @@ class Arrived:
 
     @cached_property
     def roots(self) -> Roots | None:
-        """Of each tuple; None where they are not tracked and do not come straight from a source. Without tracking only
-        a failure asks for it.
+        """Roots of each tuple; None if they are not tracked and do not come directly from a source. Without tracking
+        only a failure reads them.
         """
         return Roots.of_column(self._column) if self._column is not None else None
 
     def ack(self, task_context: TaskContext) -> None:
-        """All these tuples are done."""
+        """Ack all these tuples."""
         if task_context.fold is not None and self.roots is not None:
             task_context.fold.add_tuples(self._base, self._first, self.roots)
 
     @property
     def ids(self) -> Ints:
-        """The id of each tuple, where there are ackers."""
+        """The id of each tuple, if there are ackers."""
         return acking.ids(self._base, self._first, self.batch.num_rows)
 
     def rows(self) -> Any:
-        """The values of each tuple."""
+        """Return an iterator over the values of each tuple."""
         return zip(*[column.to_pylist() for column in self.batch.columns], strict=True)
 
     def first_unreadable(self) -> int:
-        """The first tuple with a value that Python cannot hold; 0 where there is none."""
+        """Return the number of the first tuple with a value that Python cannot hold; 0 if there is none."""
         for row in range(self.batch.num_rows):
             try:
                 self.batch.slice(row, 1).to_pylist()
@@ -169,14 +171,14 @@ class Arrived:
         return 0
 
     def roots_of(self, row: int) -> tuple[int, ...]:
-        """Ids of the spout tuples behind a row, as far as they are known."""
+        """Return the ids of the spout tuples that a row came from, as far as they are known."""
         return self.roots.of_row(row) if self.roots is not None else ()
 
     def shown(self, row: int) -> str:
-        """A row for people."""
+        """Return a row as text for people."""
         return shown(dict(zip(self.edge.fields.names, self.batch.slice(row, 1).to_pylist()[0].values(), strict=True)))
 
 
 def shown_tuple(tup: Tuple) -> str:
-    """A tuple for people."""
+    """Return a tuple as text for people."""
     return shown(tup.as_dict())

@@ -1,5 +1,5 @@
-"""Run one task of one attempt: take its messages in, check that they are complete, and give out what it emits, its
-counts and its report.
+"""Runs one task of one attempt: takes its messages, checks that they are complete, and yields what it emits, its counts
+and its report.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CountRunner(TaskRunner):
 
 
 class PassRunner(TaskRunner):
-    """Receiver: tuples that go to the driver as they are."""
+    """Receiver: passes tuples to the driver unchanged."""
 
     def __init__(self, task_context: TaskContext, results: Results) -> None:
         self._task_context = task_context
@@ -78,8 +78,8 @@ class Task:
         self._runner = self._made()
 
     def run(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """All messages to this task, in order; yields what it sends. Reads `messages` to their end, whatever
-        happens.
+        """Process all messages to this task, in order; yields what it sends. Reads `messages` to their end in any
+        case.
         """
         runner, drain = self._runner, (self._router or self._results).drain
         try:
@@ -107,7 +107,7 @@ class Task:
             self._runner.take(Arrived(self._task_context, edge, message, body, first))
 
     def _complete(self) -> None:
-        """CoordinatedBolt: the batch is finished only when every source task has reported and all counts agree."""
+        """Finish the batch, as CoordinatedBolt does, only when every source task has reported and all counts agree."""
         task_context, coordination, runner = self._task_context, self._coordination, self._runner
         if not coordination.upstream_failed:
             if task_context.counting and not coordination.finish():
@@ -164,7 +164,7 @@ class Task:
 
 
 def router_of(task_context: TaskContext) -> Router:
-    """The outlet of a bolt's or source's task."""
+    """Return the router of a bolt's or source's task."""
     return Router(
         task_context.graph,
         task_context.node,
@@ -176,7 +176,7 @@ def router_of(task_context: TaskContext) -> Router:
 
 
 def last_messages(task_context: TaskContext, router: Router | None, *, failed: bool) -> Iterator[Message]:
-    """The end of any task but an acker's: its acks and its counts."""
+    """Yield the last messages of any task except an acker's: its acks and its counts."""
     graph = task_context.graph
     if task_context.fold is not None and graph.ackers is not None:
         yield from acking.to_ackers(task_context.fold, graph.ackers.tasks, task_context.run_index, task_context.task)
@@ -187,7 +187,7 @@ def last_messages(task_context: TaskContext, router: Router | None, *, failed: b
 def ack_task(
     task_context: TaskContext, messages: Iterator[Message], expected: frozenset[int], reporter: TakeReport
 ) -> Iterator[Message]:
-    """Run an acker's task: fold what all other tasks tell about their tuples."""
+    """Run an acker's task: fold what all other tasks report about their tuples."""
     fold = acking.Fold()
     missing = set(expected)
     arrived = 0
@@ -212,7 +212,7 @@ def ack_task(
 def report_of(
     task_context: TaskContext, *, router: Router | None = None, received: tuple[tuple[int, int], ...] = ()
 ) -> TaskReport:
-    """What a task that is no source says of itself."""
+    """Return the report of a task that is no source."""
     return TaskReport(
         run=task_context.run.run,
         component=task_context.node.name,

@@ -1,4 +1,4 @@
-"""What to do about a failed run of tuple tasks: name the source tuple that it failed on, or take it out of the batch as
+"""Handles a failed run of tuple tasks: names the source tuple that it failed on, or removes the tuple from the batch as
 a dead letter.
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Excluded = Mapping[str, Mapping[int, frozenset[int]]]
-"""By spout and part: numbers of tuples that are left out."""
+"""By spout and part: numbers of tuples that are skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """How a run differs from an ordinary one that it follows, inside one call of `process`."""
+    """How a run differs from the ordinary run before it, in the same call of `process`."""
 
     traced: bool = False
     excluded: Excluded = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Again:
 
 
 Rerun = Callable[[Again], tuple[Outcome, Sequence[TupleFailure]]]
-"""Runs the same batch once more; returns its verdict, and every failure that names what it happened on."""
+"""Runs the same batch once more; returns its verdict, and every failure that names the tuple it happened on."""
 
 
 class Place(NamedTuple):
@@ -48,7 +48,7 @@ def _said_of_part(place: Place) -> str:
 
 
 class Tracing:
-    """Looks into one failed run, by running the batch again."""
+    """Finds the cause of one failed run, by running the batch again."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Tracing:
         rerun: Rerun,
         said: Callable[[Place], str] = _said_of_part,
     ) -> None:
-        """`place_of` tells spout, part and number of a root id; `parts` are those of each spout, in their order.
-        `said`: a place in words, where its source knows none.
+        """`place_of` returns spout, part and number of a root id; `parts` are those of each spout, in their order.
+        `said` describes a place if its source cannot locate it.
         """
         self._said = said
         self._place_of = place_of
@@ -70,8 +70,8 @@ class Tracing:
         self._spouts = {item.name: item.spout for item in topology.spouts}
 
     def explained(self, failure: Failure, causes: Sequence[TupleFailure]) -> Outcome:
-        """The failure with the tuple behind it, or the batch without its dead letters. `causes` are the failures that
-        the run told of.
+        """Return the failure with the tuple that caused it, or the batch without its dead letters. `causes` are the
+        failures that the run reported.
 
         Raises whatever a rerun raises.
         """
@@ -86,9 +86,9 @@ class Tracing:
         return Failed(attempt=self._assignment.attempt, failure=failure)
 
     def _named(self, told: TupleFailure) -> Failure:
-        """The failure with its place in the source, having traced every tuple where the first run does not tell."""
-        # A failure without a traceback is none of user code: tuples that got lost, say. Another run would only tell of
-        # itself.
+        """Return the failure with its place in the source; traces every tuple if the first run does not show it."""
+        # A failure without a traceback does not come from user code: lost tuples, for example. Another run would only
+        # report its own failures.
         if not told.roots and told.failure.detail is not None:
             _, causes = self._rerun(Again(traced=True))
             told = next((cause for cause in causes if cause.roots), told)
@@ -100,7 +100,9 @@ class Tracing:
         return replace(told.failure, message=message, position=position, detail=detail)
 
     def _without_dead_letters(self, failure: Failure, causes: Sequence[TupleFailure]) -> Outcome:
-        """Run without the tuples that bolts fail on, until none fails; give up where more would have to go than may."""
+        """Run without the tuples that bolts fail on, until none fails; give up if there are more of them than
+        allowed.
+        """
         most = self._assignment.dead_letter_max
         out: dict[Place, Failure] = {}
         traced = False
@@ -109,11 +111,11 @@ class Tracing:
                 return self._failed(failure)
             found = {self._place(root): cause.failure for cause in causes for root in cause.roots}
             if any(not self._parts.get(place.spout) for place in found):
-                return self._failed(failure)  # rows of a DataFrame are no records of a source
+                return self._failed(failure)  # Rows of a DataFrame are no records of a source.
             known = not causes or all(cause.roots for cause in causes)
             fresh = {place: why for place, why in found.items() if place not in out}
             if found and not fresh:
-                # They were left out, and bolts fail on them all the same: the source does not give the same tuples
+                # They were skipped, and bolts fail on them all the same: the source does not give the same tuples
                 # again.
                 return self._failed(failure)
             out |= fresh
@@ -121,19 +123,20 @@ class Tracing:
                 return self._failed(self._too_many(out, most))
             if not found and traced:
                 return self._failed(failure)
-            # One run with every tuple traced tells of all that it fails on; then one without them.
+            # One run with every tuple traced reports all that it fails on; then one run without them.
             traced = not known
             again = Again(traced=traced, excluded=_excluded(out), failures_max=most + 1)
             outcome, causes = self._rerun(again)
             if traced and out and isinstance(outcome, Processed):
-                # A traced run calls bolts in another way, which their code may notice: what is committed comes of an
-                # ordinary one.
+                # A traced run calls bolts in another way, which their code may notice: an ordinary run makes what is
+                # committed.
                 outcome, _ = self._rerun(replace(again, traced=False))
                 if not isinstance(outcome, Processed):
                     return outcome
             if isinstance(outcome, Processed):
                 if not out:
-                    # What went away by itself is no dead letter: the attempt fails, and the next one has its say.
+                    # A failure that disappears by itself is no dead letter: the attempt fails, and the next one
+                    # decides.
                     return self._failed(failure)
                 letters = tuple(self._dead_letter(place, out[place]) for place in sorted(out))
                 return replace(outcome, dead_letters=letters)
@@ -145,7 +148,7 @@ class Tracing:
         return Place(*self._place_of(root))
 
     def _located(self, place: Place) -> tuple[str, str]:
-        """Where a source tuple stands, and what stands there: the record, or its values as JSON."""
+        """Return the position of a source tuple, and its content: the record, or its values as JSON."""
         metadata, parts = self._assignment.metadata.get(place.spout), self._parts.get(place.spout, ())
         where = self._said(place)
         if metadata is None or place.part >= len(parts):
@@ -177,7 +180,7 @@ class Tracing:
 
 
 def restrict(batches: Iterator[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The tuples numbered [start, end) of a part, counted from 0; the part is read no further than to `end`."""
+    """Yield the tuples numbered [start, end) of a part, counted from 0; the part is read only up to `end`."""
     number = 0
     while number < end:
         batch = next(batches, None)

@@ -1,4 +1,4 @@
-"""Say in words what went wrong in user code: the user's own file and line, and the values it was working on."""
+"""Describes errors in user code: the user's own file and line, and the values in use."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ ROW_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 20_000
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 RAISED = r"^(?:[^:]*:\d+: ){0,2}"
-"""What stands before the class of an error: its file and line where they are known, and those of the call that ran a
-job.
-"""
+"""Text before the class of an error: its file and line if they are known, and those of the call that ran a job."""
 _MEMORY = re.compile(RAISED + r"[\w.]*MemoryError\b")
 _SHIPPED = re.compile(r"^.*/userFiles-[0-9a-f-]+/")
-"""Where Spark puts what `--py-files` ships: a folder of this run, which nobody can open later. What is left is the name
-under which it was shipped.
+"""Folder in which Spark puts what `--py-files` sends: it exists only during this run, so nobody can open it later. The
+name of the file remains.
 """
 
 
 def user_frame(trace: str) -> str | None:
-    """`file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or
-    txtopo's.
+    """Return `file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or
+    txtopo's; None if there is none.
     """
     own = [(file, line) for file, line in _FRAME.findall(trace) if is_of_user(file)]
     return f"{_SHIPPED.sub('', own[-1][0])}:{own[-1][1]}" if own else None
 
 
 def shown(values: Mapping[str, Any]) -> str:
-    """A row for people, in one line and not endless: `carrier='AA', distance=0`.
+    """Return a row as text for people, in one line and with a limited length: `carrier='AA', distance=0`.
 
     >>> shown({"carrier": "AA", "distance": None})
     "carrier='AA', distance=NULL"
@@ -50,21 +48,21 @@ def shown(values: Mapping[str, Any]) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """One value for people, not endless."""
+    """Return one value as text for people, with a limited length."""
     if value is None:
         return "NULL"
     return _cut(repr(value) if isinstance(value, str | bytes) else str(value), VALUE_CHARACTERS_MAX)
 
 
 def one_line(text: str) -> str:
-    """The text without line ends."""
+    """Return the text without line ends."""
     return " ".join(text.splitlines())
 
 
 def failure_of(error: BaseException, component: str, *, on: str | None = None) -> Failure:
-    """The failure of a component whose code, or whose source, raised. `on` tells what it was working on.
+    """Return the failure of a component whose code, or whose source, raised. `on` describes the values in use.
 
-    Trouble of the operating system is one of the infrastructure only in spouts, which read from it; see
+    An error of the operating system is a failure of the infrastructure only in spouts, which read from it; see
     `spout_failure_of`.
     """
     trace = "".join(traceback.format_exception(error))
@@ -75,7 +73,7 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         where = None if position is not None else where
     else:
         first = said(error).strip().partition("\n")[0]
-        # Some say nothing but their name, MemoryError among them.
+        # Some errors, MemoryError among them, have only their name.
         what = f"{type(error).__name__}: {first}" if first else type(error).__name__
         detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
     message = f"{where}: {what}" if where else what
@@ -96,7 +94,7 @@ def is_of_memory(words: str) -> bool:
 
 
 def shipping_remedy(words: str) -> str:
-    """What to do about code that a worker could not load, as these words say: nobody's batch is at fault."""
+    """Return the next command after a worker could not load code, as `words` say: no batch is at fault."""
     if re.search(r"'(?:txtopo|pyarrow|numpy|pyspark)[.']", words):
         return "point PYSPARK_PYTHON at a Python that has txtopo and all it needs installed"
     return (
@@ -106,8 +104,8 @@ def shipping_remedy(words: str) -> str:
 
 
 def spout_failure_of(error: BaseException, component: str) -> Failure:
-    """The failure of a spout. What cannot be read at this moment is no fault of the data; `position` is then the file,
-    where there is one.
+    """Return the failure of a spout. A source that cannot be read at this moment is no failure of the data; `position`
+    is then the file, if there is one.
     """
     if not isinstance(error, OSError) or (fault := fault_of(error)) in ("gone", "data"):
         return failure_of(error, component)

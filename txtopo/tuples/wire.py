@@ -1,4 +1,4 @@
-"""Messages as Arrow rows and back: what Spark moves from level to level."""
+"""Messages as Arrow rows and back: Spark moves these rows from level to level."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ SCHEMA = pa.schema(
 )
 _SPARK = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
 DDL = ", ".join(f"`{field.name}` {_SPARK[field.type]}" for field in SCHEMA)
-"""The same for Spark; in backticks, since a session may take `order` for a keyword."""
+"""The same for Spark; in backticks, because a session may read `order` as a keyword."""
 KEY = ("run", "target", "source", "kind", "edge", "seq")
-"""Sorted by these columns, messages come to their tasks as the runtime wants them."""
+"""Sorted by these columns, messages are in the order that the runtime needs."""
 MESSAGES_MAX = 2048
 BYTES_MAX = 4 * 2**20
-"""A record batch of messages is closed when it has one of these."""
+"""A record batch of messages is complete when it reaches one of these limits."""
 
 
 def encode(messages: Iterable[Message], order: int = 0) -> Iterator[pa.RecordBatch]:
-    """Rows of messages, many to a record batch. `part` is the same for all messages to one task of one run, and never
-    below 0.
+    """Yield rows of messages, many per record batch. `part` is the same for all messages to one task of one run, and
+    never below 0.
 
-    `order` is the number of the order that the task which sends them works for: it stays with what goes to the driver,
-    which knows its own.
+    `order` is the number of the order that the sending task works for: the driver, which knows its own orders, reads it
+    in the messages that it receives.
     """
     rows: list[tuple[object, ...]] = []
     size = 0
@@ -54,8 +54,8 @@ def encode(messages: Iterable[Message], order: int = 0) -> Iterator[pa.RecordBat
 
 
 def decode(batches: Iterable[pa.RecordBatch], *, packed: bool = False) -> Iterator[Message]:
-    """The messages of such rows. `packed`: with bodies as the bytes they are, for `Engine.level`, which passes some of
-    them on unread.
+    """Yield the messages in such rows. `packed`: with bodies as bytes, for `Engine.level`, which passes some of them on
+    unread.
     """
     for batch in batches:
         columns = [
@@ -67,12 +67,12 @@ def decode(batches: Iterable[pa.RecordBatch], *, packed: bool = False) -> Iterat
 
 
 def orders_in(batches: Iterable[pa.RecordBatch]) -> set[int]:
-    """Numbers of the orders that such rows were sent for."""
+    """Return the numbers of the orders that such rows were sent for."""
     return {number for batch in batches for number in pc.unique(batch.column("order")).to_pylist()}
 
 
 def pack(body: pa.RecordBatch | bytes | None) -> bytes | None:
-    """A body as an Arrow IPC stream."""
+    """Return a body as an Arrow IPC stream."""
     if body is None or isinstance(body, bytes):
         return body
     sink = pa.BufferOutputStream()
@@ -82,7 +82,7 @@ def pack(body: pa.RecordBatch | bytes | None) -> bytes | None:
 
 
 def unpack(body: pa.RecordBatch | bytes | None) -> pa.RecordBatch | None:
-    """The body of such a stream."""
+    """Return the body in such a stream."""
     if not isinstance(body, bytes):
         return body
     with pa.ipc.open_stream(body) as reader:

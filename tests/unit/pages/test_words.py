@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ROOMS = (
-    *("audit", "cli", "committers", "coordinators", "core", "driver", "local", "migrations"),
-    *("operating", "ports", "reports", "spouts", "testing", "topology"),
+    *("audit", "cli", "committers", "coordinators", "core", "demo", "driver", "local", "migrations"),
+    *("operating", "ports", "reports", "spark", "spouts", "testing", "topology", "tuples"),
 )
 MODULES = [
     *sorted((ROOT / "txtopo").glob("*.py")),

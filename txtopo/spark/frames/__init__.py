@@ -1,1 +1,1 @@
-"""DataFrame bolts: plans made of the functions of a user, the checks around them, and the search for a bad row."""
+"""DataFrame bolts: plans made with users' functions, the checks around them, and the search for a bad row."""

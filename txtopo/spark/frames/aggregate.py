@@ -1,5 +1,5 @@
-"""The executor half of a counting committer on Spark: group, count, sum exactly, and count what arrived apart from the
-groups.
+"""The executor half of a counting committer on Spark: group, count, sum exactly, and count the tuples that arrived
+separately from the groups.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ _RUN = "$run"
 _ROW = "$row"
 _TOTAL = "$total"
 PARTITIONS_MAX = 16
-"""Up to so many partitions each group carries the bounds of each."""
+"""Up to this number of partitions, each group contains the bounds of each partition."""
 _PARTITION_BITS = 33
-"""Spark's `monotonically_increasing_id` is the partition, shifted by so many bits, and the row's number in it."""
+"""Spark's `monotonically_increasing_id` is the partition, shifted by this number of bits, and the row's number in it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """The plan of one committer: result rows, each with the numbers of the rows that it was made of."""
+    """The plan of one committer: result rows, each with the numbers of the rows that it was made from."""
 
     name: str
     frame: DataFrame
     stream: DataFrame
-    """The committer's input, as the bolts before it made it."""
+    """The committer's input, as its upstream bolts made it."""
     schema: pa.Schema
-    """Of the result rows alone."""
+    """Fields of the result rows alone."""
     key_count: int
     by_run: bool = False
-    """True if several runs share the plan; then the first column of the frame is the number of the run."""
+    """True if several runs share the plan; the first column of the frame is then the number of the run."""
     partitions: int = 0
-    """Of the input. By each of them every group tells its last row number, and its first where runs share the plan; 0:
-    it tells none, and what arrived is
-    what the groups add up to."""
+    """Number of partitions of the input. For each of them every group has the last row number, and the first one if
+    runs share the plan. 0: groups have no such numbers, and the sum over the groups is the number that arrived.
+    """
     mark: str = "_n"
-    """Name of the column that counts the rows of a group. It tells the copy of the plan, so that results of another one
-    are known by their schema.
+    """Name of the column that counts the rows of a group. It contains the number of the plan's copy, so that the schema
+    shows results of another copy.
     """
 
     def other_copy(self, batches: list[pa.RecordBatch]) -> int:
-        """Number of the copy that these results came from, where it is not this one; else 0."""
+        """Number of the copy that these results came from if it is another one; otherwise 0."""
         for batch in batches:
             if self.mark not in batch.schema.names:
                 found = next((name for name in batch.schema.names if re.fullmatch(r"_n\d+", name)), "_n0")
@@ -65,15 +66,15 @@ class Counted:
 def count_frame(
     component: CommitterComponent, frame: DataFrame, run: str | None = None, *, counting: bool = False, copy: int = 0
 ) -> Counted:
-    """Plan the aggregation over the committer's input stream; where several runs share the plan, `run` is the column
-    that tells them apart.
+    """Plan the aggregation over the committer's input stream. If several runs share the plan, `run` is the column with
+    the number of the run.
 
-    With `counting`, `arrived` has a place of its own in the same job (docs/protocol.md): each partition numbers its
-    rows as they come, from 0 and apart from how the groups count them, and each group tells the last number that it saw
-    of each partition. Where runs share the plan it tells the first as well: rows of a run stand together in a
-    partition, since emitters emit run by run and nothing downstream of them changes the order within a partition.
-    Without it (acking off) nothing of that is there. More partitions than PARTITIONS_MAX, or an unknown number, are
-    grouped apart first, which costs another exchange. `copy` is the number of the plan's copy.
+    With `counting`, the same job counts the tuples that arrived separately (docs/protocol.md): each partition numbers
+    its rows in their order, from 0 and independently of how the groups count them, and each group has the last number
+    that it saw of each partition. If runs share the plan, it has the first number as well: rows of a run are neighbours
+    in a partition, because emitters emit run by run and nothing downstream changes the order within a partition.
+    Without `counting` (acking off) there are no such numbers. More partitions than PARTITIONS_MAX, or an unknown
+    number, are first grouped by partition, which costs another exchange. `copy` is the number of the plan's copy.
     """
     aggregation = component.bolt.aggregation()
     runs = [] if run is None else [column_called(run).alias(_RUN)]
@@ -86,8 +87,8 @@ def count_frame(
     rows = frame.select(*runs, *keys, *sums, *numbers)
     mark = f"_n{copy}"
     count = F.count(F.lit(1)).alias(mark)
-    # Asked of what is aggregated, not of the whole stream: a column that nobody reads goes, and with it the window, the
-    # join and the exchange before it.
+    # Ask for the aggregated columns only, not for the whole stream: a column that nobody reads is removed, and with it
+    # the window, the join and the exchange upstream of it.
     known = partitions_of(rows) if counting else 0
     partitions = known if known is not None else PARTITIONS_MAX + 1
     if partitions <= PARTITIONS_MAX:
@@ -107,11 +108,12 @@ def count_frame(
 
 
 def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
-    """Last row number of each partition, `by_run` behind the first. Spark's number is the partition, shifted, and the
-    row in it: so a number tells its partition. Each column costs every row a comparison. Of several partitions the last
-    number of all comes last: it tells one that there should not be.
+    """Return the columns with the last row number of each partition, followed by the first one if `by_run`. Spark's
+    number is the partition, shifted, and the row in it: so a number identifies its partition. Each column costs one
+    comparison per row. With several partitions, the last column is the last number of all: it shows a partition that
+    should not exist.
     """
-    # A FILTER costs a row half of what a CASE in its place does.
+    # A FILTER costs half as much per row as a CASE.
     clauses = [""]
     if partitions != 1:
         clauses = [f" filter (where shiftright(`{_ROW}`, {_PARTITION_BITS}) = {at})" for at in range(partitions)]
@@ -123,9 +125,9 @@ def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
 def _with_totals(
     rows: DataFrame, names: list[str], values: list[Column], scales: list[int], mark: str, *, by_run: bool
 ) -> DataFrame:
-    """Groups, and beside them a row for each partition and run that tells how many rows it numbered: for so many
-    partitions that bounds of each in every group would be too wide. The groups are made a partition first, so that only
-    groups, not rows, are doubled.
+    """Return the groups, and in addition a row for each partition and run with the number of rows it counted: for so
+    many partitions that bounds of each one in every group would be too wide. Groups are made per partition first, so
+    that only groups, not rows, are doubled.
     """
     by_partition = (
         rows.withColumn("_p", F.shiftright(F.col(_ROW), _PARTITION_BITS))
@@ -158,14 +160,14 @@ def _with_totals(
 
 
 def _of_group(index: int, scale: int) -> Column:
-    """A sum, and 0 in a row of totals: all groups together may have more digits than one has."""
+    """Return a sum; 0 in a row of totals, because all groups together may have more digits than fit."""
     name = f"_d{index}"
     return F.when(F.col(_TOTAL), F.lit(0).cast(f"decimal(38,{scale})")).otherwise(F.col(name)).alias(name)
 
 
 def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> list[CommitterResult]:
-    """One result for each of so many runs, an empty one where nothing arrived. `arrived` is each run's own total, never
-    a sum of its groups.
+    """Return one result for each of `runs` runs, an empty one if nothing arrived. `arrived` is each run's own total,
+    never a sum over its groups.
     """
     if not counted.by_run:
         invariant(runs == 1, f"{counted.name}: a plan of one run was used for {runs}")
@@ -177,7 +179,7 @@ def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> li
         numbers = pc.run_end_encode(table.column(0).combine_chunks())
         start = 0
         for number, end in zip(numbers.values.to_pylist(), numbers.run_ends.to_pylist(), strict=True):
-            # A copy: a run that waits for its turn must not keep the rows of the whole wave.
+            # A copy: a run that waits for its commit must not keep the rows of the whole wave.
             found[number] = table.take(pa.array(range(start, end), pa.int64())).drop_columns([table.column_names[0]])
             start = end
     invariant(all(0 <= number < runs for number in found), f"{counted.name}: rows of a run that is not in the wave")
@@ -185,18 +187,18 @@ def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> li
 
 
 def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResult:
-    """Split what Spark returned into the result rows and the number of tuples that arrived. Raises BatchDataError where
+    """Split what Spark returned into the result rows and the number of tuples that arrived. Raises BatchDataError if
     Python cannot read a row.
     """
     table = pa.Table.from_batches(batches) if batches else None
     arrived, rows = 0, counted.schema.empty_table()
     if table is not None:
-        # Without keys Spark counts nothing as one group of no rows.
+        # Without keys Spark counts no rows as one group.
         table = table.filter(pc.greater(table.column(counted.key_count), 0))
     if table is not None and table.num_rows:
         arrived, table = _arrived(counted, table)
         own = table.select(range(len(counted.schema)))
-        # In the order of the keys, so that two attempts at one plan hand over the same table.
+        # In the order of the keys, so that two attempts with one plan return the same table.
         rows = (
             own.sort_by([(name, "ascending") for name in own.column_names[: counted.key_count]])
             if counted.key_count
@@ -210,8 +212,8 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
 
 
 def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
-    """How many rows the partitions numbered, over all groups, up to the last number of each and from 0 or from the
-    run's first; and the groups.
+    """Return how many rows the partitions numbered, over all groups, up to the last number of each and from 0 or from
+    the run's first; and the groups.
     """
     count, first_bound = counted.key_count, len(counted.schema)
     if not counted.partitions:
@@ -236,12 +238,12 @@ def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
 
 
 def spark_schema(fields: Fields) -> Any:
-    """Spark's StructType of declared fields; needs a session."""
+    """Return Spark's StructType for declared fields; needs a session."""
     return _parse_datatype_string(fields.ddl)
 
 
 def required_fields(aggregation: Aggregation) -> tuple[str, ...]:
-    """The input fields that an aggregation reads."""
+    """Return the input fields that an aggregation reads."""
     return (*aggregation.keys, *(source for source, _ in aggregation.sums))
 
 
@@ -249,9 +251,9 @@ def _addend(source: str, fields: Fields) -> Column:
     field = fields.get(source)
     invariant(field is not None, f"field {source} was checked when the topology was built")
     kind = field.type.kind if field is not None else ""
-    # Sums of at most 32 bits cannot overflow 64; all others are added with 38 digits, where an overflow is an error.
+    # Sums of at most 32 bits cannot overflow 64 bits; all others are added with 38 digits, and an overflow is an error.
     if kind in ("tinyint", "smallint", "int"):
-        # Not cast: where the user's own addition overflows, Spark would name this line instead of the user's.
+        # No cast: if the user's own addition overflows, Spark must name the user's line, not this one.
         return F.coalesce(column_called(source), F.lit(0).cast(kind))
     wide = f"decimal(38,{_scale_of(source, fields)})"
     return F.coalesce(column_called(source).cast(wide), F.lit(0).cast(wide))
@@ -263,9 +265,9 @@ def _scale_of(source: str, fields: Fields) -> int:
 
 
 def _sum(name: str, scale: int) -> Column:
-    """Sum of `_s0` or `_d0`, called `_d0`: exact, and 0 over no rows.
+    """Return the sum of `_s0` or `_d0`, named `_d0`: exact, and 0 over no rows.
 
-    Addends are never NULL, so a sum over rows that is NULL has overflowed: an error also in a session that would hide
+    Addends are never NULL, so a sum over rows that is NULL has overflowed: an error even in a session that would hide
     it.
     """
     zero = F.lit(0).cast(f"decimal(38,{scale})")
@@ -275,5 +277,5 @@ def _sum(name: str, scale: int) -> Column:
 
 
 def column_called(name: str) -> Column:
-    """A column by its name alone, whatever signs are in it."""
+    """Return a column by its exact name, whatever characters the name contains."""
     return F.col("`" + name.replace("`", "``") + "`")

@@ -1,5 +1,5 @@
-"""Find the tuple that makes a run fail, by running halves: a pure function over tuple numbers, with the running left to
-the caller.
+"""Finds the tuple that makes a run fail, by running halves: a pure function over tuple numbers; the caller runs
+them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 def first_bad(counts: Sequence[int], fails: Callable[[Ranges], bool]) -> tuple[int, int] | None:
-    """(part, number) of the first tuple that fails by itself, or None where only several together do. All of them
+    """Return (part, number) of the first tuple that fails alone, or None if only several together fail. All of them
     together are known to fail.
 
-    `counts` are the tuples of each part. Calls `fails` at most ceil(log2(n)) + 1 times, n the sum of `counts`: only the
-    first half is run each time, since the second must be to blame where the first is not, and the last call makes sure
-    that the tuple found fails alone.
+    `counts` are the numbers of tuples of the parts. Calls `fails` at most ceil(log2(n)) + 1 times, n being the sum of
+    `counts`: only the first half is run each time, because the second half must be the cause if the first is not, and
+    the last call confirms that the tuple found fails alone.
     """
     starts = [0, *accumulate(counts)]
     low, high = 0, starts[-1]
@@ -40,7 +40,7 @@ def first_bad(counts: Sequence[int], fails: Callable[[Ranges], bool]) -> tuple[i
 
 
 def _ranges(starts: Sequence[int], low: int, high: int) -> dict[int, tuple[int, int]]:
-    """The tuples [low, high) of all parts in a row, as tuple numbers of the parts that hold them."""
+    """Return the tuples [low, high) of all parts in sequence, as tuple numbers of the parts that contain them."""
     found = {}
     for part, (start, end) in enumerate(pairwise(starts)):
         first, last = max(low, start), min(high, end)

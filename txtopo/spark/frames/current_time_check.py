@@ -1,9 +1,9 @@
-"""True if a plan gives the same rows whenever it runs: no current time, nothing random, no day that Spark fixes while
-it plans.
+"""Checks that a plan gives the same rows whenever it runs: no current time, nothing random, no day that Spark fixes
+while it plans.
 
-Spark takes some texts for a time: `cast('now' as timestamp)`, `to_date('today')`, `day < 'yesterday'`. It puts the
-value in when it optimises, and of `date'today'` already when it reads the SQL. Such a plan is right once, and wrong the
-next day.
+Spark reads some texts as a time: `cast('now' as timestamp)`, `to_date('today')`, `day < 'yesterday'`. It inserts the
+value when it optimises; for `date'today'` already when it reads the SQL. Such a plan is correct on one day, and wrong
+on the next.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 _TIMES = re.compile(r"\b(?:DATE|TIMESTAMP\w*) '")
-"""In the SQL of an expression: a literal of a day or a time."""
+"""A literal of a day or a time in the SQL of an expression."""
 _WRITTEN = re.compile(r"\b(?:date|timestamp\w*)\s*['\"]\s*(?:now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""The same as a user writes it, where it is another one each day."""
+"""The same literal as a user writes it, if its value differs each day."""
 
 
 def is_timeless(analysed: Any, spark: SparkSession) -> bool:
-    """Whether an analysed JVM plan is one, with all that is inside it."""
+    """True if an analysed JVM plan, with everything inside it, gives the same rows whenever it runs."""
     jvm: Any = spark._jvm
     current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     plans = [analysed, *_items(analysed.subqueriesAll())]
@@ -31,10 +31,12 @@ def is_timeless(analysed: Any, spark: SparkSession) -> bool:
 
 
 def fixes_a_time(analysed: Any, spark: SparkSession) -> bool:
-    """Would Spark put the time at which it plans in place of a text such as 'today'? Subqueries are not looked at."""
+    """True if Spark would put the time at which it plans in place of a text such as 'today'. Subqueries are not
+    checked.
+    """
     jvm: Any = spark._jvm
     rules = jvm.org.apache.spark.sql.catalyst.optimizer
-    # Spark's own two rules that do it, in their order: what they leave alone is no such text.
+    # Spark's own two rules that do it, in their order: a text that they do not change is no such text.
     replaced = rules.ReplaceExpressions.apply(analysed)
     return not rules.SpecialDatetimeValues.apply(replaced).equals(replaced) or _was_read_as_time(analysed)
 
@@ -46,7 +48,7 @@ def _was_read_as_time(plan: Any) -> bool:
 
 
 def _has_time_of_today(expression: Any) -> bool:
-    """Goes by the SQL that it was read from: the literal itself is a day like any other."""
+    """Checks the SQL that the plan was read from: the literal itself is a day like any other."""
     texts = (leaf.origin().sqlText() for leaf in _items(expression.collectLeaves()))
     return any(text.isDefined() and _WRITTEN.search(text.get()) for text in texts)
 

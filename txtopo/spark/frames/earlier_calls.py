@@ -1,8 +1,8 @@
-"""Finds in what a user's function made the rows that an earlier call of it kept as an RDD: another batch's, or those of
-the start, which are none.
+"""Finds rows that an earlier call of a user's function kept as an RDD: they belong to another batch, or to the start,
+which has no rows.
 
-Rows that were checkpointed or cached are read without a task on a leaf, so nobody signs for them
-(`txtopo.spark.signatures`). Spark numbers RDDs as they are made.
+Spark reads checkpointed or cached rows without a task on a leaf, so nothing signs for them (`txtopo.spark.signatures`).
+Spark numbers RDDs in the order in which they are made.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _HOLDS_RDD = ("LogicalRDD", "ExternalRDD")
 
 
 class EarlierCalls:
-    """Of the functions of one topology in one session."""
+    """Calls of the functions of one topology in one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext._jsc.sc()
         self._first = self.now()
-        """What a script checkpoints before is nobody's batch: a table to look values up in, say."""
+        """Rows that a script checkpointed earlier belong to no batch: a lookup table, for example."""
 
     def now(self) -> int:
-        """A number above those of all RDDs that there are."""
+        """Return a number above the numbers of all existing RDDs."""
         return int(self._context.newRddId())
 
     def check(self, component: str, made: DataFrame, inputs: Sequence[DataFrame], called: int) -> None:
-        """Raise BatchDataError where `made`, by a call that began at `called`, reads such rows; those that `inputs`
-        read are its batch's own.
+        """Raise BatchDataError if `made`, by a call that began at `called`, reads such rows; rows that `inputs` read
+        belong to its own batch.
         """
         kept = {number for number in _kept([made]) if self._first <= number < called}
         if kept and kept - set(_kept(inputs)):
@@ -43,7 +43,7 @@ class EarlierCalls:
 
 
 def _kept(frames: Sequence[DataFrame]) -> Iterator[int]:
-    """Numbers of the RDDs below these DataFrames that are read where they lie."""
+    """Return the numbers of the RDDs upstream of these DataFrames that Spark reads as stored."""
     for frame in frames:
         analysed: Any = frame._jdf.queryExecution().analyzed()
         if any(name in analysed.toString() for name in _HOLDS_RDD):

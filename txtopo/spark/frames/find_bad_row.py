@@ -1,5 +1,5 @@
-"""Name the row that makes a batch fail: run the plan over pieces of the batch, then say where that row stands and what
-is in it.
+"""Names the row that makes a batch fail: runs the plan over pieces of the batch, then reports where that row is and
+what it contains.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBER_MAX = 2**62
-"""More than any part has tuples: a range from here on emits nothing, and has the part read to its end."""
+"""More than the number of tuples of any part: a range from here on emits nothing, but reads the part to its end."""
 TOLD_EVERY_S = 5.0
-"""Seconds between two lines about a search that goes on."""
+"""Seconds between two messages about a search that is still running."""
 REMEMBERED_MAX = 256
-"""Batches whose bad row is remembered for their next attempt."""
+"""Number of batches whose bad row is remembered for their next attempt."""
 
 Only = Mapping[str, Ranges]
 """By spout: the tuples that it emits; a spout that is not named emits all."""
 
 
 class RowRanges(Protocol):
-    """Jobs that can run over some of a batch's tuples."""
+    """Jobs that can run over some tuples of a batch."""
 
     def results(self, runs: Sequence[Run], works: Sequence[BatchWork], *, name: str, only: Only) -> Any:
         """Process `only` some tuples of one run, with reports under another `name`."""
 
     def emitted(self, run: Run, work: BatchWork, spout: str, ranges: Ranges) -> pa.Table:
-        """Tuples as they leave a spout, before any bolt."""
+        """Return tuples as a spout emits them, before any bolt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A tuple that makes its batch fail by itself."""
+    """A tuple that makes its batch fail alone."""
 
     spout: str
     part: int
     number: int
-    """Of the tuples of its part, from 0."""
+    """Number in its part, from 0."""
 
     @property
     def only(self) -> dict[str, Ranges]:
-        """The order that emits this tuple alone."""
+        """Return the order that emits this tuple alone."""
         return {self.spout: {self.part: (self.number, self.number + 1)}}
 
 
 class _GivenUpError(Exception):
-    """A run of the search ended in a way that tells nothing of the rows."""
+    """A run of the search failed for a reason that says nothing about the rows."""
 
 
 class BadRows:
-    """Finds the bad row of a batch that failed, and remembers it, so that the next attempt needs one run to make sure.
-    Thread-safe.
+    """Finds the bad row of a batch that failed, and remembers it, so that the next attempt needs only one run to
+    confirm it. Thread-safe.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class BadRows:
         *,
         say: Say | None = None,
     ) -> None:
-        """`columns` are those to show, by spout. `say` tells the operator that a search goes on."""
+        """`columns` are the columns to show, by spout. `say` tells the operator that a search is still running."""
         self._topology = topology
         self._jobs = jobs
         self._reports = reports
@@ -89,8 +89,8 @@ class BadRows:
         self._remembered: OrderedDict[int, tuple[bytes, BadRow]] = OrderedDict()
 
     def explain(self, run: Run, work: BatchWork, failure: Failure) -> Failure:
-        """The failure with the row that causes it, or with why none is named. One that came of a cancellation while it
-        searched is an outcome too.
+        """Return the failure with the row that causes it, or with the reason why no row is named. If the run is
+        cancelled during the search, that is an outcome too.
         """
         search = _Search(self._jobs, self._reports, self._judge, run, work, self._say)
         try:
@@ -128,7 +128,7 @@ class BadRows:
         try:
             values = self._values(run, work, row)
             place = spout.locate(work.assignment.metadata[row.spout], work.parts[row.spout][row.part], row.number)
-        except Exception as error:  # the row is known by its number all the same
+        except Exception as error:  # The row is known by its number in any case.
             values = values or f"not to be read again ({type(error).__name__})"
         where = place.position if place is not None else f"tuple {row.number + 1} of part {row.part + 1} of {row.spout}"
         detail = "\n".join(filter(None, [failure.detail, f"record: {place.raw}" if place is not None else ""]))
@@ -146,7 +146,7 @@ class BadRows:
 
 
 class _Search:
-    """The runs of one search, each under a name of its own: what they report is no part of the attempt's verdict."""
+    """The runs of one search, each under a separate name: their reports are not part of the attempt's verdict."""
 
     def __init__(
         self, jobs: RowRanges, reports: Reports, judge: Judge, run: Run, work: BatchWork, say: Say | None = None
@@ -160,15 +160,15 @@ class _Search:
         self._say = say
         self._began = self._told = time.monotonic()
         self.last: Failure | None = None
-        """Of the last run that failed."""
+        """Error of the last run that failed."""
 
     def fails(self, only: Mapping[str, Ranges]) -> bool:
         """True if the plan fails on these tuples because of data."""
         return self.run(only)[0]
 
     def run(self, only: Mapping[str, Ranges]) -> tuple[bool, PartReports]:
-        """The same, with what was reported. Raises _GivenUpError where it fails for another reason: a worker died, it
-        was cancelled.
+        """Return the same, with the reports. Raises _GivenUpError if it fails for another reason: a worker died, the
+        run was cancelled.
         """
         number = next(self._numbers)
         self._tell(number)
@@ -190,7 +190,9 @@ class _Search:
         return True, reports
 
     def _tell(self, number: int) -> None:
-        """Now and then that it goes on: it may take many times as long as a good attempt."""
+        """Tell the operator sometimes that the search is still running: it may take many times as long as a successful
+        attempt.
+        """
         now = time.monotonic()
         if self._say is not None and now - self._told >= TOLD_EVERY_S:
             self._told = now
@@ -203,7 +205,8 @@ class _Search:
 
 def _find_in(item: SpoutComponent, search: _Search, work: BatchWork) -> tuple[BadRow | None, str]:
     parts = range(len(work.parts[item.name]))
-    # Reads everything and emits nothing: the number of tuples of each part, and whether the plan fails without them.
+    # Read everything and emit nothing: this gives the number of tuples of each part, and shows whether the plan fails
+    # without them.
     failed, reports = search.run({item.name: dict.fromkeys(parts, (NUMBER_MAX, NUMBER_MAX))})
     if failed:
         return None, f"it fails without any row of {item.name} too"

@@ -1,5 +1,5 @@
-"""Judge an attempt whose jobs succeeded: all parts reported, all reports agree, the code is ours, nothing was lost on
-the way.
+"""Judges an attempt whose jobs succeeded: all parts reported, all reports agree, the tasks ran the leader's code, no
+tuples were lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ PartReports = Mapping[tuple[str, int], list[Report]]
 
 
 def emitter_failure(reports: PartReports) -> Failure | None:
-    """What an emitter reported instead of the rest of its part; the gravest first, then in the order of the parts."""
+    """Return the failures that emitters reported instead of the rest of their parts; the gravest first, then in the
+    order of the parts.
+    """
     failures = [report.failure for key in sorted(reports) for report in reports[key] if report.failure is not None]
     return min(failures, key=gravity, default=None)
 
@@ -29,7 +31,7 @@ def check_frames(
     code_hash: bytes,
     version: str,
 ) -> Failure | None:
-    """Why an attempt must not commit although Spark is content; None when it may."""
+    """Return why an attempt must not commit although Spark succeeded; None if it may."""
     every = [report for found in reports.values() for report in found]
     return (
         _other_code(every, code_hash, version)
@@ -43,7 +45,7 @@ def check_frames(
 
 
 def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterResult]) -> tuple[EdgeCount, ...]:
-    """What spouts sent to committers that read them directly; a DataFrame bolt's own borders are not counted."""
+    """Return the counts of spouts that committers read directly; edges of DataFrame bolts are not counted."""
     sent = dict.fromkeys((item.name for item in topology.spouts), 0)
     for (spout, _), found in reports.items():
         sent[spout] += found[0].emitted
@@ -59,7 +61,7 @@ def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterR
 
 
 def rejected_rows(topology: Topology, reports: PartReports) -> tuple[RejectedRow, ...]:
-    """All rejected records of a batch whose reports agree: by spout, part, and their order in the source."""
+    """Return all rejected records of a batch whose reports agree: by spout, part, and their order in the source."""
     return tuple(row for item in topology.spouts for row in _rejects_of(item.name, reports))
 
 
@@ -68,7 +70,9 @@ def _rejects_of(spout: str, reports: PartReports) -> list[RejectedRow]:
 
 
 def _rejected(topology: Topology, reports: PartReports) -> Failure | None:
-    """The share is one of the whole batch, not of a part: a wrong schema must not commit empty counts."""
+    """Check the share of rejected records over the whole batch, not over a part: a wrong schema must not commit empty
+    counts.
+    """
     for item in topology.spouts:
         read = sum(found[0].read for (spout, _), found in reports.items() if spout == item.name)
         failure = too_many_rejected(item.name, item.spout.rejected_max, read, _rejects_of(item.name, reports))
@@ -78,7 +82,7 @@ def _rejected(topology: Topology, reports: PartReports) -> Failure | None:
 
 
 def _other_code(reports: Sequence[Report], code_hash: bytes, version: str) -> Failure | None:
-    """R12: an attempt commits only if all its tasks ran the leader's code."""
+    """Check the code hash. An attempt commits only if all its tasks ran the leader's code (R12)."""
     for report in reports:
         if report.code_hash != code_hash:
             return Failure(
@@ -104,10 +108,10 @@ def _missing(topology: Topology, parts: Mapping[str, int], reports: PartReports)
 
 
 def unread_part(topology: Topology, spout: str, index: int, count: int) -> Failure:
-    """A part of which no task came to the end, although all jobs succeeded; names the step to change.
+    """Return a failure for a part that no task read to its end, although all jobs succeeded; names the step to change.
 
-    Without a verdict on whose fault it is: a bolt that stops reading does this each time, and must not be retried for
-    ever.
+    The failure blames nothing: a bolt that stops reading early does so each time, and must not be retried without a
+    limit.
     """
     known, bolts = {spout}, []
     for bolt in topology.frame_bolts:
@@ -126,8 +130,8 @@ def unread_part(topology: Topology, spout: str, index: int, count: int) -> Failu
 
 
 def _unknown(parts: Mapping[str, int], reports: PartReports) -> Failure | None:
-    """Partitions of a DataFrame are known by their task, so one that is read twice in one plan reports as a part that
-    there is not.
+    """Check the partitions of a DataFrame. A task number identifies each, so a DataFrame that a plan reads twice
+    reports a part that does not exist.
     """
     for spout, count in parts.items():
         found = 1 + max((index for name, index in reports if name == spout), default=-1)
@@ -142,7 +146,9 @@ def _unknown(parts: Mapping[str, int], reports: PartReports) -> Failure | None:
 
 
 def _conflict(reports: PartReports) -> Failure | None:
-    """K3: a part that was read twice must say the same twice."""
+    """Check repeated parts. A part that was read twice must report the same twice (K3: input or code that is not
+    deterministic).
+    """
     for (spout, index), found in sorted(reports.items()):
         if len(found) > 1:
             first, second = found[:2]
@@ -159,7 +165,7 @@ def _conflict(reports: PartReports) -> Failure | None:
 
 
 def _lost_rows(topology: Topology, reports: Sequence[Report], results: Sequence[CommitterResult]) -> Failure | None:
-    """Rows can neither vanish nor appear between a spout and a committer, as far as the bolts between them promise
+    """Check that no rows vanish or appear between a spout and a committer, as far as the bolts on the way promise
     (`rows`).
     """
     for component, result in zip(topology.committers, results, strict=True):
@@ -183,7 +189,7 @@ def _lost_rows(topology: Topology, reports: Sequence[Report], results: Sequence[
 
 
 def _between(topology: Topology, source: str) -> list[str]:
-    """The bolts between a spout and a committer with what they declare, the last one first."""
+    """Return the bolts between a spout and a committer with what they declare, the last one first."""
     bolts = {bolt.name: bolt for bolt in topology.frame_bolts}
     found = []
     while source in bolts:
@@ -193,8 +199,8 @@ def _between(topology: Topology, source: str) -> list[str]:
 
 
 def _path(topology: Topology, source: str) -> tuple[str, str] | None:
-    """The spout behind a stream, and `same` or `fewer` for the rows on the way; None where a bolt promises nothing or
-    joins.
+    """Return the spout that a stream comes from, and `same` or `fewer` for the rows on the way; None if a bolt promises
+    nothing or joins.
     """
     bolts = {bolt.name: bolt for bolt in topology.frame_bolts}
     promise = "same"

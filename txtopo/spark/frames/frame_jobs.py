@@ -1,4 +1,4 @@
-"""The jobs of a topology of DataFrames: its order to the emitters, its plans for one batch or a wave, results by Arrow,
+"""The jobs of a topology of DataFrames: its order to the emitters, its plans for one batch or a wave, results as Arrow,
 verdict and bad row.
 """
 
@@ -43,23 +43,23 @@ from txtopo.spark.session.ship_modules import package_version
 from txtopo.spark.signatures import Signer
 
 TOGETHER_BYTES_MAX = 32 * 2**20
-"""A wave of one part a batch is one task up to so many bytes of the source; a larger one is spread over tasks and
-planned by itself.
+"""A wave with one part per batch is one task up to this number of bytes of the source; a larger one is spread over
+tasks and planned separately.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFrame:
-    """What a spout gave that gives a DataFrame."""
+    """The DataFrame that a spout gave for a batch."""
 
     frame: DataFrame
     run: str
-    """Name of the run that it was made for."""
+    """Name of the run that they were made for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameWork(BatchWork):
-    """With what spouts gave that give a DataFrame; their parts are its partitions."""
+    """A batch with the DataFrames of the spouts that give one; their parts are its partitions."""
 
     given: Mapping[str, GivenFrame]
 
@@ -72,7 +72,7 @@ class FrameJobs:
         self._topology = context.topology
         self._compiler = Compiler(context.spark, context.topology, context.code_hash, context.accumulator)
         self._bolt_names = ", ".join(bolt.name for bolt in context.topology.bolts)
-        """Spark does not tell which bolt an expression came from: where there are several, all are named."""
+        """Spark does not name the bolt that an expression came from: if there are several, all are named."""
         self._bad_rows: BadRows | None = None
         self._copies: Copies[Reusable] | None = None
         self._wave_copies: Copies[Reusable] | None = None
@@ -81,7 +81,7 @@ class FrameJobs:
 
     @property
     def reusable(self) -> Reusable | None:
-        """The plan of all batches of one part, after `start`; None where each batch needs its own."""
+        """The plan for all batches of one part, after `start`; None if each batch needs a separate plan."""
         return self._copies.first if self._copies is not None else None
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class FrameJobs:
         self.settle_waves()
 
     def settle_waves(self) -> None:
-        """Find out whether runs may share a job, and by which plan."""
+        """Determine whether runs may share a job, and with which plan."""
         try:
             signer = self._context.signer()
             with over_nothing(self._context, signer.copy):
@@ -114,8 +114,7 @@ class FrameJobs:
         except (TopologyError, BatchDataError):
             raise
         except Exception as error:
-            # The bolts were called before and did not raise: what does not work is to carry the column, and it can be
-            # done without.
+            # The bolts were called before and did not raise: only carrying the column fails, and it is optional.
             self.one_by_one = f"the plan cannot be carried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
     def warm_up(self) -> None:
@@ -148,8 +147,8 @@ class FrameJobs:
             if metadata is None:
                 continue
             if item.spout.emits_frame:
-                # It may run jobs while it is called, or Spark may to count partitions: those are cancelled with the
-                # run.
+                # The function may run jobs while it is called, or Spark may run one to count partitions: they are
+                # cancelled with the run.
                 with marked(self._context, [run], None):
                     frame, partitions = settled(self._compiler.frame(item.name, metadata, [run]))
                     given[item.name] = GivenFrame(frame, run.name)
@@ -162,7 +161,7 @@ class FrameJobs:
     def results(
         self, runs: Sequence[Run], works: Sequence[BatchWork], *, name: str | None = None, only: Only | None = None
     ) -> list[list[CommitterResult]]:
-        """See WaveJobs. A run by itself may process `only` some tuples, with reports under another `name`."""
+        """See WaveJobs. A run alone may process `only` some tuples, with reports under another `name`."""
         check(runs)
         together = self._is_together(works)
         names = [run.name for run in runs] if name is None else [name]
@@ -174,7 +173,7 @@ class FrameJobs:
             small = len(order) <= jobs.ORDER_BYTES_MAX
             signer = self._context.signer(runs)
             copy = reusable.copy if reusable is not None and small else signer.copy
-            # A bolt may run jobs of its own while it is called: those carry the order and the tag as well.
+            # A bolt may run jobs while it is called: they have the order and the tag as well.
             number = stack.enter_context(marked(self._context, runs, order if small else None))
             stack.enter_context(self._context.reports.signatures.held(copy, number, _read_in(works)))
             if reusable is not None and small:
@@ -187,7 +186,7 @@ class FrameJobs:
         return [list(found) for found in zip(*by_committer, strict=True)]
 
     def emitted(self, run: Run, work: BatchWork, spout: str, ranges: Ranges) -> pa.Table:
-        """Tuples as they leave a spout, before any bolt."""
+        """Return tuples as a spout emits them, before any bolt."""
         check([run])
         together = self._is_together([work])
         order = emitter_order([f"{run.name}/shown"], [work], together=together, needed={}, only={spout: ranges})
@@ -221,7 +220,7 @@ class FrameJobs:
         every = [report for (report,) in reports.values()]
         return Processed(
             attempt=run.attempt,
-            # R12: the verdict has compared each of them.
+            # The verdict has compared the code hash of each of them (R12: only attempts with the leader's code commit).
             code_hash=self._context.code_hash,
             read=sum(report.read for report in every),
             rejected=sum(report.rejected for report in every),
@@ -231,7 +230,7 @@ class FrameJobs:
         )
 
     def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
-        """See WaveJobs: with the bad row where a job failed on data and the emitter does not name it already."""
+        """See WaveJobs: with the bad row if a job failed on data and the emitter does not name it already."""
         searchable = isinstance(error, JobError) and not is_about_size(error.__cause__)
         named = self.blame(self._context.reports.so_far(run.name)) is not None
         if searchable and failure.kind == "data" and failure.position is None and not named:
@@ -244,8 +243,8 @@ class FrameJobs:
         return Failed(attempt=run.attempt, failure=failure)
 
     def _is_together(self, works: Sequence[BatchWork]) -> bool:
-        """True if one task for each spout may read all of it: one part for each batch, and a limited number of bytes
-        for a wave.
+        """True if one task per spout may read everything: one part for each batch, and a limited number of bytes for a
+        wave.
         """
         if any(count > 1 for work in works for count in work.counts.values()):
             return False
@@ -260,8 +259,8 @@ class FrameJobs:
         )
 
     def _copied(self, runs: Sequence[Run]) -> Reusable | None:
-        """Another copy of the reusable plan. A bolt may make another plan each time it is called; then this batch has
-        its own.
+        """Return another copy of the reusable plan; None if a bolt made another plan this time, so that this batch
+        needs a separate one.
         """
         signer = self._context.signer()
         with over_nothing(self._context, signer.copy):
@@ -286,8 +285,8 @@ class FrameJobs:
 
     @contextlib.contextmanager
     def _refusing_waves(self) -> Iterator[None]:
-        """A bolt may make another plan each time it is called: there are no waves any more where one cannot carry the
-        column.
+        """Return another copy of the wave plan. A bolt may make another plan each time it is called: if one cannot
+        carry the column, there are no more waves.
         """
         try:
             yield
@@ -297,7 +296,7 @@ class FrameJobs:
 
     def _given(self, works: Sequence[BatchWork], signer: Signer, order: str | None) -> dict[str, DataFrame]:
         return {
-            # Its leaf says whose DataFrame it is, not whose plan it was put into.
+            # Its leaf names the run that the DataFrame belongs to, not the plan that contains it.
             spout: self._compiler.counted(spout, given.frame, replace(signer, made_for=given.run), order)
             for work in works
             if isinstance(work, FrameWork)
@@ -308,7 +307,7 @@ class FrameJobs:
         return [self._collect(runs, counted, number) for counted in compiled.counted]
 
     def _read(self, runs: Sequence[Run], leaves: Sequence[DataFrame]) -> None:
-        """Have spouts read what no committer's plan reads."""
+        """Let spouts read what no committer's plan reads."""
         for leaf in leaves:
             check(runs)
             try:
@@ -324,8 +323,8 @@ class FrameJobs:
                 self._context.reports.signatures.mixed_copies(number, other)
             results = results_of(counted, batches, len(runs))
         except Exception as error:
-            # A failure that nothing else is known about belongs to the bolts, or to the committer's own sums where
-            # there are none.
+            # A failure without a known cause belongs to the bolts, or to the committer's own sums if there are no
+            # bolts.
             raise JobError(self._bolt_names or counted.name) from error
         for result in results:
             if result.bytes > RESULTS_BYTES_MAX:
@@ -337,5 +336,5 @@ class FrameJobs:
 
 
 def _read_in(works: Sequence[BatchWork]) -> set[str]:
-    """Spouts that some batch reads."""
+    """Return the spouts that some batch reads."""
     return {spout for work in works for spout, parts in work.parts.items() if parts}

@@ -1,11 +1,11 @@
-"""Compile a topology to DataFrames: an emitter leaf for each spout, the bolts on top, one aggregation for each
+"""Compiles a topology to DataFrames: an emitter leaf for each spout, then the bolts, then one aggregation for each
 committer.
 
-Emitters learn their batch from a local property of the job, so a plan does not name the batch. Where every node of the
+Emitters get their batch from a local property of the job, so a plan does not name the batch. If every node of the
 physical plan is a pure function of its one input partition, one plan serves all batches of one part (`is_reusable`):
-Spark then analyses, optimises and generates code once a topology. Everything else (several parts, exchanges, tables,
-the current time, a bolt that runs jobs) is planned for each attempt anew. A wave has a plan of its own kind: its leaves
-tell the run of each tuple in a hidden column that the bolts do not see (`txtopo.spark.frames.row_local_check`).
+Spark then analyses, optimises and generates code once per topology. Everything else (several parts, exchanges, tables,
+the current time, a bolt that runs jobs) is planned again for each attempt. A wave has another kind of plan: its leaves
+put the run of each tuple into a hidden column that the bolts do not see (`txtopo.spark.frames.row_local_check`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Compiled:
 
     counted: tuple[Counted, ...]
     leaves: tuple[DataFrame, ...]
-    """What the bolts stand on."""
+    """The DataFrames that the bolts read."""
 
     def unread(self) -> list[DataFrame]:
-        """Leaves that no committer's plan reads: their records are part of the batch all the same, to be counted and
-        looked at by a job of their own.
+        """Leaves that no committer's plan reads: a separate job counts and checks their records, which are part of the
+        batch too.
         """
         return unread(self.leaves, [counted.frame for counted in self.counted])
 
@@ -63,7 +63,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reusable:
-    """A compiled topology that every batch of one part can run on."""
+    """A compiled topology that can run every batch of one part."""
 
     copy: int
     """Its number: it serves one order at a time."""
@@ -93,10 +93,11 @@ class Compiler:
         frames: Mapping[str, DataFrame] | None = None,
         runs: Sequence[Run] = (),
     ) -> Compiled:
-        """Plan a batch with so many source tasks by spout. Raises BatchDataError where a bolt raises, CancelledError.
+        """Plan a batch with this number of source tasks by spout. Raises BatchDataError if a bolt raises,
+        CancelledError.
 
-        `signer` signs for this copy of the plan. `order` is for what no local property can hold, `frames` are the
-        tuples of spouts that give a DataFrame. `runs` are those it is for.
+        `signer` signs for this copy of the plan. `order` is the order if it is too large for a local property, `frames`
+        are the tuples of spouts that give a DataFrame. `runs` are the runs that the plan is for.
         """
         leaves = {**self._leaves(rows, signer, order), **(frames or {})}
         with let_go_on_error(leaves.values()):
@@ -107,7 +108,7 @@ class Compiler:
     def compile_wave(
         self, rows: Mapping[str, int], signer: Signer, order: str | None = None, runs: Sequence[Run] = ()
     ) -> Compiled:
-        """Plan several batches in one. Raises NotCarriedError naming the bolt that would see more than its own batch,
+        """Plan several batches as one. Raises NotCarriedError with the bolt that would see more than its own batch,
         CancelledError.
         """
         self._check_spouts_can_tell_runs()
@@ -115,7 +116,7 @@ class Compiler:
         with let_go_on_error(leaves.values()):
             streams = self._carried_streams(leaves, [item.input.source for item in self._topology.committers], runs)
             if all(count == 1 for count in rows.values()):
-                # Spark forgets behind Python functions, too, that one partition is one.
+                # Spark also forgets after Python functions that there is only one partition.
                 streams = {name: frame.coalesce(1) for name, frame in streams.items()}
             counted = [
                 self._counted(item, streams[item.input.source], signer, HIDDEN) for item in self._topology.committers
@@ -141,14 +142,14 @@ class Compiler:
             let_go(leaves.values())
 
     def reusable(self, signer: Signer, runs: Sequence[Run] = ()) -> tuple[Reusable | None, Mapping[str, list[str]]]:
-        """One plan for all batches of one part, or None where it would not be exactly what planning anew gives; and the
-        columns read, by spout.
+        """Return one plan for all batches of one part, and the columns read, by spout; None if the plan would not equal
+        a new plan exactly.
 
-        `runs` are those that wait for it. Raises BatchDataError, CancelledError.
+        `runs` are the runs that wait for it. Raises BatchDataError, CancelledError.
         """
         with own_jobs(self._spark) as own:
             compiled = self.compile(self.one_task, signer, runs=runs)
-        compiled.let_go()  # before Spark looks: a plan that is run again and again keeps nothing between two runs
+        compiled.let_go()  # Before Spark reads it: a plan that runs again and again keeps nothing between two runs.
         needed = self._needed(compiled)
         if (
             (own.any() if runs else own.any_in_process())
@@ -159,8 +160,8 @@ class Compiler:
         return Reusable(copy=signer.copy, compiled=compiled, needed=needed), needed
 
     def reusable_wave(self, signer: Signer, runs: Sequence[Run] = ()) -> Reusable | None:
-        """One plan for all waves of one task a spout, None where each needs its own. Raises NotCarriedError where there
-        can be no waves.
+        """Return one plan for all waves with one task per spout; None if each needs a separate plan. Raises
+        NotCarriedError if waves are impossible.
         """
         compiled = self.compile_wave(self.one_task, signer, runs=runs)
         compiled.let_go()
@@ -182,7 +183,7 @@ class Compiler:
         return {item.name: self.leaf(item.name, rows[item.name], signer, order, hidden) for item in spouts}
 
     def _streams(self, leaves: Mapping[str, DataFrame], runs: Sequence[Run] = ()) -> dict[str, DataFrame]:
-        """By name: the tuples of every spout, and of every DataFrame bolt with no tuple bolt before it."""
+        """Return by name the tuples of every spout, and of every DataFrame bolt with no tuple bolt upstream."""
         streams = dict(leaves)
         with PLAN_LOCK.taken(runs):
             for bolt in self._bolts_on_frames():
@@ -201,8 +202,8 @@ class Compiler:
     def _carried_streams(
         self, leaves: Mapping[str, DataFrame], wanted: Iterable[str], runs: Sequence[Run]
     ) -> dict[str, DataFrame]:
-        """The streams in `wanted` with the column HIDDEN as their last. Raises NotCarriedError naming a bolt that rules
-        that out.
+        """Return the streams in `wanted` with the column HIDDEN as their last. Raises NotCarriedError with a bolt that
+        makes this impossible.
         """
         streams = {name: leaf.drop(HIDDEN) for name, leaf in leaves.items()}
         ways: dict[str, list[str]] = {name: [] for name in leaves}
@@ -215,9 +216,10 @@ class Compiler:
                 source = bolt.inputs[0].source
                 with own_jobs(self._spark) as own:
                     streams[bolt.name] = call_bolt(bolt, [streams[source]], self._earlier)
-                # At the start nothing else runs, and a job in a thread that does not inherit shows as well.
+                # Nothing else runs at the start, so a job in a thread that does not inherit the properties is noticed
+                # as well.
                 if own.any() if runs else own.any_in_process():
-                    # What it read may stand in its plan as a literal, which no walk over the plan can see.
+                    # What it read may be a literal in its plan, which a walk over the plan cannot see.
                     raise NotCarriedError(f"bolt {bolt.name} runs a Spark job while it is called")
                 ways[bolt.name] = [*ways[source], bolt.name]
                 spout_of[bolt.name] = spout_of[source]
@@ -225,8 +227,8 @@ class Compiler:
         return {name: _carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
 
     def leaf(self, spout: str, rows: int, signer: Signer, order: str | None, hidden: str | None = None) -> DataFrame:
-        """The tuples of a spout, before any bolt, by so many source tasks; with the number of their run in the column
-        `hidden`, if there is to be one.
+        """Return the tuples of a spout, before any bolt, read by `tasks` source tasks; with the number of their run in
+        the column `hidden` if it is given.
         """
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = TaskEmitter(
@@ -242,18 +244,21 @@ class Compiler:
         if hidden is not None:
             schema = StructType([*schema.fields, StructField(hidden, IntegerType(), nullable=False)])
         leaf = leaf_of(self._spark.range(0, rows, 1, min(rows, self._slices_max)), emitter, schema)
-        # Spark forgets behind mapInArrow that one partition is one; told again, it groups without an exchange.
+        # Spark forgets after mapInArrow that there is only one partition; if it is told again, it groups without an
+        # exchange.
         return leaf.coalesce(1) if rows == 1 else leaf
 
     def frame(self, spout: str, metadata: Metadata, runs: Sequence[Run] = ()) -> DataFrame:
-        """What a spout that gives a DataFrame gives for a batch. Raises BatchDataError naming it, CancelledError."""
+        """Return what a spout that gives a DataFrame gives for a batch. Raises BatchDataError with its name,
+        CancelledError.
+        """
         component = next(item for item in self._topology.spouts if item.name == spout)
         with PLAN_LOCK.taken(runs):
             return call_spout(component, self._spark, metadata)
 
     def counted(self, spout: str, frame: DataFrame, signer: Signer, order: str | None) -> DataFrame:
-        """The tuples of such a spout, counted by partition on their way. `signer` names the run that the DataFrame is
-        of.
+        """Return the tuples of such a spout, counted by partition as they pass. `signer` names the run that the
+        DataFrame belongs to.
         """
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = FrameEmitter(
@@ -268,7 +273,7 @@ class Compiler:
 
     @property
     def one_task(self) -> dict[str, int]:
-        """Source tasks by spout of a batch of one part."""
+        """Return the number of source tasks by spout for a batch of one part."""
         return dict.fromkeys(self._schemas, 1)
 
     def _bolts_on_frames(self) -> Iterator[BoltComponent]:
@@ -294,7 +299,7 @@ class Compiler:
 
 
 def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:
-    """A stream with HIDDEN, carried bolt by bolt so that the first one that rules it out can be named."""
+    """A stream with HIDDEN, carried bolt by bolt so that the first bolt that makes this impossible can be named."""
     for bolt in way:
         try:
             found = carry(streams[bolt], leaf, HIDDEN)
@@ -304,8 +309,8 @@ def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFra
 
 
 def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadata) -> DataFrame:
-    """What a spout that gives a DataFrame gives for a batch, with exactly its declared fields. Raises BatchDataError
-    naming it.
+    """Return what a spout that gives a DataFrame gives for a batch, with exactly its declared fields. Raises
+    BatchDataError with its name.
     """
     spout = component.name
     try:
@@ -328,8 +333,8 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
 
 
 def call_bolt(bolt: BoltComponent, inputs: list[DataFrame], earlier: EarlierCalls) -> DataFrame:
-    """What a bolt makes of its inputs. Raises BatchDataError naming the bolt and the user's line, TopologyError where
-    it makes no DataFrame.
+    """Return what a bolt makes of its inputs. Raises BatchDataError with the bolt and the user's line, TopologyError if
+    it returns no DataFrame.
     """
     called = earlier.now()
     try:
@@ -353,8 +358,8 @@ def call_bolt(bolt: BoltComponent, inputs: list[DataFrame], earlier: EarlierCall
 
 
 def compare_fields(bolt: str, declared: Fields, actual: StructType, named: set[str]) -> None:
-    """Compare what a bolt declares with what it returns; `named` are fields that something downstream names besides.
-    Raises TopologyError.
+    """Compare what a bolt declares with what it returns; `named` are fields that something downstream names in
+    addition. Raises TopologyError.
     """
     found: dict[str, DataType] = {field.name: field.dataType for field in actual.fields}
     wanted = {field.name: field.dataType for field in spark_schema(declared).fields}

@@ -1,5 +1,5 @@
-"""Hold functions over DataFrames to the `not null` fields that they declare: in the same plan, a look at each value
-that something behind reads.
+"""Checks the `not null` fields that functions over DataFrames declare: the same plan tests each value that something
+downstream reads.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from txtopo.spark.frames.aggregate import column_called
 
 
 def assert_not_null(bolt: str, declared: Fields | None, made: DataFrame) -> DataFrame:
-    """`made` with an error, naming bolt and field, in place of each NULL that it must not have. The same where Spark
-    knows that there is none.
+    """Return `made` with an error, naming bolt and field, in place of each NULL that is not allowed; return `made`
+    itself if Spark knows that there is no NULL.
     """
     wanted = {field.name for field in declared.items if not field.nullable} if declared is not None else set()
     doubtful = {field.name for field in made.schema.fields if field.nullable} & wanted

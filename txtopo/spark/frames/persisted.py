@@ -1,9 +1,10 @@
-"""Let go of what bolts persist: a batch's rows are its own, and nobody else knows when they are not read any more.
+"""Unpersists what bolts persist: its rows belong to one batch, and only this code knows when nothing reads them any
+more.
 
 A bolt may `persist()` or `cache()` what it reads several times. Spark keeps that until someone calls `unpersist()`,
-which the bolt cannot: it returns before any job runs. So everything persisted on top of what a bolt was given goes once
-the jobs of the plan have ended. Spark finds it by the plan, which is why each plan has leaves of its own
-(`Emitter.plan`): else the next batch would be answered with the rows of this one.
+which the bolt cannot do: it returns before any job runs. So everything persisted downstream of a bolt's inputs is
+removed when the jobs of the plan have ended. Spark finds it by the plan, which is why each plan has separate leaves
+(`Emitter.plan`): otherwise Spark would answer the next batch with the rows of this one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def let_go(given: Iterable[DataFrame]) -> None:
-    """Unpersist everything that was made of these DataFrames, and they themselves. Costs a call or two where nothing is
-    persisted at all.
+    """Unpersist these DataFrames and everything that was made from them. Costs one or two calls if nothing is
+    persisted.
     """
     try:
         for frame in given:
@@ -29,13 +30,13 @@ def let_go(given: Iterable[DataFrame]) -> None:
             if cache.isEmpty():
                 return
             cache.uncacheQuery(session, frame._jdf.queryExecution().analyzed(), True, False)
-    except Exception as error:  # of a session that ends meanwhile, PySpark raises what it likes, and it keeps nothing
+    except Exception as error:  # If the session ends meanwhile, PySpark may raise anything, and keeps nothing.
         _LOG.info("what bolts persisted was not let go of: %s", error)
 
 
 @contextlib.contextmanager
 def let_go_on_error(given: Iterable[DataFrame]) -> Iterator[None]:
-    """As `let_go`, only where the body raises: there will be no plan to run."""
+    """As `let_go`, but only if the body raises: then there will be no plan to run."""
     try:
         yield
     except BaseException:

@@ -1,14 +1,13 @@
-"""One thread at a time calls the users' functions that build a plan, because they share a session and its catalog of
-temporary views.
+"""Lets one thread at a time call the users' functions that build a plan, because they share a session and its catalog
+of temporary views.
 
-A bolt may name what it was given (`createOrReplaceTempView`) and read it by that name. Were another batch's plan built
-meanwhile, the name would be that batch's, and so would be the rows. Only calls take turns: Spark plans and runs what
-came of them side by side.
+A bolt may give its input a name (`createOrReplaceTempView`) and read it by that name. If another batch's plan were
+built meanwhile, the name, and so the rows, would be that batch's. Only calls exclude each other: Spark plans and runs
+their results in parallel.
 
-A call may take long, or never come back. Whoever waits shows progress as long as the one in turn is not given up, which
-is timed by itself; once that one is given up its jobs are cancelled, and where its call does not end by that, the turn
-is taken from it. What it may still do to the catalog shows in the plan of the other
-(`txtopo.spark.frames.source_nodes`).
+A call may take long, or never return. A waiting thread shows progress until the call of the holder is abandoned; that
+call has a time limit. When it is abandoned, its jobs are cancelled, and if it does not end even then, the lock is taken
+from it. What it may still do to the catalog shows in the plan of the next holder (`txtopo.spark.frames.source_nodes`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Look at what Spark made of a plan: may it be used again, what does it read, how many partitions will it have."""
+"""Inspects what Spark made of a plan: whether it can be used again, what it reads, and how many partitions it will
+have.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _PURE_NODES = frozenset(
     }
 )
 """Physical nodes that keep nothing between two runs. An exchange is not among them: it keeps its files, and a second
-run would read the first's.
+run would read the files of the first.
 """
 _BATCH_BOUND = re.compile(
     r"current_?(?:timestamp|date|time)|localtimestamp|\bnow\(|\brand[ns]?\(|\buuid\(|\bshuffle\(", re.IGNORECASE
@@ -44,7 +46,7 @@ def is_reusable(frame: DataFrame, stream: DataFrame) -> bool:
     """True if every node of its physical plan is a pure function of one partition, with nothing that Spark fixed while
     planning.
 
-    `stream` is the part of it that users wrote: what is counted behind numbers its rows, which Spark calls not
+    `stream` is the part that users wrote: the counting downstream of it numbers rows, which Spark calls not
     deterministic.
     """
     plan: Any = frame._jdf.queryExecution().executedPlan()
@@ -57,10 +59,10 @@ def is_reusable(frame: DataFrame, stream: DataFrame) -> bool:
 
 
 def partitions_of(frame: DataFrame) -> int | None:
-    """How many partitions it will have at most; None where its plan does not tell, as with adaptive execution, which
-    decides only while it runs.
+    """Return the maximum number of partitions it will have; None if its plan does not show it, as with adaptive
+    execution, which decides only while it runs.
 
-    Looks at the plan alone: to ask what Spark would execute runs stages of the users' plan, which then run again.
+    Reads only the plan: asking what Spark would execute runs stages of the users' plan, which then run again.
     """
     execution: Any = frame._jdf.queryExecution()
     return _partitions(execution.executedPlan())
@@ -72,19 +74,19 @@ def _partitions(plan: Any) -> int | None:
     name = plan.nodeName().partition(" ")[0]
     children = plan.children()
     below = [_partitions(children.apply(index)) for index in range(children.size())]
-    # What Spark forgets behind a Python function, say: it keeps the partitions that it has.
+    # For example nodes that Spark knows nothing about after a Python function: they keep their partitions.
     if name == "Union" or (len(below) == 1 and name in _PURE_NODES):
         return None if None in below else sum(filter(None, below))
-    if name == "BroadcastHashJoin":  # what is sent to all has one
+    if name == "BroadcastHashJoin":  # A broadcast has one partition.
         return None if None in below else max(filter(None, below))
     return None
 
 
 def settled(frame: DataFrame) -> tuple[DataFrame, int]:
-    """The rows of a DataFrame, and in how many partitions: just those of its last stage.
+    """Return the rows of a DataFrame, and the number of their partitions: exactly those of its last stage.
 
-    Behind a Python function nothing is optimised together with what is before it, so nothing is lost by it. Where
-    adaptive execution has to run stages in order to tell, they are not run again: their files are what is read.
+    Spark optimises nothing across a Python function, so this loses nothing. If adaptive execution has to run stages to
+    determine the number, they are not run again: their files are read.
     """
     execution: Any = frame._jdf.queryExecution()
     rows = execution.toRdd()
@@ -94,7 +96,7 @@ def settled(frame: DataFrame) -> tuple[DataFrame, int]:
 
 
 def columns_read(frames: Iterable[DataFrame]) -> set[str]:
-    """Lower-case names of all attributes that any node of their optimised plans reads: never fewer than the leaf's
+    """Return the lower-case names of all attributes that any node of their optimised plans reads: at least the leaf's
     columns that matter.
     """
     names: set[str] = set()

@@ -1,10 +1,10 @@
-"""Carry a hidden column from a spout's leaf through what DataFrame bolts made of it, or say which bolt depends on other
-rows than its own.
+"""Carries a hidden column from a spout's leaf through the plans of DataFrame bolts, or names the bolt that depends on
+other rows than its own.
 
-A wave's rows have to stay apart by batch although the bolts know of no batches. The analysed plan is walked from a
-bolt's output down to the leaf and rebuilt with the column appended to every projection. That is done only where each
-node treats each row by itself: an unknown node is refused. What a node cannot show (a bolt that ran a job while it was
-called and put the answer into a literal) the compiler has to look after.
+A wave must keep rows apart by batch although the bolts know nothing about batches. The analysed plan is walked from a
+bolt's output down to the leaf and rebuilt with the column appended to every projection. This is done only if each node
+treats each row separately: an unknown node is refused. The compiler must check what a node cannot show: a bolt that ran
+a job while it was called and put the answer into a literal.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from txtopo.spark.frames.current_time_check import fixes_a_time
 SQL_BATCHED_UDF = 100
 SQL_ARROW_BATCHED_UDF = 101
 _ROW_UDFS = frozenset({SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF})
-"""Python functions that get one row at a time, however these travel. All other kinds see a block of rows, and so their
-neighbours.
+"""Python functions that get one row at a time, however Spark transports the rows. All other kinds see a block of rows,
+and so their neighbours.
 """
 _GENERATORS = frozenset({"Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "VariantExplode"})
-"""Generators that make rows of one row alone. Table functions in Python and Hive may also emit at the end of their
+"""Generators that make rows from one row alone. Table functions in Python and Hive may also emit at the end of their
 input.
 """
 _WALKED = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "PipeOperator", "ResolvedHint"})
 _NO_MORE_THAN_SAID = frozenset({"WithCTE", "CTERelationRef", "Expand"})
-"""Nodes that may well treat each row by itself (WITH, `unpivot`), but are not walked."""
+"""Nodes that may treat each row separately (WITH, `unpivot`), but are not supported."""
 
 
 class NotCarriedError(Exception):
-    """The plan does not treat each row by itself; the message says why in a few words."""
+    """The plan does not treat each row separately; the message gives the reason in a few words."""
 
 
 def carry(made: DataFrame, leaf: DataFrame, column: str) -> DataFrame:
-    """`made` with `column` of `leaf` as its last one. `made` was made from `leaf` without that column. Raises
+    """Return `made` with `column` of `leaf` as its last column. `made` was made from `leaf` without that column. Raises
     NotCarriedError.
     """
     return Carrying(leaf, column).carried(made)
@@ -68,7 +68,7 @@ class Carrying:
         return DataFrame(dataset, self._spark)
 
     def _walk(self, node: Any) -> Any:
-        """The node rebuilt over what is below it, with the attribute among its output."""
+        """Return the node rebuilt over its new children, with the attribute among its output."""
         if node.equals(self._leaf):
             return node
         name = str(node.nodeName())
@@ -86,12 +86,13 @@ class Carrying:
             case "Generate":
                 self._check_generator(node)
             case "View":
-                # A view over a DataFrame (`spark.sql` with one) only names it, as long as its columns are those below.
+                # A view over a DataFrame (`spark.sql` with one) only names it, as long as its columns are the columns
+                # of its child.
                 if not node.output().equals(node.children().apply(0).output()):
                     raise NotCarriedError("reads a view that is more than a name")
                 return below
             case "PipeOperator" | "ResolvedHint":
-                # Marks of the parser and for joins; Spark drops them where it begins to optimise.
+                # Marks of the parser and hints for joins; Spark drops them when it begins to optimise.
                 return below
         return node.withNewChildren(self._seq([below]))
 

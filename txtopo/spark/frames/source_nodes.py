@@ -1,5 +1,5 @@
-"""The leaves that txtopo puts below the users' functions, each under a name of its own: a plan shows by them whose
-tuples it reads.
+"""The leaves that txtopo puts upstream of the users' functions, each with a unique name: they show whose tuples a plan
+reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = re.compile(r"\btxtopo_leaf_\d+\b")
 
 
 def leaf_of(frame: DataFrame, task: Callable[[Any], Any], schema: Any) -> DataFrame:
-    """`mapInArrow` under a name that no other leaf of this process has."""
+    """Return `mapInArrow` with a name that no other leaf of this process has."""
 
     def emit(batches: Any) -> Any:
         return task(batches)
@@ -28,7 +28,7 @@ def leaf_of(frame: DataFrame, task: Callable[[Any], Any], schema: Any) -> DataFr
 
 
 def leaves_in(frames: Iterable[DataFrame]) -> frozenset[str]:
-    """Names of all leaves in the analysed plans of these DataFrames, below views and in subqueries as well."""
+    """Return the names of all leaves in the analysed plans of these DataFrames, also inside views and subqueries."""
     found: set[str] = set()
     for frame in frames:
         analysed: Any = frame._jdf.queryExecution().analyzed()
@@ -37,7 +37,7 @@ def leaves_in(frames: Iterable[DataFrame]) -> frozenset[str]:
 
 
 def check_leaves(component: str, made: DataFrame, own: frozenset[str]) -> None:
-    """Raise BatchDataError where what a component made reads a leaf that is not among its plan's `own`: the tuples of
+    """Raise BatchDataError if the result of a component reads a leaf that is not among its plan's `own`: the tuples of
     another batch.
     """
     if leaves_in([made]) - own:
@@ -48,8 +48,8 @@ def check_leaves(component: str, made: DataFrame, own: frozenset[str]) -> None:
 
 
 def unread(leaves: Iterable[DataFrame], frames: Iterable[DataFrame]) -> list[DataFrame]:
-    """Leaves that Spark leaves out of the plans of all these DataFrames, since no row of theirs can matter: behind a
-    filter that is never true, say.
+    """Return the leaves that Spark removes from the plans of all these DataFrames because their rows cannot matter, for
+    example after a filter that is never true.
     """
     texts = [str(frame._jdf.queryExecution().optimizedPlan().toString()) for frame in frames]
     read = {name for text in texts for name in _NAME.findall(text)}
@@ -57,6 +57,6 @@ def unread(leaves: Iterable[DataFrame], frames: Iterable[DataFrame]) -> list[Dat
 
 
 def _name_of(leaf: DataFrame) -> str:
-    # The analysed plan tells it from the top down.
+    # The analysed plan is read from the top down.
     found = _NAME.search(leaf._jdf.queryExecution().analyzed().toString())
     return found[0] if found is not None else unreachable("a leaf without a name")

@@ -1,4 +1,6 @@
-"""True if a call ran a Spark job. Its jobs are identified by a tag, because other threads run jobs at the same time."""
+"""Determines whether a call ran a Spark job. Its jobs are identified by a tag, because other threads run jobs at the
+same time.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 HEARD_S_MAX = 10
-"""Spark tells of its jobs a little later; so long is waited for it."""
+"""Seconds to wait for Spark, which reports its jobs a little later."""
 _NUMBERS = itertools.count(1)
 
 
 class NotToldError(Exception):
-    """Spark was too busy to tell whose its jobs are."""
+    """Spark was too busy to report whose its jobs are."""
 
 
 class UserJobs:
-    """The jobs of one body of `own_jobs`, which may be asked once the body has ended."""
+    """The jobs of one body of `own_jobs`; can be asked when the body has ended."""
 
     def __init__(self, spark: SparkSession, tag: str) -> None:
         self._context: Any = spark.sparkContext._jsc.sc()
@@ -32,10 +34,10 @@ class UserJobs:
         return self._started() != self._before
 
     def any(self) -> bool:
-        """True if there was one. Raises NotToldError."""
+        """True if there was one of this thread. Raises NotToldError."""
         if not self.any_in_process():
             return False
-        # Jobs are in the tracker once its queue has heard of them, which is behind.
+        # The tracker knows a job when its queue has processed the event, which happens later.
         try:
             self._context.listenerBus().waitUntilEmpty(HEARD_S_MAX * 1000)
         except Py4JError as error:
@@ -43,13 +45,13 @@ class UserJobs:
         return bool(list(self._context.statusTracker().getJobIdsForTag(self._tag)))
 
     def _started(self) -> int:
-        # Of the whole process, counted as they start.
+        # Jobs of the whole process, counted when they start.
         return int(self._context.dagScheduler().numTotalJobs())
 
 
 @contextlib.contextmanager
 def own_jobs(spark: SparkSession) -> Iterator[UserJobs]:
-    """Tell the jobs that this thread, or one that inherits from it, starts in the body."""
+    """Yield the jobs that this thread, or a thread that inherits from it, starts in the body."""
     tag = f"txtopo-own-{next(_NUMBERS)}"
     spark.sparkContext.addJobTag(tag)
     try:

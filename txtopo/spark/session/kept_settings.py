@@ -1,8 +1,8 @@
-"""Users' functions are called with the driver's own session: put back what one of them changes of it, and fail its
-batch by name.
+"""Restores settings of the driver's session that a user's function changes, and fails its batch with the names of the
+settings.
 
-Settings are looked at when Spark analyses, so a plan that was made behind such a call would count by other rules than
-the one before it.
+Users' functions are called with the driver's own session. Spark reads settings when it analyses, so a plan made after
+such a call would follow other rules than the previous plan.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from txtopo.spark.session.spark_settings import changed_settings
 
 @contextlib.contextmanager
 def settings_kept(spark: SparkSession, component: str) -> Iterator[None]:
-    """Raise BatchDataError, naming `component`, where a setting that results depend on is another one behind the body;
-    it is put back in any case.
+    """Raise BatchDataError, naming `component`, if the body changed a setting that results depend on; the setting is
+    restored in any case.
     """
     try:
         yield
@@ -34,7 +34,7 @@ def settings_kept(spark: SparkSession, component: str) -> Iterator[None]:
 
 
 def _put_back(spark: SparkSession) -> list[str]:
-    """Says what was changed."""
+    """Return in words what was changed."""
     changed = changed_settings(spark.conf.get)
     for name, _, value in changed:
         spark.conf.set(name, value)

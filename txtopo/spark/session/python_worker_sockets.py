@@ -1,8 +1,9 @@
-"""Where Spark and its Python workers on one machine talk: Unix sockets in a folder that no other user may enter.
+"""Unix sockets through which Spark and its Python workers on one machine talk, in a folder that no other user may
+enter.
 
-Over TCP every task of a Python function waits some 40 ms for an acknowledgement that the kernel delays: most of what a
-small batch takes. On Unix sockets Spark asks for no secret, so the folder is the lock on them. Used on a `local`
-master.
+Over TCP every task of a Python function waits some 40 ms for an acknowledgement that the kernel delays: most of the
+time of a small batch. On Unix sockets Spark asks for no secret, so access to the folder is the only protection. Used on
+a `local` master.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any
 ENABLED = "spark.python.unix.domain.socket.enabled"
 FOLDER = "spark.python.unix.domain.socket.dir"
 FOLDER_BYTES_MAX = 50
-"""Of the folder's path: the path of a socket, with Spark's name of it, may have some hundred bytes."""
+"""Maximum length of the folder's path in bytes: the path of a socket, with the name that Spark adds, may have about a
+hundred bytes.
+"""
 
 
 def _temporary() -> str:
-    """The folder for temporary files; where there is none, as on a full disk, Spark says so itself."""
+    """Return the folder for temporary files; if there is none, as on a full disk, Spark reports that itself."""
     try:
         return tempfile.gettempdir()
     except OSError:
@@ -30,14 +33,14 @@ def _temporary() -> str:
 
 
 class SocketFolder:
-    """The folder of one Spark session, made when asked for."""
+    """The folder of one Spark session, made on demand."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
 
     def settings(self, conf: Mapping[str, str]) -> dict[str, str]:
-        """Spark's settings for it; none where `conf` has one of its own, or where no temporary folder can be written to
-        and has a path short enough.
+        """Return Spark's settings for it; none if `conf` has its own, or if no temporary folder is writable and has a
+        path that is short enough.
         """
         self.remove()
         if os.name != "posix" or ENABLED in conf or FOLDER in conf:
@@ -46,12 +49,12 @@ class SocketFolder:
             if len(os.fsencode(place)) > FOLDER_BYTES_MAX - 20:
                 continue
             with contextlib.suppress(OSError):
-                self._path = Path(tempfile.mkdtemp(prefix="txtopo-", dir=place))  # only its owner may enter
+                self._path = Path(tempfile.mkdtemp(prefix="txtopo-", dir=place))  # Only its owner may enter.
                 return {ENABLED: "true", FOLDER: str(self._path)}
         return {}
 
     def entrust(self, jvm: Any) -> None:
-        """Have the JVM remove it too: it outlives a driver that is killed by a moment, and ends in order."""
+        """Let the JVM remove it too: the JVM lives slightly longer than a driver that is killed, and ends in order."""
         if self._path is not None:
             jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(jvm.java.io.File(str(self._path)))
 

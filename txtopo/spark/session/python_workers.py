@@ -1,5 +1,5 @@
-"""Look at the Python of Spark's workers before any batch does: another one than the driver's may lack what every task
-needs.
+"""Checks the Python of Spark's workers before the first batch: if it is not the driver's Python, it may lack what every
+task needs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from txtopo.spark.failures import is_jvm_gone
 NEEDED = ("pyarrow", "numpy", "txtopo.spark.emit")
 TASKS_MAX = 8
 _checked: set[tuple[str, str]] = set()
-"""Applications and their Python that were looked at: a process may make several executors on one session."""
+"""Applications and their Python that were checked: a process may make several executors on one session."""
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Have workers import what tasks need, once a session. Raises ConfigurationError that names their Python and what
+    """Let workers import what tasks need, once per session. Raises ConfigurationError that names their Python and what
     to set.
     """
     context: Any = spark.sparkContext
@@ -30,7 +30,7 @@ def check_workers(spark: SparkSession) -> None:
     needed = NEEDED
 
     def lacking(_: Any) -> Iterator[tuple[str, str, str]]:
-        # Travels by value, and needs nothing but the standard library.
+        # Sent by value, and needs only the standard library.
         import importlib
         import socket
         import sys
@@ -38,7 +38,7 @@ def check_workers(spark: SparkSession) -> None:
         for name in needed:
             try:
                 importlib.import_module(name)
-            except Exception as error:  # a module that is there may be one of another Python
+            except Exception as error:  # A module that exists may belong to another Python.
                 yield sys.executable, socket.gethostname(), f"{type(error).__name__}: {error}"
 
     tasks = max(1, min(context.defaultParallelism, TASKS_MAX))

@@ -1,4 +1,4 @@
-"""Bring code to the executors: the user's module by value, txtopo itself by path, other files as Spark ships them."""
+"""Sends code to the executors: the user's module by value, txtopo itself by path, other files as Spark ships them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def ship(spark: SparkSession, topology: Topology, py_files: tuple[str, ...] = ()) -> None:
-    """Make the topology's code loadable in every task of this session. Safe to repeat. Raises ConfigurationError naming
-    what cannot be sent.
+    """Make the topology's code loadable in every task of this session. Safe to repeat. Raises ConfigurationError with
+    the name of what cannot be sent.
     """
     module = module_of(topology)
     if module is not None:
-        # Executors cannot import a file that a driver was pointed at; its functions travel inside the plan instead.
+        # Executors cannot import a file that a driver was started with; its functions are sent inside the plan instead.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     check_picklable(topology)
     context = spark.sparkContext
@@ -40,8 +40,8 @@ def ship(spark: SparkSession, topology: Topology, py_files: tuple[str, ...] = ()
 
 
 def check_picklable(topology: Topology) -> None:
-    """Raise ConfigurationError naming the component that cannot travel to tasks: a connection in a closure of its is
-    found only by pickling.
+    """Raise ConfigurationError with the component that cannot be sent to tasks: for example, only pickling finds a
+    connection in one of its closures.
     """
     components: list[tuple[str, object]] = [(f"spout {one.name!r}", one.spout) for one in topology.spouts]
     components += [(f"bolt {one.name!r}", one.bolt) for one in topology.tuple_bolts]
@@ -57,8 +57,8 @@ def check_picklable(topology: Topology) -> None:
 
 
 def module_of(topology: Topology) -> ModuleType | None:
-    """The loaded module that built the topology; None for `__main__` (always travels by value), one in txtopo, or
-    none.
+    """Return the loaded module that built the topology; None if it is `__main__` (which is always sent by value), is
+    part of txtopo, or does not exist.
     """
     if topology.module_file is None:
         return None
@@ -74,8 +74,8 @@ def module_of(topology: Topology) -> ModuleType | None:
 
 @cache
 def package_version() -> str:
-    """Fingerprint of the txtopo sources that run in tasks, as found by this process: driver and tasks must agree
-    (R12).
+    """Return the fingerprint of the txtopo sources that run in tasks, as found by this process: driver and tasks must
+    agree (R12: only attempts with the leader's code commit).
     """
     digest = hashlib.sha256()
     for room in ("core", "topology", "spouts", "tuples", "spark"):

@@ -1,4 +1,4 @@
-"""Start the one Spark session of a driver quietly and with the settings that results depend on, and stop it
+"""Starts the one Spark session of a driver without output and with the settings that results depend on, and stops it
 completely.
 """
 
@@ -36,11 +36,11 @@ from txtopo.spark.session.spark_settings import (
 )
 
 TASK_FAILURES_MAX = 4
-"""Tries of a task. Spark's bare `local[N]` allows one, so that a dead Python worker ends the job (K2)."""
+"""Tries of a task. Spark's plain `local[N]` allows one, so that a dead Python worker would end the job."""
 STOP_S = 10.0
 """Seconds the JVM gets to end by itself before it is killed."""
 KILLED_S = 0.5
-"""Seconds after which a JVM whose connections broke is found to have ended."""
+"""Seconds after which a JVM whose connections broke has visibly ended."""
 _DEFAULTS: Mapping[str, str] = {
     "spark.driver.maxResultSize": "256m",
     "spark.scheduler.mode": "FIFO",
@@ -55,7 +55,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 _LAUNCH_PREFIXES = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives", "spark.files")
-"""Settings that the JVM must know when it is launched. All others are set inside it and never stand in argv."""
+"""Settings that the JVM needs when it is launched. All others are set inside it and are never in argv."""
 _LOG4J = """\
 status = error
 rootLogger.level = warn
@@ -69,7 +69,7 @@ logger.spark.name = org.apache.spark
 logger.spark.level = warn
 """
 _sockets = SocketFolder()
-"""Of the one session that a process may have."""
+"""The lock of the one session that a process may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +82,19 @@ class SessionOptions:
     master: str | None = None
     """As for spark-submit; None is `local[N,4]` with N the number of CPUs."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Further Spark settings; those in RESULT_SETTINGS must keep their value."""
+    """Further Spark settings; settings in RESULT_SETTINGS must keep their value."""
     py_files: tuple[str, ...] = ()
     """Python files, zips and wheels for the executors."""
 
     @property
     def log_file(self) -> Path:
-        """Where everything goes that Spark would have printed."""
+        """Path of the log with everything that Spark would have printed."""
         return self.log_folder / "spark.log"
 
 
 def full_master(master: str | None, cpus: int | None = None) -> str:
-    """The master with a number of task tries: `local`, `local[2]`, `local[*]` and None get one, everything else
-    stays.
+    """Return the master with a number of task tries: `local`, `local[2]`, `local[*]` and None get one, everything else
+    is unchanged.
     """
     if master is None:
         return f"local[{cpus or os.cpu_count() or 1},{TASK_FAILURES_MAX}]"
@@ -103,8 +103,8 @@ def full_master(master: str | None, cpus: int | None = None) -> str:
 
 
 def settings(options: SessionOptions) -> dict[str, str]:
-    """All Spark settings for these options. Raises ConfigurationError where the user's differ from one that results
-    depend on.
+    """Return all Spark settings for these options. Raises ConfigurationError if the user's settings differ from one
+    that results depend on.
     """
     for name, value in RESULT_SETTINGS.items():
         given = options.conf.get(name)
@@ -123,8 +123,8 @@ def settings(options: SessionOptions) -> dict[str, str]:
         if master.startswith("local["):
             merged["spark.python.daemon.module"] = "txtopo.spark.session.worker_daemon"
         if master.startswith("local[") and "spark.executor.cores" not in options.conf:
-            # Each worker may have all of it: Spark divides it by `spark.executor.cores`, which means nothing on a local
-            # master.
+            # Each worker may have all of it: Spark divides it by `spark.executor.cores`, which has no meaning on a
+            # local master.
             merged[WORKER_MEMORY_SETTING] = f"{worker_memory_mib(machine_memory_bytes(), cores)}m"
     merged |= {**options.conf, **RESULT_SETTINGS}
     if options.py_files:
@@ -133,20 +133,21 @@ def settings(options: SessionOptions) -> dict[str, str]:
 
 
 def start_session(options: SessionOptions) -> SparkSession:
-    """Start the JVM and a session in it; nothing is printed, everything goes to `options.log_file`. Raises
+    """Start the JVM and a session in it. Nothing is printed, all output goes to `options.log_file`. Raises
     ConfigurationError.
     """
     if SparkContext._active_spark_context is not None:
         raise ConfigurationError("this process has a Spark session already; hand it over instead of options")
-    # PySpark says this of every plain UDF with type hints, and means nothing by it.
+    # PySpark prints this for every plain UDF with type hints; it has no consequence.
     warnings.filterwarnings("ignore", message="Cannot infer the eval type from type hints", category=UserWarning)
-    # Nor that a JVM which stands still cannot be stopped in order: it is killed then, and told.
+    # Also not printed: that a JVM which does not respond cannot be stopped in order; it is killed then, and the
+    # operator is told.
     warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process", category=RuntimeWarning)
-    # A dead JVM is told as an outcome; py4j would print a traceback of its own for every call.
-    # It does so at the root logger.
+    # A dead JVM is reported as an outcome; py4j would also print a traceback for every call. It does so on the root
+    # logger.
     logging.getLogger().addFilter(_is_not_py4j)
-    # Nor would anybody read the JSON of kilobytes that PySpark prints for each error in a query: the error itself is
-    # told.
+    # Also not printed: the kilobytes of JSON that PySpark prints for each error in a query; the error itself is
+    # reported.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     merged = settings(options)
@@ -166,23 +167,24 @@ def start_session(options: SessionOptions) -> SparkSession:
             stop_session()
             if isinstance(error, ConfigurationError):
                 raise
-            if killed:  # by the kernel, say, and no setting is wrong
+            if killed:  # By the kernel, for example; no setting is wrong.
                 raise ExecutorLost(
                     f"the JVM was killed while Spark started (see {options.log_file}); start again"
                 ) from error
             first = str(error).strip().partition("\n")[0]
             raise ConfigurationError(f"Spark did not start: {first} (see {options.log_file})") from error
-        except BaseException:  # Ctrl-C or SIGTERM: whatever has been started by now ends with it
+        except BaseException:  # Ctrl-C or SIGTERM: everything started until now ends with it.
             stop_session()
             raise
     return spark
 
 
 def hear_of_lost_reports(spark: SparkSession, lost: Callable[[BaseException], None]) -> None:
-    """Have `lost` called when the driver could not take what tasks report: from then on the JVM sends nothing more, and
-    no batch is at fault.
+    """Have `lost` called when the driver could not receive what tasks report: from then on the JVM sends nothing more,
+    and no batch is at fault.
 
-    The server of accumulators would print a traceback, and one more when the JVM dies; that is told as an outcome.
+    The server of accumulators would print a traceback, and another one when the JVM dies; both are reported as an
+    outcome instead.
     """
     context: Any = spark.sparkContext
 
@@ -195,7 +197,9 @@ def hear_of_lost_reports(spark: SparkSession, lost: Callable[[BaseException], No
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Assert the settings that results depend on, in the running session (R12, R18). Raises ConfigurationError."""
+    """Assert the settings that results depend on, in the running session, so that all attempts at a plan run with the
+    same ones. Raises ConfigurationError.
+    """
     if not hasattr(spark, "sparkContext"):
         raise ConfigurationError(
             "the Spark session is one of Spark Connect, whose jobs cannot be assigned to batches; build one with "
@@ -221,14 +225,16 @@ def check_settings(spark: SparkSession) -> None:
 
 
 def jvm_ended() -> bool:
-    """True if the JVM that this process started has ended (K11); False if another process started it."""
+    """True if the JVM that this process started has ended (K11: the driver's JVM dies); False if another process
+    started it.
+    """
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
 
 
 def running_session() -> SparkSession | None:
-    """The session that this process has already, started by whomever."""
-    # Active is a session in the thread that made it, and in no other; a script may call `run` in a thread.
+    """Return the session that this process already has, whatever code started it; None if there is none."""
+    # `getActiveSession` finds a session only in the thread that made it; a script may call `run` in another thread.
     return (
         SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if SparkContext._active_spark_context is not None
@@ -237,8 +243,8 @@ def running_session() -> SparkSession | None:
 
 
 def stop_session() -> None:
-    """Stop the session and the JVM of this process, however far they came; killed when they do not end in time. Safe to
-    repeat.
+    """Stop the session and the JVM of this process, whatever state they are in; they are killed if they do not end in
+    time. Safe to repeat.
     """
     context: Any = SparkContext._active_spark_context
     gateway: Any = SparkContext._gateway
@@ -263,8 +269,8 @@ def stop_session() -> None:
 
 
 def within(seconds: float, work: Callable[[], None]) -> bool:
-    """Do `work` in a thread and wait at most `seconds` for it: no call into a JVM that stands still comes back. Returns
-    True if it ended, False if not or if there is no memory for a thread.
+    """Do `work` in a thread and wait at most `seconds` for it: a call into a JVM that does not respond never returns.
+    Returns True if it ended, False if not or if there is no memory for a thread.
     """
     thread = threading.Thread(target=work, name="ends Spark", daemon=True)
     try:
@@ -276,10 +282,10 @@ def within(seconds: float, work: Callable[[], None]) -> bool:
 
 
 class _Jvm(subprocess.Popen[bytes]):
-    """The process of the JVM, known from the moment it is there.
+    """The process of the JVM, known as soon as it exists.
 
-    PySpark hands it out only once the JVM has answered: what ends the start before that, a signal most of all, would
-    leave a JVM for ever.
+    PySpark returns it only once the JVM has answered: if something ended the start earlier, a signal for example, the
+    JVM would stay running.
     """
 
     started: ClassVar[_Jvm | None] = None
@@ -297,14 +303,14 @@ class _Jvm(subprocess.Popen[bytes]):
             return False
 
     def end(self, patience_s: float) -> None:
-        """Wait so long for it to end by itself, as it does when its stdin ends, then kill it."""
+        """Wait at most this number of seconds for it to end by itself, as it does when its stdin ends, then kill it."""
         if self.stdin is not None:
             with contextlib.suppress(OSError):
                 self.stdin.close()
         try:
             self.wait(patience_s)
         except subprocess.TimeoutExpired:
-            # The JVM leads a process group of its own (see _launch_jvm): Python workers go with it.
+            # The JVM leads a separate process group (see _launch_jvm): Python workers end with it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.wait(STOP_S)
@@ -312,7 +318,7 @@ class _Jvm(subprocess.Popen[bytes]):
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """Signals that would end this process in order are delivered at the end of the block. For moments only."""
+    """Delay signals that would end this process until the end of the block. Only for short blocks."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
     came: list[int] = []
@@ -342,8 +348,8 @@ def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
     )
     launch.set("spark.driver.extraJavaOptions", java_options)
     with options.log_file.open("ab") as log:
-        # A session of its own: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its
-        # Python workers in order. Should the driver be killed, the JVM ends when its stdin does.
+        # A separate session: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its Python
+        # workers in order. If the driver is killed, the JVM ends when its stdin does.
         module: Any = java_gateway
         plain, module.Popen = module.Popen, _Jvm
         try:
@@ -359,9 +365,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _interrupt_handler_kept() -> Iterator[None]:
-    """PySpark puts a SIGINT handler of its own in place of the driver's, which cancels all jobs and raises: taken out
-    again.
-    """
+    """PySpark replaces the driver's SIGINT handler with one that cancels all jobs and raises: restore the driver's."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -1,5 +1,5 @@
-"""Spark's settings that change results or guard them; no PySpark in here, so that they can be part of the code hash
-cheaply.
+"""Spark's settings that change or protect results; imports no PySpark, so that the code hash can include them at low
+cost.
 """
 
 from __future__ import annotations
@@ -16,31 +16,35 @@ RESULT_SETTINGS: Mapping[str, str] = {
     # These two change what txtopo's own plans mean: names in backticks become patterns, aggregates lose their keys.
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.retainGroupColumns": "true",
-    # What a plan reads shows in its text, as long as none of that is cut off. Spark's own value.
+    # The text of a plan shows what it reads, as long as none of the text is cut. Spark's own value.
     "spark.sql.maxPlanStringLength": "2147483632",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
-"""Set by txtopo, asserted at start, and not for the user to change (R12, K3)."""
+"""Set by txtopo, asserted at start, and not for the user to change: with other settings an attempt could give another
+result for the same plan (R12: a batch is its plan; K3: input or code that is not deterministic).
+"""
 
 WORKER_MEMORY_SETTING = "spark.executor.pyspark.memory"
-"""Address space of one Python worker, enforced by the kernel: a bolt that wants more gets a MemoryError, which is a
+"""Address space of one Python worker, enforced by the kernel: a bolt that needs more gets a MemoryError, which is a
 failure of the data.
 
-Without it one bolt takes the whole machine. On a `local` master txtopo sets it to a worker's share of the machine; the
-user's own value goes first, `0` means no limit. On a cluster it is the user's alone, since there it also changes how
-large a container is asked for. It is virtual memory, of which an idle worker with Arrow and pandas has 1.5 GiB already;
-libraries that reserve much more than they use (torch, CUDA) may need a higher value or 0.
+Without it one bolt can use the whole machine. On a `local` master txtopo sets it to a worker's share of the machine;
+the user's own value has priority, `0` means no limit. On a cluster only the user sets it, because there it also changes
+how large a container is requested. It is virtual memory, of which an idle worker with Arrow and pandas has 1.5 GiB
+already; libraries that reserve much more than they use (torch, CUDA) may need a higher value or 0.
 """
 WORKER_MEMORY_SHARE = 0.75
-"""Of the machine's memory, for the Python workers of all cores together."""
+"""Share of the machine's memory for the Python workers of all cores together."""
 WORKER_MEMORY_MIB_MIN = 3 * 1024
-"""Where a core's share is smaller, since less leaves an ordinary bolt with Arrow and pandas no room."""
+"""Minimum if a core's share is smaller, because with less an ordinary bolt with Arrow and pandas has no room."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def changed_settings(get: Callable[[str], str | None]) -> list[tuple[str, str | None, str]]:
-    """Those of RESULT_SETTINGS that are not as results need them: (name, as `get` tells it, as it must be)."""
+    """Return the RESULT_SETTINGS with another value than results need: (name, value that `get` returns, value
+    needed).
+    """
     found = [(name, get(name), wanted) for name, wanted in RESULT_SETTINGS.items()]
     return [one for one in found if one[1] is None or not is_same_setting(one[0], one[1], one[2])]
 
@@ -49,12 +53,12 @@ def is_same_setting(name: str, actual: str, wanted: str) -> bool:
     """True if both values of one of RESULT_SETTINGS mean the same."""
     if name == "spark.sql.session.timeZone":
         return actual in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
-    # Spark tells bytes with a unit where nobody has set them.
+    # Spark returns bytes with a unit if nobody has set them.
     return actual.lower() == wanted.lower() or (name == "spark.sql.maxPlanStringLength" and actual == f"{wanted}b")
 
 
 def worker_memory_mib(memory_bytes: int, cores: int) -> int:
-    """The limit of one Python worker on a machine with so much memory, in MiB.
+    """Return the limit of one Python worker, in MiB, on a machine with this memory.
 
     >>> worker_memory_mib(64 * 2**30, cores=8), worker_memory_mib(4 * 2**30, cores=4)
     (6144, 3072)
@@ -63,11 +67,11 @@ def worker_memory_mib(memory_bytes: int, cores: int) -> int:
 
 
 def machine_memory_bytes() -> int:
-    """Memory of this machine, or of the container around this process where that is less."""
+    """Return the memory of this machine in bytes, or of the container around this process if that is less."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in map(Path, _CGROUP_LIMITS):
         try:
             found.append(int(path.read_text()))
-        except (OSError, ValueError):  # no such file, or the word `max`
+        except (OSError, ValueError):  # No such file, or the word `max`.
             continue
     return min(found)

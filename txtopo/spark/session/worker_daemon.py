@@ -1,12 +1,11 @@
 """Spark's daemon that forks Python workers, with the heavy imports done once before the first fork.
 
-A worker ends with every error of a bolt and is started anew for each of its tries, and looking for a bad row makes many
-of them: each would spend most of a second of CPU on importing pandas and pyarrow. Used on a `local` master
+A worker ends with every error of a bolt and is started again for each of its tries, and the search for a bad row makes
+many of them: each would spend most of a second of CPU on importing pandas and pyarrow. Used on a `local` master
 (`spark.python.daemon.module`).
 
-What is imported is then frozen: after every task a worker collects garbage, and would look through all of these
-modules, which takes longer than to read a small file. The pages that it does not touch stay shared with the daemon,
-too.
+The imported objects are then frozen: after every task a worker collects garbage, and would scan all of these modules,
+which takes longer than reading a small file. Pages that it does not write stay shared with the daemon, too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PRELOADED = ("pyspark.worker", "pandas", "pyarrow.compute", "pyarrow.csv", "pys
 def main() -> None:
     """Import, then fork workers until Spark closes stdin."""
     for name in _PRELOADED:
-        # What is missing is told by the first task that needs it. Nothing may be printed: Spark reads the port from
+        # The first task that needs a missing module reports it. Nothing may be printed: Spark reads the port from
         # stdout.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

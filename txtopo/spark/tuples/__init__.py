@@ -1,1 +1,1 @@
-"""Tuple bolts in Spark: one exchange for each level of tasks, and what the driver makes of their messages."""
+"""Tuple bolts in Spark: one exchange for each level of tasks, and how the driver processes their messages."""

@@ -1,5 +1,5 @@
-"""Judge a run of tuple tasks whose jobs succeeded: all tasks reported, all reports agree, nothing got lost between
-them, the code is ours.
+"""Judges a run of tuple tasks whose jobs succeeded: all tasks reported, all reports agree, no tuples were lost, the
+tasks ran the leader's code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txtopo.tuples.message import TaskReport, TupleFailure
 
 
 class TupleChecks:
-    """All that is to be said of one run. Reports come by (graph, component, index)."""
+    """The reports of one run, and what follows from them. Reports are given by (graph, component, index)."""
 
     def __init__(self, graphs: Graphs, seen: SeenRun, reports: RunReports) -> None:
         self._graphs = graphs
@@ -28,7 +28,7 @@ class TupleChecks:
         self._order = [LEAVES, *graphs.by_name]
 
     def failure(self, *, code_hash: bytes, version: str) -> Failure | None:
-        """Why the run must not commit; None when it may. Causes go before what may have followed from them."""
+        """Return why the run must not commit; None if it may. Causes come before their possible consequences."""
         return (
             self._other_code(code_hash, version)
             or self._conflict()
@@ -40,14 +40,14 @@ class TupleChecks:
         )
 
     def causes(self) -> list[TupleFailure]:
-        """Every failure that names what it happened on, or may do so with tracing: those of sources first, then level
-        by level.
+        """Return every failure that names the tuple it happened on, or may do so with tracing: failures of sources
+        first, then level by level.
         """
         found = [failure for report in self._sorted() for failure in report.task.failures]
         return found or causes_of(self._seen.acks, self._acks())
 
     def reported(self) -> Failure | None:
-        """The failure that a task reported nearest to the sources, of the data before others."""
+        """Return the failure that a task nearest to the sources reported, failures of the data before others."""
         for graph in self._order:
             found = _first_failure(self._tasks(graph))
             if found is not None:
@@ -55,7 +55,7 @@ class TupleChecks:
         return None
 
     def edges(self) -> tuple[EdgeCount, ...]:
-        """What was sent and received over each edge; one that is in several graphs comes once."""
+        """Return what was sent and received over each edge; an edge in several graphs is listed once."""
         found: dict[str, EdgeCount] = {}
         for name, graph in self._graphs.by_name.items():
             for edge in edges_of(graph, self._tasks(name)):
@@ -64,12 +64,12 @@ class TupleChecks:
 
     @property
     def read(self) -> int:
-        """Source records of all spouts, however many graphs a spout is in."""
+        """Number of source records of all spouts; a spout in several graphs counts once."""
         return sum(task.read for item in self._graphs.topology.spouts for task in self._of_spout(item.name))
 
     @property
     def rejected_rows(self) -> tuple[RejectedRow, ...]:
-        """By spout, part, and their order in the source."""
+        """Return rejected records by spout, part, and their order in the source."""
         return tuple(
             row for item in self._graphs.topology.spouts for task in self._of_spout(item.name) for row in task.rejects
         )
@@ -85,7 +85,7 @@ class TupleChecks:
         return [report.task for report in self._sorted(graph)]
 
     def _sorted(self, graph: str | None = None) -> list[TupleReport]:
-        """First reports, by graph, level, component and task."""
+        """The first report of each task, by graph, level, component and task."""
 
         def place(key: tuple[str, str, int]) -> tuple[int, int, int, int]:
             name, component, index = key
@@ -95,7 +95,7 @@ class TupleChecks:
         return [self._reports[key][0] for key in sorted(self._reports, key=place) if graph in (None, key[0])]
 
     def _other_code(self, code_hash: bytes, version: str) -> Failure | None:
-        """R12: an attempt commits only if all its tasks ran the leader's code."""
+        """Check the code hash. An attempt commits only if all its tasks ran the leader's code (R12)."""
         for report in (report for found in self._reports.values() for report in found):
             if report.code_hash == code_hash and report.version == version:
                 continue
@@ -108,7 +108,9 @@ class TupleChecks:
         return None
 
     def _conflict(self) -> Failure | None:
-        """K3: a task that ran twice must say the same twice."""
+        """Check repeated tasks. A task that ran twice must report the same twice (K3: input or code that is not
+        deterministic).
+        """
         for report in self._sorted():
             found = self._reports[report.key]
             if len(found) > 1:
@@ -164,7 +166,7 @@ class TupleChecks:
         )
 
     def _lost_rows(self) -> Failure | None:
-        """Rows can neither vanish nor appear in DataFrame bolts, as far as these promise (`rows`)."""
+        """Check that no rows vanish or appear in DataFrame bolts, as far as these promise (`rows`)."""
         for graph in self._graphs.by_name.values():
             for node in graph.sources:
                 found = self._entered(node.name) if node.kind == "frame" else None
@@ -184,7 +186,7 @@ class TupleChecks:
         return None
 
     def _first(self, component: str) -> list[TaskReport]:
-        """Reports of a DataFrame bolt as a source, from the first graph that reads it."""
+        """Return the reports of a DataFrame bolt as a source, from the first graph that reads it."""
         for graph in self._graphs.by_name:
             tasks = [
                 task
@@ -196,8 +198,8 @@ class TupleChecks:
         return []
 
     def _entered(self, name: str) -> tuple[str, int, str] | None:
-        """(where from, tuples, promise) of what entered the DataFrame bolts before a DataFrame; None where one promises
-        nothing or joins.
+        """Return (source, tuples, promise) of what entered the DataFrame bolts upstream of a DataFrame; None if one
+        promises nothing or joins.
         """
         bolts = {bolt.name: bolt for bolt in self._graphs.topology.frame_bolts}
         promise = "same"

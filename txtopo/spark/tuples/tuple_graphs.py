@@ -1,5 +1,5 @@
-"""The graphs of a topology with tuple bolts: one that ends in the committers, and one before each DataFrame bolt that
-tuples go to.
+"""The graphs of a topology with tuple bolts: one that ends in the committers, and one upstream of each DataFrame bolt
+that reads tuples.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from txtopo.topology.components import BoltComponent, Topology
 from txtopo.tuples.graph import TaskGraph, build_graph, root_place, sinks_of
 
 MAIN = "committers"
-"""Name of the graph whose sinks are the committers. The others are named after the DataFrame bolt that they feed."""
+"""Name of the graph whose sinks are the committers. The others have the name of the DataFrame bolt that they feed."""
 LEAVES = "leaves"
-"""What spouts that only DataFrame bolts read report under."""
+"""Graph name in the reports of spouts that only DataFrame bolts read."""
 
 
 class Graphs:
@@ -24,7 +24,7 @@ class Graphs:
 
     def __init__(self, topology: Topology, ackers: int) -> None:
         self.topology = topology
-        # Functions over DataFrames stay in the driver: they may hold a session, which no task can have.
+        # Functions over DataFrames stay in the driver: they may contain a session, which no task can have.
         bare = replace(
             topology,
             bolts=tuple(
@@ -38,16 +38,16 @@ class Graphs:
             for bolt in topology.frame_bolts
             if bolt.name not in self._on_leaves
         }
-        """In an order in which those that feed a DataFrame come before the graph that reads it."""
+        """All graphs; a graph that feeds a DataFrame comes before the graph that reads it."""
         self.by_name[MAIN] = build_graph(bare, sinks_of(topology), ackers=ackers)
 
     @property
     def main(self) -> TaskGraph:
-        """The one that ends in the committers."""
+        """The graph that ends in the committers."""
         return self.by_name[MAIN]
 
     def place(self, root: int) -> tuple[str, int, int]:
-        """(source, part, number) of a root id, whichever graph it comes from."""
+        """Return (source, part, number) of a root id, whichever graph it comes from."""
         for graph in self.by_name.values():
             with contextlib.suppress(StopIteration):
                 return root_place(graph, root)
@@ -59,13 +59,13 @@ class Graphs:
 
     @cached_property
     def frames(self) -> tuple[str, ...]:
-        """Everything that is a DataFrame at some place: DataFrame bolts, and spouts that give one."""
+        """Return everything that is a DataFrame at some place: DataFrame bolts, and spouts that give one."""
         spouts = tuple(item.name for item in self.topology.spouts if item.spout.emits_frame)
         return (*spouts, *(bolt.name for bolt in self.topology.frame_bolts))
 
 
 def _on_leaves(topology: Topology) -> frozenset[str]:
-    """DataFrame bolts with nothing but spouts that emit parts, and bolts of their kind, before them."""
+    """Return the DataFrame bolts with only spouts that emit parts, and bolts of this kind, upstream."""
     known = {item.name for item in topology.spouts if not item.spout.emits_frame}
     spouts = set(known)
     for bolt in topology.frame_bolts:

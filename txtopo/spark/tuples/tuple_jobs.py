@@ -49,7 +49,7 @@ class TupleJobs:
     """Implements `WaveJobs` with the tuple runtime from spout to committer."""
 
     compiler_class = TupleCompiler
-    """What makes its plans; tests put in one that disturbs them."""
+    """Makes its plans; tests replace it with one that causes faults."""
 
     def __init__(self, context: JobContext) -> None:
         topology = context.topology
@@ -60,7 +60,7 @@ class TupleJobs:
         self._names = ", ".join(bolt.name for bolt in topology.bolts) or ", ".join(
             item.name for item in topology.committers
         )
-        """Whom a failed job may be the fault of, where Spark does not tell."""
+        """Components that may be the cause of a failed job if Spark does not name one."""
         self._copies: Copies[OneTask] | None = None
         frames = self._graphs.frames
         self.one_by_one: str | None = f"{frames[0]} is a DataFrame among tuples" if frames else None
@@ -69,7 +69,7 @@ class TupleJobs:
     def start(self) -> None:
         """See WaveJobs."""
         try:
-            # Calls every function over DataFrames on empty input, and compares what it returns with what it declares.
+            # Call every function over DataFrames on empty input, and compare what it returns with what it declares.
             nothing, signer = self._ordered("start", None, Again()), self._context.signer()
             with over_nothing(self._context, signer.copy), PLAN_LOCK.taken():
                 self._compiler.plan([nothing], signer).let_go()
@@ -113,13 +113,13 @@ class TupleJobs:
         return TupleWork(assignment=assignment, parts={item.name: parts.get(item.name, []) for item in spouts})
 
     def results(self, runs: Sequence[Run], works: Sequence[BatchWork]) -> list[list[CommitterResult]]:
-        """See WaveJobs. Messages that make no results are no error yet: `outcome` knows the cause."""
+        """See WaveJobs. If messages make no results, that is no error yet: `outcome` knows the cause."""
         return self.run_again(runs, works, [run.name for run in runs], Again())
 
     def run_again(
         self, runs: Sequence[Run], works: Sequence[BatchWork], names: Sequence[str], again: Again
     ) -> list[list[CommitterResult]]:
-        """The same, with reports under other names, for runs that follow a failed one."""
+        """Process runs that follow a failed one, with reports under other names."""
         check(runs)
         wave = [self._ordered(name, work, again) for name, work in zip(names, works, strict=True)]
         order = TupleOrder(runs=tuple(wave))
@@ -166,7 +166,7 @@ class TupleJobs:
             return Failed(attempt=run.attempt, failure=failure)
         return Processed(
             attempt=run.attempt,
-            # R12: the verdict has compared each of them.
+            # The verdict has compared the code hash of each of them (R12: only attempts with the leader's code commit).
             code_hash=self._context.code_hash,
             read=verdict.read,
             rejected=len(verdict.rejected_rows),
@@ -176,8 +176,8 @@ class TupleJobs:
         )
 
     def explain(self, run: Run, work: BatchWork, failure: Failure, error: Exception | None) -> Outcome:
-        """See WaveJobs: with the source tuple, after one more run with every tuple traced where it is not known; or
-        without it, as a dead letter.
+        """See WaveJobs: with the source tuple, after one more run with every tuple traced if it is not known; or
+        without the tuple, as a dead letter.
         """
         if error is not None or failure.kind != "data" or failure.position is not None:
             return Failed(attempt=run.attempt, failure=failure)
@@ -199,7 +199,7 @@ class TupleJobs:
         try:
             return collect_batches(plan)
         except Exception as error:
-            # A failure that nothing else is known about belongs to whatever is not txtopo's own.
+            # A failure without a known cause belongs to the components that are not txtopo's own.
             raise JobError(self._names) from error
 
     def _ordered(self, name: str, work: BatchWork | None, again: Again) -> Ordered:
@@ -219,8 +219,8 @@ class TupleJobs:
         )
 
     def _fits_one_task(self, works: Sequence[BatchWork]) -> bool:
-        """True if there is no DataFrame, every batch has one part for each spout, and these are small enough for the
-        memory of one task.
+        """True if there is no DataFrame, every batch has one part for each spout, and these fit into the memory of one
+        task.
         """
         if self._graphs.frames or any(count > 1 for work in works for count in work.counts.values()):
             return False
@@ -250,5 +250,5 @@ def _place(message: Message) -> tuple[int, ...]:
 
 
 def _read_in(works: Sequence[BatchWork]) -> set[str]:
-    """Spouts that some batch reads."""
+    """Return the spouts that some batch reads."""
     return {spout for work in works for spout in work.assignment.metadata}

@@ -1,4 +1,4 @@
-"""The order of a job of tuple tasks: all runs of its wave, with what their spouts emit, as JSON that travels to every
+"""The order of a job of tuple tasks: all runs of its wave, with what their spouts emit, as JSON that is sent to every
 task.
 """
 
@@ -20,14 +20,14 @@ class Ordered:
 
     spec: RunSpec
     metadata: Mapping[str, Metadata | None]
-    """By spout; None where it is idle in this batch."""
+    """By spout; None if it is idle in this batch."""
     parts: Mapping[str, Sequence[Mapping[str, Any]]]
-    """By spout; none where it is idle: its one task then has nothing to emit, but reports all the same."""
+    """Parts by spout; none if it is idle: its one task then has nothing to emit, but reports all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTask:
-    """One task of a source, in one run."""
+    """Address of one source task in one run."""
 
     run: int
     name: str
@@ -42,11 +42,11 @@ class TupleOrder:
 
     @property
     def specs(self) -> tuple[RunSpec, ...]:
-        """What the runtime needs to know of each run."""
+        """Return what the runtime needs to know about each run."""
         return tuple(run.spec for run in self.runs)
 
     def source_tasks(self, names: Sequence[str]) -> list[SourceTask]:
-        """The tasks of these sources in all runs, in an order of their own: the rows that Spark spreads over its
+        """Return the tasks of these sources in all runs, in a fixed order: the rows that Spark distributes over its
         tasks.
         """
         return [
@@ -57,12 +57,12 @@ class TupleOrder:
         ]
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the order as JSON."""
         return json.dumps({"runs": [_run_json(run) for run in self.runs]}, separators=(",", ":"))
 
 
 def parse_order(text: str) -> TupleOrder:
-    """The order of such a text."""
+    """Return the order in such a JSON text."""
     return TupleOrder(runs=tuple(_run(found) for found in json.loads(text)["runs"]))
 
 

@@ -1,10 +1,10 @@
-"""Compile the graphs of a tuple topology to DataFrames of messages: sources, one exchange a level, and borders to
+"""Compiles the graphs of a tuple topology to DataFrames of messages: sources, one exchange per level, and the edges to
 DataFrame bolts.
 
-Data does not travel row by row: a row is a message, with many tuples in its body. Between two levels rows go to the
-partition that runs their target (`repartitionById`), and are sorted there, so that a task sees its input in one order
-wherever and however often it runs. Small batches need no exchange: their whole graph runs in one task, by a plan that
-is made once.
+Data is not sent row by row: a row is a message, with many tuples in its body. Between two levels rows go to the
+partition that runs their target (`repartitionById`), and are sorted there, so that a task sees its input in the same
+order wherever and however often it runs. Small batches need no exchange: their whole graph runs in one task, with a
+plan that is made once.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Planned:
     """The plan of some runs."""
 
     messages: DataFrame
-    """What goes to the driver."""
+    """The messages to the driver."""
     specs: Mapping[str, Sequence[RunSpec]]
     """By graph: its runs, with the number of its source tasks."""
     given: Sequence[DataFrame] = ()
-    """What DataFrame bolts stand on."""
+    """The DataFrames that DataFrame bolts read."""
     unread: Sequence[DataFrame] = ()
-    """Those of them that no plan reads, since no row of theirs can matter: their tasks have to run all the same."""
+    """Those of them that no plan reads, because their rows cannot matter: their tasks have to run all the same."""
 
     def let_go(self) -> None:
         """Unpersist what DataFrame bolts persisted, once the job has ended."""
@@ -66,7 +66,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneTask:
-    """The plan of all waves of one part a spout, whose order comes with the job."""
+    """The plan for all waves with one part per spout; the order is sent with the job."""
 
     copy: int
     """Its number: it serves one order at a time."""
@@ -82,17 +82,17 @@ class TupleCompiler:
         self._spouts = {item.name: item.spout for item in graphs.topology.spouts}
         self._slices_max = max(1, PARTITIONS_PER_CORE * context.spark.sparkContext.defaultParallelism)
         self.earlier = EarlierCalls(context.spark)
-        """Of the functions over DataFrames."""
+        """The components that are functions over DataFrames."""
 
     def one_task(self, signer: Signer) -> OneTask | None:
-        """A copy of that plan; None where a DataFrame is on the way."""
+        """Return a copy of that plan; None if the topology contains a DataFrame."""
         if self._graphs.frames:
             return None
         return OneTask(copy=signer.copy, messages=self._in_one_task(self.wiring(MAIN, None, signer)))
 
     def plan(self, runs: Sequence[Ordered], signer: Signer, *, failures_max: int = 1, alone: bool = False) -> Planned:
-        """Plan these runs, the order inside the plan. `alone`: in one task, where that is possible. Raises
-        BatchDataError where a bolt raises.
+        """Plan these runs, with the order inside the plan. `alone`: in one task, if that is possible. Raises
+        BatchDataError if a bolt raises.
         """
         planning = _Planning(self, self._context, self._graphs, runs, signer, failures_max)
         if alone and not self._graphs.frames:
@@ -105,7 +105,7 @@ class TupleCompiler:
         return Planned(messages=messages, specs=planning.specs, given=planning.given, unread=unread)
 
     def wiring(self, graph: str, order: str | None, signer: Signer, failures_max: int = 1) -> TaskWiring:
-        """What the tasks of a graph's plan have in common."""
+        """Return what the tasks of a graph's plan share."""
         return TaskWiring(
             engine=Engine(self._graphs.by_name[graph], failures_max=failures_max),
             graph=graph,
@@ -125,14 +125,14 @@ class TupleCompiler:
         return rows
 
     def between(self, rows: DataFrame, level: int) -> DataFrame:
-        """The messages on their way to a level, as they are. Tests put faults of the transport here."""
+        """Return the messages on their way to a level, unchanged. Tests inject transport faults here."""
         return rows
 
     def source_rows(
         self, names: Sequence[str], order: TupleOrder, wiring: TaskWiring, *, slices_min: int = 1
     ) -> tuple[DataFrame, int]:
-        """Messages of the numbered tasks of some sources, and in how many partitions."""
-        # A range without rows would be left out of the plan; numbers of no task are passed over.
+        """Return messages of the numbered tasks of some sources, and the number of their partitions."""
+        # Spark would remove a range without rows from the plan; a number of no task is ignored.
         total = max(slices_min, len(order.source_tasks(names)))
         hints = {item.name: item.tasks for item in self._graphs.topology.spouts}
         counts = [(run.spec.sources[name], hints.get(name)) for run in order.runs for name in names]
@@ -142,11 +142,11 @@ class TupleCompiler:
         return self._map(numbers, PartsTask(wiring=wiring, names=names, spouts=self._spouts)), slices
 
     def frame_rows(self, frame: DataFrame, task: FrameTask) -> DataFrame:
-        """Messages of a DataFrame's partitions."""
+        """Return the messages of a DataFrame's partitions."""
         return self._map(frame, task)
 
     def leaf(self, spout: str, order: TupleOrder, wiring: TaskWiring) -> DataFrame:
-        """The tuples of a spout in front of DataFrame bolts alone."""
+        """Return the tuples of a spout that only DataFrame bolts read."""
         total = len(order.source_tasks([spout]))
         numbers = self._context.spark.range(0, total, 1, min(total, self._slices_max))
         task = LeafTask(wiring=wiring, name=spout, spout=self._spouts[spout])
@@ -160,9 +160,7 @@ class TupleCompiler:
 
 
 class _Planning:
-    """Plans some runs once: DataFrames in the order in which they need each other, each with its number of
-    partitions.
-    """
+    """Plans some runs once: DataFrames in the order of their dependencies, each with its number of partitions."""
 
     def __init__(
         self,
@@ -183,17 +181,17 @@ class _Planning:
         self._bolts = {bolt.name: bolt for bolt in graphs.topology.frame_bolts}
         self.specs: dict[str, Sequence[RunSpec]] = {}
         self.given: list[DataFrame] = []
-        """To DataFrame bolts."""
+        """The DataFrames of DataFrame bolts."""
         self.read: list[DataFrame] = []
-        """Of DataFrames, what the graphs read."""
+        """The DataFrames that the graphs read."""
 
     def ordered(self, graph: str, frames: Mapping[str, int]) -> tuple[list[RunSpec], TupleOrder]:
-        """The runs of one graph, where its DataFrames have so many partitions."""
+        """Return the runs of one graph, given the numbers of partitions of its DataFrames."""
         names = [node.name for node in self._graphs.by_name[graph].sources]
         return self._order({name: frames.get(name) for name in names})
 
     def messages(self, name: str) -> DataFrame:
-        """The plan of a graph as far as its messages to the driver."""
+        """Return the plan of a graph up to its messages to the driver."""
         graph = self._graphs.by_name[name]
         made = [node for node in graph.sources if node.name in self._graphs.frames]
         frames = {node.name: self._settled(node) for node in made}
@@ -204,8 +202,8 @@ class _Planning:
         # A DataFrame without any partition has one task all the same, which reports that there is nothing.
         numbered = [node.name for node in graph.sources if not partitions.get(node.name)]
         if numbered or len(graph.sources) > 1:
-            # Children of one and the same partitioning are zipped by a union, not put behind each other; no DataFrame's
-            # is that of two ranges.
+            # A union zips children with the same partitioning instead of appending them; no DataFrame has the
+            # partitioning of two ranges.
             slices_min = 2 if partitions else 1
             tasks, first = self._compiler.source_rows(numbered, order, wiring, slices_min=slices_min)
             rows.append(tasks)
@@ -219,13 +217,13 @@ class _Planning:
         return self._compiler.levels(united, graph, wiring, len(self._runs))
 
     def _settled(self, node: Node) -> tuple[DataFrame, int]:
-        """The fields of a DataFrame that it emits, settled for this graph: in another one it is read again."""
+        """Return the fields of a DataFrame that it emits, fixed for this graph: another graph reads it again."""
         names = _emitted_fields(node).names
         self.read.append(self.frame(node.name).select(*map(column_called, names)))
         return settled(self.read[-1])
 
     def frame(self, name: str) -> DataFrame:
-        """The DataFrame of a DataFrame bolt, or of a spout that gives one."""
+        """Return the DataFrame of a DataFrame bolt, or of a spout that gives one."""
         if name not in self._frames:
             self._frames[name] = self._called(self._bolts[name]) if name in self._bolts else self._of_spout(name)
         return self._frames[name]

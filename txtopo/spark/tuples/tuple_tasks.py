@@ -1,4 +1,4 @@
-"""The functions that Spark's tasks run for the tuple runtime: sources, levels, whole graphs, and the borders to
+"""The functions that Spark's tasks run for the tuple runtime: sources, levels, whole graphs, and the edges to
 DataFrames.
 """
 
@@ -36,7 +36,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWiring:
-    """What all tasks of one graph's plan have in common."""
+    """What all tasks of one graph's plan share."""
 
     engine: Engine
     graph: str
@@ -44,19 +44,21 @@ class TaskWiring:
     code_hash: bytes
     reports: Accumulator[Any]
     signer: Signer
-    """Of the copy of the plan that they stand in."""
+    """Signs for the copy of the plan that contains the tasks."""
     order: str | None = None
-    """The order itself; None: it comes as a local property of the job, so that one plan serves all waves."""
+    """The order itself; None: it is sent as a local property of the job, so that one plan serves all waves."""
 
     def ordered(self, leaves: Sequence[str] = ("",)) -> tuple[int, TupleOrder | None]:
-        """Number of the order, and what to do; None in runs over nothing, which are there to start workers. Signs for
-        these leaves.
+        """Sign for these leaves; returns the number of the order, and the order. The order is None in runs over no
+        rows, which only start workers.
         """
         number, text = self.signer.order(self.order, leaves)
         return number, parse_order(text) if text else None
 
     def report(self, report: TaskReport) -> None:
-        """Send a task's report to the driver, once the Spark task has succeeded (K4: kept there by key)."""
+        """Send a task's report to the driver, once the Spark task has succeeded; there a key identifies it, so that
+        retries do not count twice (K4).
+        """
         end_if_used(noted.failure for noted in report.failures)
         named = replace(report, rejects=tuple(replace(row, spout=report.component) for row in report.rejects))
         self.reports.add(
@@ -74,11 +76,11 @@ class TaskWiring:
 
 @dataclass(frozen=True, kw_only=True)
 class PartsTask:
-    """Source tasks: rows in are numbers of `TupleOrder.source_tasks`, rows out are messages."""
+    """Source tasks: input rows are numbers of `TupleOrder.source_tasks`, output rows are messages."""
 
     wiring: TaskWiring
     names: Sequence[str]
-    """The sources, spouts and DataFrames without any partition, whose tasks are numbered."""
+    """The sources whose tasks are numbered: spouts, and DataFrames without any partition."""
     spouts: Mapping[str, Spout]
 
     def __call__(self, batches: Batches) -> Batches:
@@ -100,18 +102,18 @@ class PartsTask:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameTask:
-    """Source tasks of a DataFrame, one a partition: rows in are its rows, rows out are messages. An empty partition
-    reports as well.
+    """Source tasks of a DataFrame, one per partition: input rows are its rows, output rows are messages. An empty
+    partition reports as well.
     """
 
     wiring: TaskWiring
     name: str
     first: int
-    """Spark's number of its first partition in the stage that it is read in."""
+    """Spark's number of its first partition in the stage that reads it."""
     fields: Fields
 
     def __call__(self, batches: Batches) -> Batches:
-        """Send on what `batches` hold."""
+        """Pass on the rows in `batches`."""
         wiring, context = self.wiring, TaskContext.get()
         signed, order = wiring.ordered([self.name])
         if order is None or context is None:
@@ -125,7 +127,7 @@ class FrameTask:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelTask:
-    """The tasks of one level: messages in, sorted, and messages out."""
+    """The tasks of one level: sorted messages in, messages out."""
 
     wiring: TaskWiring
     level: int
@@ -141,8 +143,8 @@ class LevelTask:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphTask:
-    """The whole graph in one task, for small batches: nothing in but the one row that starts it, messages to the driver
-    out.
+    """The whole graph in one task, for small batches: the input is only the row that starts it, the output is the
+    messages to the driver.
     """
 
     wiring: TaskWiring
@@ -168,13 +170,13 @@ class GraphTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivingTask:
-    """The border to a DataFrame bolt: what its receivers took in over one edge, as rows of that stream."""
+    """The edge to a DataFrame bolt: what its receivers got over one edge, as rows of that stream."""
 
     edge: int
     fields: Fields
 
     def __call__(self, batches: Batches) -> Batches:
-        """Unpack the messages to the driver: coordination was checked by the receivers."""
+        """Unpack the messages to the driver: the receivers have checked the counts."""
         for message in decode(batches):
             if message.kind == Kind.RESULT and message.edge == self.edge and message.body is not None:
                 yield typed(message.body, self.fields)
@@ -182,7 +184,7 @@ class ReceivingTask:
 
 @dataclass(frozen=True, kw_only=True)
 class LeafTask:
-    """A spout in front of DataFrame bolts alone: rows in are numbers of `TupleOrder.source_tasks`, rows out are its
+    """A spout that only DataFrame bolts read: input rows are numbers of `TupleOrder.source_tasks`, output rows are its
     tuples.
     """
 
@@ -210,7 +212,7 @@ class LeafTask:
             for batch in without(map(declared.fitted, emit(self.spout, run, task, tally)), excluded):
                 emitted += batch.num_rows
                 yield batch
-        except CAUGHT as error:  # a failure is reported, never a failed task, which Spark would try four times
+        except CAUGHT as error:  # A failure is reported. A failed task would be tried four times by Spark.
             failures = (TupleFailure(failure=spout_failure_of(error, task.name)),)
         self.wiring.report(
             TaskReport(
@@ -226,18 +228,18 @@ class LeafTask:
 
 
 def emit(spout: Spout | None, run: Ordered, task: SourceTask, tally: Tally) -> Batches:
-    """What a source task emits; nothing for a spout that is idle in this batch, and for a DataFrame without any
+    """Yield what a source task emits; nothing for a spout that is idle in this batch, and for a DataFrame without any
     partition.
     """
     metadata, parts = run.metadata.get(task.name), run.parts.get(task.name, ())
-    # A generator: a spout that raises before its first tuple does so where failures are noted, and fails no task of
-    # Spark.
+    # A generator: if a spout raises before its first tuple, the error is raised where failures are noted, and fails no
+    # Spark task.
     if spout is not None and metadata is not None and task.index < len(parts):
         yield from spout.emit_part(metadata, parts[task.index], tally)
 
 
 def without(batches: Batches, numbers: Collection[int]) -> Batches:
-    """The tuples but for those with these numbers, counted from 0."""
+    """Yield the tuples except those with these numbers, counted from 0."""
     first = 0
     for batch in batches:
         gone = [number - first for number in numbers if first <= number < first + batch.num_rows]
@@ -246,7 +248,7 @@ def without(batches: Batches, numbers: Collection[int]) -> Batches:
 
 
 def typed(batch: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
-    """The batch with exactly the declared columns and types, as Spark or a receiver gave them."""
+    """Return the batch with exactly the declared columns and types, as Spark or a receiver gave them."""
     schema = arrow_schema(fields)
     columns = [
         column if column.type == field.type else column.cast(field.type)
@@ -256,7 +258,7 @@ def typed(batch: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
 
 
 def counted(batches: Batches, tally: Tally) -> Batches:
-    """The same batches; each record counts as read."""
+    """Yield the same batches; each record counts as read."""
     for batch in batches:
         tally.read += batch.num_rows
         yield batch

@@ -1,5 +1,5 @@
-"""Look into a failed run of tuple tasks by running its batch again, under the same tag and with reports under names of
-their own.
+"""Finds the cause of a failed run of tuple tasks by running its batch again, with the same tag and with reports under
+separate names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Runs(Protocol):
         """Run these runs with reports under other names. Raises JobError, CancelledError."""
 
     def outcome(self, run: Run, work: BatchWork, results: Sequence[CommitterResult], reports: RunReports) -> Outcome:
-        """The verdict over a run."""
+        """Return the verdict on a run."""
 
 
 def explained(
@@ -38,10 +38,10 @@ def explained(
     failure: Failure,
     causes: Sequence[TupleFailure],
 ) -> Outcome:
-    """The failure of a run with the source tuple behind it, or its batch without dead letters. `causes` are the
-    failures that the run told of.
+    """Return the failure of a run with the source tuple that caused it, or its batch without dead letters. `causes` are
+    the failures that the run reported.
     """
-    # K1: no late report of one run is taken for another's.
+    # Late reports of one run must not count for another (K1: tasks that continue after they were cancelled).
     numbers = count(1)
 
     def rerun(again: Again) -> tuple[Outcome, Sequence[TupleFailure]]:
@@ -57,6 +57,7 @@ def explained(
     tracing = Tracing(context.topology, graphs.place, work.assignment, work.parts, rerun)
     try:
         return tracing.explained(failure, causes)
-    except Exception as error:  # a rerun that ended otherwise: its own failure counts, e.g. a worker that died
+    # If a rerun ended in another way, its own failure counts, for example a worker that died.
+    except Exception as error:
         judged = context.judge(error, run, {})
         return Failed(attempt=run.attempt, failure=judged if judged.kind != "data" else failure)

@@ -1,4 +1,4 @@
-"""A batch on the tuple runtime, with what the driver saw of its last run besides results and reports."""
+"""A batch on the tuple runtime, and what the driver saw of its last run in addition to results and reports."""
 
 from __future__ import annotations
 
