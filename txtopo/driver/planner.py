@@ -80,9 +80,9 @@ class Planner:
     """
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
+    """Plans that ZooKeeper has not confirmed. They are recorded again, but never changed."""
     _sizes: dict[int, int] = field(default_factory=dict)
     """Estimated bytes of input, by txid, of plans that ZooKeeper has not confirmed."""
-    """Plans that ZooKeeper has not confirmed. They are recorded again, but never changed."""
     _refused: BatchDataError | None = None
     """Why no batch can be planned after those that are not recorded yet."""
     _chain: list[Plan] = field(default_factory=list)

@@ -177,7 +177,7 @@ def is_about_size(error: BaseException | None) -> bool:
 
 
 def is_jvm_gone(error: BaseException) -> bool:
-    """True if the driver's JVM has ended (K11: the Spark driver JVM dies)."""
+    """True if the driver's JVM has ended (K11: the driver's JVM dies)."""
     if isinstance(error, Py4JJavaError):
         return False
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):

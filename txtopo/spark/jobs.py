@@ -44,7 +44,8 @@ class Run:
 
     name: str
     """Differs for every call of `process`, and for the two tries within one call (in its wave, then alone), also for
-    the same attempt: late reports of an earlier run must not count for this one (K1: zombie tasks).
+    the same attempt: late reports of an earlier run must not count for this one (K1: tasks that continue after they
+    were cancelled).
     """
     tag: str
     """Tag of its Spark jobs; runs of one wave share it."""
@@ -74,8 +75,8 @@ class BatchWork:
 
 
 RunReports = Mapping[Any, list[Any]]
-"""Reports of one run by their `key`; more than one under a key is a conflict (K3: a part that runs twice must give the
-same result). Each has `run`, `key` and `content` (see Reports).
+"""Reports of one run by their `key`; more than one under a key is a conflict (K3: input or code that is not
+deterministic). Each has `run`, `key` and `content` (see Reports).
 """
 Judge = Callable[[Exception, Run, RunReports], Failure]
 """Returns whose fault an exception of a run is; also notes that the driver's JVM died (K11)."""

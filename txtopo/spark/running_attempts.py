@@ -67,7 +67,9 @@ class Running:
         return runs
 
     def alone(self, run: Run) -> None:
-        """Give a run a separate tag, and a new name that no task of its wave reports under (K1: zombie tasks)."""
+        """Give a run a separate tag, and a new name that no task of its wave reports under (K1: tasks that continue
+        after they were cancelled).
+        """
         moved = self.progress(run.attempt) + 1 - run.waited.looks
         self._reports.take(run.name)
         with self._lock:

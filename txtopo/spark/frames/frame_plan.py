@@ -244,8 +244,7 @@ class Compiler:
         if hidden is not None:
             schema = StructType([*schema.fields, StructField(hidden, IntegerType(), nullable=False)])
         leaf = leaf_of(self._spark.range(0, rows, 1, min(rows, self._slices_max)), emitter, schema)
-        # Spark forgets after mapInArrow that there is only one partition; if it is told again, it groups without an
-        # exchange.
+        # Spark forgets after mapInArrow that there is only one partition; after `coalesce` it groups without exchange.
         return leaf.coalesce(1) if rows == 1 else leaf
 
     def frame(self, spout: str, metadata: Metadata, runs: Sequence[Run] = ()) -> DataFrame:

@@ -140,8 +140,8 @@ def start_session(options: SessionOptions) -> SparkSession:
         raise ConfigurationError("this process has a Spark session already; hand it over instead of options")
     # PySpark prints this for every plain UDF with type hints; it has no consequence.
     warnings.filterwarnings("ignore", message="Cannot infer the eval type from type hints", category=UserWarning)
-    # Also not printed: that a JVM which does not respond cannot be stopped in order; it is killed then, and the
-    # operator is told.
+    # Also not printed: that a JVM which does not respond cannot be stopped in order; it is killed then, which is
+    # reported.
     warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process", category=RuntimeWarning)
     # A dead JVM is reported as an outcome; py4j would also print a traceback for every call. It does so on the root
     # logger.
