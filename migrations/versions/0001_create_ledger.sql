@@ -246,8 +246,7 @@ create table txtopo.topology (
   reason       text,                                        -- why it ended
   halted_txid  bigint);
 
--- Orders of operators to the leader. `request` is what release 0.1.0 calls an order; table and column keep that name, since its drivers read
--- them while a newer release migrates the database.
+-- Orders of operators to the leader.
 create table txtopo.request (
   request_id bigint generated always as identity primary key,
   topology   text  not null references txtopo.fence,

@@ -1,6 +1,7 @@
 """Add rejected records, operators' orders other than stop, and the action log.
 
-Revision ID: 0002 Revises: 0001
+Revision ID: 0002
+Revises: 0001
 """
 
 from __future__ import annotations

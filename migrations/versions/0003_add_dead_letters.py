@@ -1,6 +1,7 @@
 """Add dead letters: source records that were removed from their batch because a bolt failed on them.
 
-Revision ID: 0003 Revises: 0002
+Revision ID: 0003
+Revises: 0002
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Add the cause of a failed attempt, and the kind of failure for which no batch is at fault.
 
-Revision ID: 0004 Revises: 0003
+Revision ID: 0004
+Revises: 0003
 """
 
 from __future__ import annotations

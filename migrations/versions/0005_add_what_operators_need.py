@@ -1,7 +1,8 @@
 """Add what operators need without ZooKeeper: inputs of attempts, the next command of a halt, the settings of the last
 run.
 
-Revision ID: 0005 Revises: 0004
+Revision ID: 0005
+Revises: 0004
 """
 
 from __future__ import annotations
