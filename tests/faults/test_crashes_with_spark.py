@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.drivers import DriverProcess, World, jvm_of, pause, wait_until
+from tests.kit.drivers import DriverProcess, World, is_running, jvm_of, pause, wait_until
 from tests.kit.orders import recount, write_orders
 from txtopo.core.crash_points import CrashPoint
 
@@ -43,14 +43,6 @@ def started(world: World, words: str, **settings: str) -> tuple[DriverProcess, i
     return driver, jvm
 
 
-def is_there(pid: int) -> bool:
-    """True while the process runs: one that nobody waits for may stay as a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def life(world: World) -> tuple[str, str]:
     """State and reason, as `status` reads them."""
     state, reason = world.query("select state, reason from txtopo.topology")[0]
@@ -74,7 +66,7 @@ def test_counts_stay_right_when_spark_drivers_die_one_after_the_other(world: Wor
     )
     assert len(list(temporary.glob("txtopo-*"))) == 1, "the folder of its sockets"
     assert killed.wait() == -9, killed.output()
-    wait_until(lambda: not is_there(jvm) and not list(temporary.glob("txtopo-*")), "the end of the JVM")
+    wait_until(lambda: not is_running(jvm) and not list(temporary.glob("txtopo-*")), "the end of the JVM")
     world.wait_for_end_of_sessions()
     assert world.last_txid() == nth - 1
     begun = world.query(f"select txid from txtopo.attempt where state = 'begun' and txid > {nth}")
@@ -103,7 +95,7 @@ def check_what_a_jvm_does_that_stands_still(world: World, driver: DriverProcess,
 
     assert driver.wait() == 3, driver.output()
     assert "txtopo: the executor has not answered for" in driver.output()
-    assert not is_there(jvm)
+    assert not is_running(jvm)
 
 
 def check_what_a_jvm_does_that_dies(world: World, driver: DriverProcess, jvm: int) -> None:

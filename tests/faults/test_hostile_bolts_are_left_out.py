@@ -38,8 +38,7 @@ def test_hostile_batches_are_quarantined_and_their_neighbours_committed_in_order
         TXTOPO_ON_POISON="quarantine_batch",
         TXTOPO_ATTEMPTS_MAX="1",
     )
-    leads = lambda: "leading with epoch 1" in driver.output() or driver.process.poll() is not None  # noqa: E731
-    wait_until(leads, "the lead", 240)
+    wait_until(lambda: "leading with epoch 1" in driver.output() or driver.process.poll() is not None, "the lead", 240)
     jvm = jvm_of(driver.process.pid)
     assert jvm is not None, driver.output()
     assert driver.wait(240) == 0, driver.output()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.drivers import jvm_of, pause, wait_until
+from tests.kit.drivers import jvm_of, pause, stat_of, wait_until
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def _launched(pid: int, words: str) -> set[int]:
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            state, parent = stat_of(entry)[:2]
             command = (entry / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
@@ -53,7 +53,7 @@ def _in_group(group: int) -> list[str]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            fields = stat_of(entry)
             if int(fields[2]) == group and fields[0] != "Z":
                 found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:

@@ -17,14 +17,15 @@ import pytest
 
 from tests.contracts.ledger_driver import ROWS, Driver, claim_for, committer, dead_letter, rejected_row, result_of
 from tests.contracts.user_committer_contract import Words, own, words
+from tests.kit.meanings import meaning_of
 from txtopo.committers.postgres import connect, statements
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.postgres.sqlstates import Fault, Owner, verdict_on
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.protocol.fault_proof import prove_commit
-from txtopo.core.values import Aborted, ActionRecord, EdgeCount, Failure, OrderKind, TransactionAttempt, Unknown
-from txtopo.errors import ConfigurationError, Halted, InvariantBroken, PostgresUnavailable
+from txtopo.core.values import ActionRecord, EdgeCount, Failure, OrderKind, TransactionAttempt
+from txtopo.errors import Halted
 from txtopo.operating.orders import NewOrder, place
 from txtopo.ports import AttemptStart, Claimed, Ledger, LedgerSession
 
@@ -153,27 +154,6 @@ def called(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def methods_of(port: type) -> set[str]:
     """Public ones."""
     return {name for name, value in vars(port).items() if callable(value) and not name.startswith("_")}
-
-
-def meaning_of(call: Call) -> tuple[str, str]:
-    """Waits, unknown, halt, bug, data or done, and the words. Whatever else is raised is no verdict, and fails the
-    test.
-    """
-    try:
-        outcome = call()
-    except PostgresUnavailable as error:
-        return ("waits" if error.definite else "unknown"), str(error)
-    except (Halted, ConfigurationError) as error:
-        return "halt", str(error)
-    except InvariantBroken as error:
-        return "bug", str(error)
-    match outcome:
-        case Aborted(failure=Failure() as failure) | (Failure() as failure):
-            return ("waits" if failure.kind == "infrastructure" else failure.kind), failure.message
-        case Unknown(message=message):
-            return "unknown", message
-        case _:
-            return "done", repr(outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

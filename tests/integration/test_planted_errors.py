@@ -12,11 +12,11 @@ import pytest
 
 from tests.contracts.ledger_driver import ROWS, Driver, Row, claim_for, committer, dead_letter, rejected_row
 from tests.kit.fix_postgres import fresh_database
+from tests.kit.meanings import meaning_of
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.postgres.sqlstates import TABLE, Fault, Owner, verdict_on
 from txtopo.committers.protocol.fault_proof import prove_commit
-from txtopo.core.values import Aborted, CommitOutcome, Committed, EdgeCount, Failure, TransactionAttempt, Unknown
-from txtopo.errors import ConfigurationError, Halted, InvariantBroken, PostgresUnavailable
+from txtopo.core.values import Aborted, CommitOutcome, Committed, EdgeCount, Failure, TransactionAttempt
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import AttemptStart
 
@@ -129,27 +129,6 @@ def world(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[Wo
         made.beside.close()
 
 
-def told(call: Callable[[], Any]) -> tuple[str, str]:
-    """What came of it: waits, data, halt, bug or unknown, and the words."""
-    try:
-        outcome = call()
-    except PostgresUnavailable as error:
-        return ("waits" if error.definite else "unknown"), str(error)
-    except (Halted, ConfigurationError) as error:
-        return "halt", str(error)
-    except InvariantBroken as error:
-        return "bug", str(error)
-    match outcome:
-        case Aborted(failure=Failure(kind="infrastructure") as failure):
-            return "waits", failure.message
-        case Aborted(failure=failure):
-            return failure.kind, failure.message
-        case Unknown(message=message):
-            return "unknown", message
-        case _:
-            return "nothing", repr(outcome)
-
-
 def expected(code: str, owner: Owner) -> str:
     """By the table."""
     verdict = verdict_on(code, owner)
@@ -164,7 +143,7 @@ def test_an_error_of_any_class_at_any_statement_has_one_meaning_and_its_words(wo
     found, wanted = {}, {}
     for code in CODES if place in ("target", "finish", "COMMIT") else FEW:
         world.plant(place, code)
-        meaning, words = told(world.commit)
+        meaning, words = meaning_of(world.commit)
         assert f"planted at {place}" in words, (code, words)
         if meaning == "unknown":
             assert isinstance(world.ledger.resolve(world.driver.lead, 1, world.plan.digest), Aborted)
@@ -191,7 +170,7 @@ def test_an_error_outside_a_commit_is_never_a_batchs_fault(world: World, place: 
     found = {}
     for code in FEW:
         world.plant(place, code)
-        found[code], words = told(calls[place])
+        found[code], words = meaning_of(calls[place])
         assert f"planted at {place}" in words
 
     assert found == {code: expected(code, Owner.LEDGER) for code in FEW}
@@ -233,7 +212,7 @@ def test_what_passes_on_a_fresh_connection_gets_one(world: World) -> None:
     servers = [server()]
     for code in ("40001", "26000"):
         world.plant("target", code)
-        told(world.commit)
+        meaning_of(world.commit)
         servers.append(server())
 
     assert servers[0] == servers[1] != servers[2]

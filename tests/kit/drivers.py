@@ -34,11 +34,27 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEA
         time.sleep(0.02)
 
 
+def stat_of(process: Path | int) -> list[str]:
+    """Return state, parent, group and what follows in the `stat` of a process, or of a folder of /proc that has one.
+    Raises OSError if it has ended.
+    """
+    folder = process if isinstance(process, Path) else Path(f"/proc/{process}")
+    return (folder / "stat").read_text().rpartition(")")[2].split()
+
+
+def is_running(pid: int) -> bool:
+    """Return True while the process runs. One that has ended may stay as a zombie, if nobody waits for it."""
+    try:
+        return stat_of(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
 def jvm_of(pid: int) -> int | None:
     """The Spark JVM that a driver started, once it is Java; None before, also while it asks a Java for its version."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            parent = int(stat_of(entry)[1])
             is_java = (entry / "comm").read_text().strip() == "java"
             if parent == pid and is_java and b"-version" not in (entry / "cmdline").read_bytes().split(b"\0"):
                 return int(entry.name)
@@ -57,10 +73,10 @@ def pause(pid: int) -> None:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        states = [stat_of(thread)[0] for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return False  # a thread ended meanwhile
-    return bool(stats) and all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+    return bool(states) and set(states) == {"T"}
 
 
 @dataclass

@@ -29,7 +29,8 @@ from txtopo.spouts.user_spout import errors_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 
 
-def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_path: Path, error: Exception) -> None:
     """The next one makes the same table; what ran is a suspect at most."""
     write_orders(tmp_path, 2, rows=3)
     topology = orders_topology(tmp_path)
@@ -41,13 +42,13 @@ def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_p
             left[0] -= 1
             if left[0] == 0:
                 reached.add(point)
-                raise MemoryError
+                raise error
 
         stores = SimulatedStores()
         crash_points.listen(plant)
         try:
             end = SimulatedDriver(topology=topology, stores=stores, seed=3).run()
-        except MemoryError:
+        except type(error):
             end = None  # before there is a loop; `drive` gives it the same words
         finally:
             crash_points.listen(None)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import click
 import pytest
 
 from tests.unit.reports.test_text_output import topology as status_of
 from txtopo.cli.ranges import Span, one_span, spans
-from txtopo.operating.dry_runs import FILES_TOLD_MAX, OrderPreview, PreviewedBatch, nothing_to_retry, preview_text
+from txtopo.operating.dry_runs import (
+    FILES_TOLD_MAX,
+    NotOrderedError,
+    OrderPreview,
+    PreviewedBatch,
+    nothing_to_retry,
+    preview,
+    preview_text,
+)
 from txtopo.operating.orders import NewOrder
 from txtopo.operating.verify import Verdict, Verified, exit_code_of, verified_text
 from txtopo.reports.interventions import Redos
@@ -103,3 +113,10 @@ def test_many_files_are_named_in_part_and_counted() -> None:
     assert "  file      /in/0\\n  0 B\n" in told
     assert "            and 2 more" in told
     assert "/in/5" not in told
+
+
+@pytest.mark.parametrize("ranges", [(), ((17, 42),), ((None, 5),), ((1, 1), (2, 2))])
+def test_a_skip_of_anything_but_one_batch_is_refused(ranges: tuple[Span, ...]) -> None:
+    """A preview of one of them would not show what is asked for."""
+    with pytest.raises(NotOrderedError, match="one batch is skipped at a time\n  next: txtopo skip"):
+        preview(cast(Any, None), status_of(), "skip", ranges)
