@@ -34,14 +34,15 @@ def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_p
     """The next one makes the same table; what ran is a suspect at most."""
     write_orders(tmp_path, 2, rows=3)
     topology = orders_topology(tmp_path)
-    reached: set[CrashPoint] = set()
+    recorded: set[CrashPoint] = set()
+    """Points at which the run ended in order, and the ledger has the reason."""
     for nth in range(1, 100):
-        left = [nth]
+        left, at = [nth], set[CrashPoint]()
 
-        def plant(point: CrashPoint, _: int | None, left: list[int] = left) -> None:
+        def plant(point: CrashPoint, _: int | None, left: list[int] = left, at: set[CrashPoint] = at) -> None:
             left[0] -= 1
             if left[0] == 0:
-                reached.add(point)
+                at.add(point)
                 raise error
 
         stores = SimulatedStores()
@@ -56,13 +57,14 @@ def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_p
             break
         rows = stores.postgres.topologies.get("orders")
         if end is not None:
+            recorded |= at
             assert end.kind == "executor_lost" and end.reason.startswith("this driver is out of memory ("), end
             assert rows is not None and (rows.life["state"], rows.life["reason"]) == ("stopped", end.reason)
         assert rows is None or {one.failure for one in rows.attempts.values()} <= {None}
         assert SimulatedDriver(topology=topology, stores=stores, seed=4).run().kind == "finished"
         assert totals(stores) == recount(tmp_path)
-    assert reached >= {CrashPoint.BEFORE_METADATA, CrashPoint.ATTEMPT_BEGUN, CrashPoint.PROCESSED, CrashPoint.APPLIED}
-    assert reached >= {CrashPoint.MIRROR_OPEN, CrashPoint.BEFORE_COMMIT, CrashPoint.COMMITTED, CrashPoint.CLEANED}
+    assert recorded >= {CrashPoint.BEFORE_METADATA, CrashPoint.ATTEMPT_BEGUN, CrashPoint.PROCESSED, CrashPoint.APPLIED}
+    assert recorded >= {CrashPoint.MIRROR_OPEN, CrashPoint.BEFORE_COMMIT, CrashPoint.COMMITTED, CrashPoint.CLEANED}
 
 
 def test_a_memory_error_is_found_below_the_errors_that_were_made_of_it() -> None:
