@@ -147,6 +147,12 @@ class NoBatchAtFault(Halted):
         """Name of the spout, bolt or committer."""
 
 
+class RunRefused(TxtopoError):
+    """The tables of this topology allow no commit of several batches in one database transaction (R20): its batches are
+    committed one by one from now on. No batch is at fault.
+    """
+
+
 class BatchDataError(TxtopoError):
     """The data of one batch, or user code that processes it, is at fault. Names the component, the position and the
     cause.
@@ -223,6 +229,7 @@ __all__ = [
     "NoBatchAtFault",
     "NotFoundError",
     "PostgresUnavailable",
+    "RunRefused",
     "StoreUnavailable",
     "TopologyError",
     "TopologyTypeError",

@@ -27,6 +27,8 @@ class MemoryDraft:
         self._tables: dict[str, dict[Key, Numbers | None]] = {}
         """Changed rows by table and key; None: the row is removed."""
         self._contributions: dict[str, list[tuple[Any, ...]]] = {}
+        self.applied: set[str] = set()
+        """Tables that a commit run writes once for all of its batches."""
 
     def reverse_batch(self, committer: CommitterComponent, txid: int, redo_of: int, expected: int | None) -> int:
         """Reverse the rows that batch `redo_of` contributed itself; returns how many. `expected` is the number that the

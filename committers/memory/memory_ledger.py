@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from txtopo.committers.protocol.rules import (
     expired_plan,
     last_metadata,
     outcome_of,
+    outcomes_of_run,
 )
 from txtopo.core.crash_points import CrashPoint, reach
 from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX, RECENT_TXIDS
@@ -222,6 +223,29 @@ class MemoryLedger:
             session.end()
             if session in self._sessions:
                 self._sessions.remove(session)
+
+    def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
+        with self._transaction():
+            tables = (f"{shape.schema}.{shape.table}" for shape in map(shape_of, committers))
+            found = [
+                f"table {table} has {self._store.not_plain[table]}"
+                for table in tables
+                if table in self._store.not_plain
+            ]
+            return "; ".join(found) or None
+
+    def run_session(self, lead: Lead) -> AbstractContextManager[MemoryLedgerSession]:
+        return self.session(lead)
+
+    def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+        with self._fenced(lead) as rows:
+            if rows.holder is not None:
+                self._store.release(rows, rows.holder)  # the session of the unanswered COMMIT
+            return outcomes_of_run(plans, {txid: row.digest for txid, row in rows.ledger.items()})
+
+    def log_action(self, lead: Lead, action: ActionRecord) -> None:
+        with self._fenced(lead):
+            self._store.actions.append(self._store.action_row(lead.topology, action))
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         with self._fenced(lead) as rows:

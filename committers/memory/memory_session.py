@@ -1,9 +1,11 @@
-"""The commit of one batch in memory: it works on a draft, and COMMIT publishes the draft as a whole."""
+"""The commit of one batch in memory, or of a commit run: it works on a draft, and COMMIT publishes the draft as a
+whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_store import (
@@ -15,6 +17,7 @@ from txtopo.committers.memory.memory_store import (
     TopologyRows,
 )
 from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
+from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.committers.protocol.redo_checks import irreversible_code
 from txtopo.core.values import (
     ActionRecord,
@@ -27,30 +30,45 @@ from txtopo.core.values import (
     Redone,
     RejectedRow,
 )
-from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, invariant, unreachable
+from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, RunRefused, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 
+@dataclass(slots=True)
+class _Row:
+    """A ledger row that is not committed yet, with everything that names its txid."""
+
+    entry: LedgerEntry
+    counts: list[CommitterCount] = field(default_factory=list)
+    edges: tuple[EdgeCount, ...] = ()
+    rejected: list[RejectedRow] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
+    totals: LedgerTotals | None = None
+    """Set when the row is final."""
+    reason: str | None = None
+    """Why the batch is quarantined; None: it is not."""
+
+    @property
+    def is_final(self) -> bool:
+        return self.totals is not None or self.reason is not None
+
+
 class MemoryLedgerSession:
-    """LedgerSession on MemoryPostgres."""
+    """LedgerSession and LedgerRunSession on MemoryPostgres. A commit of one batch is a run of one."""
 
     def __init__(self, store: MemoryPostgres, lead: Lead) -> None:
         self._store = store
         self._lead = lead
         self._rows: TopologyRows | None = None
-        self._entry: LedgerEntry | None = None
+        self._appended: dict[int, _Row] = {}
+        """By txid, ascending."""
+        self._last_txid = 0
+        """Of the fence, as this database transaction has moved it."""
         self._draft = MemoryDraft(store)
-        self._counts: list[CommitterCount] = []
-        self._edges: tuple[EdgeCount, ...] = ()
-        self._rejected: list[RejectedRow] = []
-        self._dead: list[DeadLetter] = []
         self._own: list[MemoryTransaction] = []
         self._actions: list[StoredAction] = []
-        self._totals: LedgerTotals | None = None
-        self._reason: str | None = None
-        """Why the batch is quarantined; None: it is not."""
         self._is_ended = False
 
     def lock_fence(self) -> Fence:
@@ -59,26 +77,36 @@ class MemoryLedgerSession:
         if rows is None:
             raise Fenced(f"topology {self._lead.topology} has no fence row any more")
         self._store.hold(rows, self)
-        self._rows = rows
+        self._rows, self._last_txid = rows, rows.fence.last_txid
         return rows.fence
 
     def ledger_digest(self, txid: int) -> bytes | None:
         row = self._locked().ledger.get(txid)
         return None if row is None else row.digest
 
+    def ledger_digests(self, txids: Sequence[int]) -> Mapping[int, bytes]:
+        found = {txid: self.ledger_digest(txid) for txid in txids}
+        return {txid: digest for txid, digest in found.items() if digest is not None}
+
     def append_ledger(self, entry: LedgerEntry) -> None:
         ledger, plan = self._locked().ledger, entry.plan
-        before = ledger.get(plan.txid - 1)
-        if plan.txid in ledger or before is None or before.digest != plan.previous_digest:
+        mine, stored = self._appended.get(plan.txid - 1), ledger.get(plan.txid - 1)
+        before = mine.entry.plan.digest if mine is not None else stored.digest if stored is not None else None
+        if plan.txid in ledger or plan.txid in self._appended or before != plan.previous_digest:
             raise Halted(
                 f"the ledger refuses batch {plan.txid}: it does not follow the batch before it", txid=plan.txid
             )
-        self._entry = entry
+        self._appended[plan.txid] = _Row(entry)
+
+    def append_run(self, entries: Sequence[LedgerEntry]) -> None:
+        for entry in entries:
+            self.append_ledger(entry)
 
     def apply(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
     ) -> CommitterCount:
-        rows, plan, reversed_rows = self._locked(), self._appended().plan, 0
+        rows, row, reversed_rows = self._locked(), self._only(), 0
+        plan = row.entry.plan
         if plan.redo_of is not None:
             redone = self.read_redone(plan.redo_of)
             if redone is None or redone.by is not None:
@@ -90,13 +118,26 @@ class MemoryLedgerSession:
                 expected = counts[committer.name].results if committer.name in counts else None
                 reversed_rows = self._draft.reverse_batch(committer, plan.txid, plan.redo_of, expected)
         if isinstance(committer.bolt, BatchCommitter):
-            transaction = MemoryTransaction(committer.name, self._appended().attempt, self._store.answers)
+            transaction = MemoryTransaction(committer.name, row.entry.attempt, self._store.answers)
             count = apply_user_committer(committer, result, transaction, collector)
             self._own.append(transaction)
         else:
             count = self._draft.apply(committer, plan.txid, result, reversed_rows)
-        self._counts.append(count)
+        row.counts.append(count)
         return count
+
+    def apply_run(
+        self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
+    ) -> Mapping[int, CommitterCount]:
+        self._locked()
+        counts: dict[int, CommitterCount] = {}
+        for txid, result in results.items():
+            row = self._row(txid)
+            invariant(not row.is_final, f"batch {txid} is not being applied")
+            counts[txid] = self._draft.apply(committer, txid, result, 0)
+            row.counts.append(counts[txid])
+        self._draft.applied.add(f"{shape_of(committer).schema}.{shape_of(committer).table}")
+        return counts
 
     def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
         self._locked()
@@ -109,38 +150,44 @@ class MemoryLedgerSession:
         self._locked()
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
+        self.append_run_edges({self._only().entry.plan.txid: edges})
+
+    def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
         self._locked()
-        self._appended()
-        if len({edge.edge for edge in edges}) != len(edges):
-            raise BatchDataError("edges: its counts of edges cannot be kept: an edge is there twice", component="edges")
-        self._edges = tuple(edges)
+        for txid, counted in edges.items():
+            if len({edge.edge for edge in counted}) != len(counted):
+                message = "edges: its counts of edges cannot be kept: an edge is there twice"
+                raise BatchDataError(message, component="edges")
+            self._row(txid).edges = tuple(counted)
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
+        self.append_run_rejected({self._only().entry.plan.txid: rows})
+
+    def append_run_rejected(self, rows: Mapping[int, Sequence[RejectedRow]]) -> None:
         self._locked()
-        self._appended()
-        known = {(row.spout, row.path, row.line) for row in self._rejected}
-        for row in rows:
-            if (
-                (row.spout, row.path, row.line) in known
-                or row.line < 1
-                or not row.reason
-                or row.raw_bytes < len(row.raw)
-            ):
-                message = f"spout {row.spout}: its rejected records cannot be kept: {row.path}:{row.line}"
-                raise BatchDataError(message, component=row.spout)
-            known.add((row.spout, row.path, row.line))
-            self._rejected.append(row)
+        for txid, rejected in rows.items():
+            known = {(row.spout, row.path, row.line) for row in self._row(txid).rejected}
+            for row in rejected:
+                place = (row.spout, row.path, row.line)
+                if place in known or row.line < 1 or not row.reason or row.raw_bytes < len(row.raw):
+                    message = f"spout {row.spout}: its rejected records cannot be kept: {row.path}:{row.line}"
+                    raise BatchDataError(message, component=row.spout)
+                known.add(place)
+                self._row(txid).rejected.append(row)
 
     def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        self.append_run_dead_letters({self._only().entry.plan.txid: rows})
+
+    def append_run_dead_letters(self, rows: Mapping[int, Sequence[DeadLetter]]) -> None:
         self._locked()
-        self._appended()
-        known = {(row.spout, row.position) for row in self._dead}
-        for row in rows:
-            if (row.spout, row.position) in known or not (row.position and row.reason):
-                message = f"spout {row.spout}: its dead letters cannot be kept: {row.position}"
-                raise BatchDataError(message, component=row.spout)
-            known.add((row.spout, row.position))
-            self._dead.append(row)
+        for txid, letters in rows.items():
+            known = {(row.spout, row.position) for row in self._row(txid).dead}
+            for row in letters:
+                if (row.spout, row.position) in known or not (row.position and row.reason):
+                    message = f"spout {row.spout}: its dead letters cannot be kept: {row.position}"
+                    raise BatchDataError(message, component=row.spout)
+                known.add((row.spout, row.position))
+                self._row(txid).dead.append(row)
 
     def append_action(self, action: ActionRecord) -> None:
         self._locked()
@@ -155,32 +202,35 @@ class MemoryLedgerSession:
         return Redone(state=row.state, by=next(applied, None))
 
     def finish(self, totals: LedgerTotals) -> None:
-        rows, entry = self._locked(), self._appended()
-        attempt = rows.attempts.get((entry.plan.txid, entry.attempt.attempt))
-        invariant(
-            attempt is not None and attempt.state == "begun", f"attempt {entry.attempt} was never begun or has ended"
-        )
-        invariant(rows.fence.last_txid == entry.plan.txid - 1, f"the fence was not at batch {entry.plan.txid - 1}")
-        if totals.rejected + totals.dead_lettered > totals.read or totals.committers < 1:
-            raise Halted(f"the ledger refuses batch {entry.plan.txid}: its totals do not agree", txid=entry.plan.txid)
-        self._totals = totals
+        self._finish(self._only(), totals)
+
+    def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
+        rows = self._locked()
+        for txid, of_batch in totals.items():
+            self._finish(self._row(txid), of_batch)
+        self._check_complete(rows)
+        for table in sorted(self._draft.applied):
+            if table in self._store.not_plain:
+                raise RunRefused(f"table {table} is not plain: {self._store.not_plain[table]}")
 
     def finish_quarantined(self, reason: str) -> None:
-        rows, txid = self._locked(), self._appended().plan.txid
-        if self._counts or self._edges or self._rejected or self._dead:
+        row = self._only()
+        txid = row.entry.plan.txid
+        self._locked()
+        if row.counts or row.edges or row.rejected or row.dead:
             unreachable(f"something of batch {txid} was applied, so it cannot be quarantined")
-        invariant(rows.fence.last_txid == txid - 1, f"the fence was not at batch {txid - 1}")
         if not reason:
             raise Halted(f"the ledger refuses batch {txid}: a quarantine without a reason", txid=txid)
-        self._reason = reason
+        self._move_fence(txid)
+        row.reason = reason
 
     def commit(self) -> None:
-        rows, entry = self._locked(committing=True), self._appended()
+        rows = self._locked(committing=True)
         with self._store.transaction():
             how = self._store.take_failure()
             if how != "aborted":
-                self._check_complete(rows, entry)
-                self._publish(rows, entry)
+                self._check_complete(rows)
+                self._publish(rows)
             self.end()
         if how is not None:
             raise PostgresUnavailable("connection broke during COMMIT", definite=False)
@@ -191,54 +241,74 @@ class MemoryLedgerSession:
         if self._rows is not None:
             self._store.release(self._rows, self)
 
-    def _check_complete(self, rows: TopologyRows, entry: LedgerEntry) -> None:
-        plan, fence, lead, totals = entry.plan, rows.fence, self._lead, self._totals
-        complete = totals is not None and totals.committers == len(self._counts)
-        if not complete and self._reason is None:
-            raise Halted(f"the ledger refuses: COMMIT before batch {plan.txid} was complete", txid=plan.txid)
-        if totals is not None and totals.rejected != len(self._rejected):
-            raise Halted(
-                f"the ledger refuses: batch {plan.txid} does not have each of its rejected records", txid=plan.txid
-            )
-        if totals is not None and totals.dead_lettered != len(self._dead):
-            raise Halted(
-                f"the ledger refuses: batch {plan.txid} does not have each of its dead letters", txid=plan.txid
-            )
-        mine = (lead.epoch, lead.incarnation, lead.code_hash)
-        if (fence.epoch, fence.incarnation, fence.code_hash) != mine or plan.incarnation != lead.incarnation:
-            raise Halted(f"the ledger refuses: batch {plan.txid} does not match the fence", txid=plan.txid)
-        if plan.txid not in rows.plans or rows.plans[plan.txid][0] != plan.digest:
-            raise Halted(f"the ledger refuses: batch {plan.txid} has no mirrored plan with its digest", txid=plan.txid)
-
-    def _publish(self, rows: TopologyRows, entry: LedgerEntry) -> None:
-        plan, totals = entry.plan, self._totals
-        row = StoredBatch(
-            digest=plan.digest, epoch=self._lead.epoch, attempt=entry.attempt.attempt, redo_of=plan.redo_of
+    def _finish(self, row: _Row, totals: LedgerTotals) -> None:
+        rows, txid, entry = self._locked(), row.entry.plan.txid, row.entry
+        attempt = rows.attempts.get((txid, entry.attempt.attempt))
+        invariant(
+            attempt is not None and attempt.state == "begun", f"attempt {entry.attempt} was never begun or has ended"
         )
-        attempt = rows.attempts.get((plan.txid, entry.attempt.attempt))
-        if totals is None:
-            rows.ledger[plan.txid] = replace(row, state="quarantined", reason=self._reason)
-            if attempt is not None and attempt.state == "begun":
-                attempt.state = "cancelled"
-        else:
-            self._draft.publish()
-            rows.ledger[plan.txid] = replace(
-                row,
-                state="applied",
-                read=totals.read,
-                rejected=totals.rejected,
-                dead_lettered=totals.dead_lettered,
-                counts=tuple(self._counts),
-                edges=self._edges,
-            )
-            ended = attempt or unreachable("finish has looked for the attempt")
-            ended.state, ended.spans = "applied", dict(totals.spans)
+        invariant(not row.is_final, f"batch {txid} is not being applied")
+        if totals.rejected + totals.dead_lettered > totals.read or totals.committers < 1:
+            raise Halted(f"the ledger refuses batch {txid}: its totals do not agree", txid=txid)
+        self._move_fence(txid)
+        row.totals = totals
+
+    def _move_fence(self, txid: int) -> None:
+        """R23: one further, so that no row is final, and sealed, before the one before it (I13)."""
+        invariant(self._last_txid == txid - 1, f"the fence was not at batch {txid - 1}")
+        self._last_txid = txid
+
+    def _check_complete(self, rows: TopologyRows) -> None:
+        """What the deferred triggers of the ledger check: every row that was inserted is final and whole."""
+        self._appended or unreachable("the ledger row comes before what it counts")
+        fence, lead = rows.fence, self._lead
+        for txid, row in self._appended.items():
+            plan, totals = row.entry.plan, row.totals
+            complete = totals is not None and totals.committers == len(row.counts)
+            if not complete and row.reason is None:
+                raise Halted(f"the ledger refuses: COMMIT before batch {txid} was complete", txid=txid)
+            if totals is not None and totals.rejected != len(row.rejected):
+                raise Halted(f"the ledger refuses: batch {txid} does not have each of its rejected records", txid=txid)
+            if totals is not None and totals.dead_lettered != len(row.dead):
+                raise Halted(f"the ledger refuses: batch {txid} does not have each of its dead letters", txid=txid)
+            mine = (lead.epoch, lead.incarnation, lead.code_hash)
+            if (fence.epoch, fence.incarnation, fence.code_hash) != mine or plan.incarnation != lead.incarnation:
+                raise Halted(f"the ledger refuses: batch {txid} does not match the fence", txid=txid)
+            if txid not in rows.plans or rows.plans[txid][0] != plan.digest:
+                raise Halted(f"the ledger refuses: batch {txid} has no mirrored plan with its digest", txid=txid)
+
+    def _publish(self, rows: TopologyRows) -> None:
         topology = self._lead.topology
-        self._store.rejected += [StoredReject(topology=topology, txid=plan.txid, row=one) for one in self._rejected]
-        self._store.dead_letters += [StoredDeadLetter(topology=topology, txid=plan.txid, row=one) for one in self._dead]
+        if any(row.totals is not None for row in self._appended.values()):
+            self._draft.publish()
+        for txid, row in self._appended.items():
+            self._publish_row(rows, row)
+            self._store.rejected += [StoredReject(topology=topology, txid=txid, row=one) for one in row.rejected]
+            self._store.dead_letters += [StoredDeadLetter(topology=topology, txid=txid, row=one) for one in row.dead]
         self._store.executed += [one for own in self._own for one in own.executed(topology)]
         self._store.actions += self._actions
-        rows.fence = replace(rows.fence, last_txid=plan.txid)
+        rows.fence = replace(rows.fence, last_txid=self._last_txid)
+
+    def _publish_row(self, rows: TopologyRows, row: _Row) -> None:
+        plan, number, totals = row.entry.plan, row.entry.attempt.attempt, row.totals
+        stored = StoredBatch(digest=plan.digest, epoch=self._lead.epoch, attempt=number, redo_of=plan.redo_of)
+        attempt = rows.attempts.get((plan.txid, number))
+        if totals is None:
+            rows.ledger[plan.txid] = replace(stored, state="quarantined", reason=row.reason)
+            if attempt is not None and attempt.state == "begun":
+                attempt.state = "cancelled"
+            return
+        rows.ledger[plan.txid] = replace(
+            stored,
+            state="applied",
+            read=totals.read,
+            rejected=totals.rejected,
+            dead_lettered=totals.dead_lettered,
+            counts=tuple(row.counts),
+            edges=row.edges,
+        )
+        ended = attempt or unreachable("finish has looked for the attempt")
+        ended.state, ended.spans = "applied", dict(totals.spans)
 
     def _locked(self, *, committing: bool = False) -> TopologyRows:
         """Return the rows of the topology. Raises PostgresUnavailable unless this session is open and holds the
@@ -250,5 +320,8 @@ class MemoryLedgerSession:
             raise PostgresUnavailable("terminating connection (SQLSTATE 57P01)", definite=not committing)
         return self._rows or unreachable("lock_fence comes first")
 
-    def _appended(self) -> LedgerEntry:
-        return self._entry or unreachable("the ledger row comes before what it counts")
+    def _row(self, txid: int) -> _Row:
+        return self._appended.get(txid) or unreachable("the ledger row comes before what it counts")
+
+    def _only(self) -> _Row:
+        return next(iter(self._appended.values()), None) or unreachable("the ledger row comes before what it counts")

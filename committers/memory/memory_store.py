@@ -146,6 +146,8 @@ class MemoryPostgres:
         self.columns: dict[str, tuple[Column, ...]] = {}
         self.targets: dict[str, tuple[str, str]] = {}
         """`schema.table` -> (topology, committer)."""
+        self.not_plain: dict[str, str] = {}
+        """`schema.table` -> what it has, such as a CHECK, that allows no commit runs (R20)."""
         self.topologies: dict[str, TopologyRows] = {}
         self.parts: dict[str, bytes] = {}
         self.orders: dict[int, tuple[str, StoredOrder]] = {}

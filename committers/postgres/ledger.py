@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from txtopo.committers.postgres.actions import append_action, order_of
@@ -42,8 +42,8 @@ from txtopo.core.values import (
     Order,
     TransactionAttempt,
 )
-from txtopo.errors import Halted, invariant
-from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.errors import Halted, invariant, unreachable
+from txtopo.ports import AttemptStart, Claim, Claimed, LedgerRunSession, MirrorEntry
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 
@@ -162,6 +162,19 @@ class PostgresLedger:
     def session(self, lead: Lead) -> Iterator[PostgresLedgerSession]:
         with self._database.connected() as connection:
             yield PostgresLedgerSession(self._database, lead, connection, self._applier)
+
+    def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
+        return "the ledger on Postgres commits each batch in a database transaction of its own"
+
+    def run_session(self, lead: Lead) -> AbstractContextManager[LedgerRunSession]:
+        unreachable(f"{lead.topology}: this ledger has no commit runs")
+
+    def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+        unreachable(f"{lead.topology}: this ledger has no commit runs, and {len(plans)} batches are to be resolved")
+
+    def log_action(self, lead: Lead, action: ActionRecord) -> None:
+        with self._database.fenced(lead, f"writing the action log: {action.command}") as connection:
+            append_action(connection, lead.topology, action)
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         with translating(f"resolving batch {txid}"):

@@ -5,7 +5,7 @@ memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.remedies import RESTORE, rebuild_zookeeper
@@ -51,6 +51,24 @@ def outcome_of(txid: int, digest: bytes, found: bytes | None) -> CommitOutcome:
     if found != digest:
         raise other_batch(txid, found, digest)
     return Committed(txid=txid)
+
+
+def outcomes_of_run(plans: Sequence[tuple[int, bytes]], found: Mapping[int, bytes]) -> Sequence[CommitOutcome]:
+    """Return what the ledger rows of a commit run, read under the fence lock in one look, mean for its unanswered
+    COMMIT (R26): `plans` are its txids and digests, `found` the digests of the rows that exist. Raises Halted if it is
+    another batch, or half of the run: a COMMIT leaves all of its rows or none.
+    """
+    outcomes = [outcome_of(txid, digest, found.get(txid)) for txid, digest in plans]
+    missing = [outcome.txid for outcome in outcomes if isinstance(outcome, Aborted)]
+    if missing and len(missing) < len(outcomes):
+        first, last = plans[0][0], plans[-1][0]
+        raise Halted(
+            f"the ledger has half of a commit run: of the batches {first} to {last}, which one COMMIT writes together, "
+            f"batch {missing[0]} is missing",
+            txid=missing[0],
+            next_command=RESTORE,
+        )
+    return outcomes
 
 
 def other_batch(txid: int, found: bytes, digest: bytes) -> Halted:

@@ -223,6 +223,62 @@ class LedgerSession(Protocol):
         """
 
 
+class LedgerRunSession(Protocol):
+    """The database transaction that commits a commit run: several consecutive batches (R19). One method for each
+    statement, in the order of docs/protocol.md. One thread uses it, once.
+
+    The mappings have one item for each batch of the run, by txid. Every method may raise PostgresUnavailable; only
+    `commit` raises it with `definite` False. Whatever else is raised says nothing about any batch of the run (R25).
+    """
+
+    def lock_fence(self) -> Fence:
+        """Begin, set the timeouts, lock the fence row FOR NO KEY UPDATE and return it (R4). Raises Fenced if there is
+        no row.
+        """
+
+    def ledger_digests(self, txids: Sequence[int]) -> Mapping[int, bytes]:
+        """Return the digests of those ledger rows that exist, by txid (R21)."""
+
+    def append_run(self, entries: Sequence[LedgerEntry]) -> None:
+        """Insert the rows of all batches with state `applying`, in ascending order without a gap. From here on the
+        server refuses a COMMIT before `finish_run`.
+        """
+
+    def apply_run(
+        self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
+    ) -> Mapping[int, CommitterCount]:
+        """Apply the rows of one counting committer for all batches, and record the count of each batch (R22).
+
+        Each row of the target is written once, with the sum of all batches; contributions are inserted for each batch.
+        `counted` and `digest` of a batch come from its contribution rows as the statement inserted them, `written`
+        counts its result rows whose key is among the target rows that the statement returned. Raises BatchDataError if
+        the rows do not fit the table, or if a batch has a key twice.
+        """
+
+    def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
+        """Store the tuple counts of the edges of each batch."""
+
+    def append_run_rejected(self, rows: Mapping[int, Sequence[RejectedRow]]) -> None:
+        """Store the rejected records of each batch."""
+
+    def append_run_dead_letters(self, rows: Mapping[int, Sequence[DeadLetter]]) -> None:
+        """Store the dead letters of each batch."""
+
+    def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
+        """For each batch in ascending order: make its ledger row final, which seals it, advance the fence by exactly
+        one, and mark its attempt applied (R22, R23). Then check the deferred constraints on the ledger, so that COMMIT
+        has no work left that no timeout ends.
+
+        Makes the checks of `LedgerSession.finish`, and raises RunRefused if a committer's table is not plain any more
+        (R20): a constraint, trigger or index would see one sum instead of each batch.
+        """
+
+    def commit(self) -> None:
+        """COMMIT. Returns only if the server confirmed it. Raises PostgresUnavailable: `definite=True` if the server
+        refused it, `definite=False` if there was no answer (R26).
+        """
+
+
 class Ledger(Protocol):
     """The Postgres side of one topology. Each method is one database transaction, and raises PostgresUnavailable if
     Postgres does not answer.
@@ -281,6 +337,23 @@ class Ledger(Protocol):
 
     def session(self, lead: Lead) -> AbstractContextManager[LedgerSession]:
         """Return a session for one commit. Leaving it rolls back everything that was not committed."""
+
+    def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
+        """Return why the tables of these counting committers allow no commit runs (R20); None: they do. Called after
+        `prepare_targets`. `finish_run` checks the same again, under the locks.
+        """
+
+    def run_session(self, lead: Lead) -> AbstractContextManager[LedgerRunSession]:
+        """Return a session for one commit run. Leaving it rolls back everything that was not committed."""
+
+    def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+        """Resolve the unknown COMMIT of a commit run (R26): like `resolve`, for the txids and digests of all its
+        batches, in one look under the lock of the fence row. Returns Committed for each of them, or Aborted for each.
+        Raises Halted if the ledger has only some of them, or another batch.
+        """
+
+    def log_action(self, lead: Lead, action: ActionRecord) -> None:
+        """Append a row to the action log that belongs to no order and to no commit (fenced)."""
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         """Resolve an unknown COMMIT (R7): on a new connection, lock the fence row and look for the ledger row. Returns
