@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from txtopo.core.fields import Fields
+from txtopo.core.fields import INTEGER_KINDS, Fields
 from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.csv.dialect import HEADER_BYTES_MAX, Header
-from txtopo.spouts.fingerprint import FileStat, open_regular, read_at, read_content
+from txtopo.spouts.fingerprint import Content, FileStat, open_regular, read_content
+from txtopo.spouts.read_ahead import FILES_MAX, ReadAhead
 from txtopo.spouts.settled_files import FileWatch, SettledFile
 from txtopo.topology.components import SpoutContext
 
@@ -44,6 +46,14 @@ class _StillChangingError(Exception):
     """The file has changed since it settled."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A file that was read, and its metadata after that."""
+
+    content: Content
+    stat: FileStat
+
+
 class FileCoordinator:
     """Implements `SpoutCoordinator`. A batch is fingerprinted in `is_ready`, so that a batch exists whenever it returns
     True.
@@ -54,6 +64,8 @@ class FileCoordinator:
         self._context = context
         self._watch = FileWatch(source.path, source.settled_s, context, may_be_empty=source.may_be_empty)
         self._next: Metadata | BatchDataError | None = None
+        self._may_read_hexadecimal = any(field.type.kind in INTEGER_KINDS for field in source.fields.items)
+        self._ahead = ReadAhead(self._read)
 
     def is_ready(self) -> bool:
         self._watch.look()
@@ -91,15 +103,18 @@ class FileCoordinator:
 
     def close(self) -> None:
         self._next = None
+        self._ahead.close()
 
     def _cut(self) -> Metadata | BatchDataError | None:
         """Return the next batch, or the error that prevents it; None if all its files have to settle again."""
         headers: list[list[str]] = []
         files: list[dict[str, Any]] = []
         taken: list[SettledFile] = []
-        for file in self._next_files():
+        chosen = self._next_files()
+        upcoming = self._watch.backlog[: len(chosen) + FILES_MAX]
+        for number, file in enumerate(chosen, start=1):
             try:
-                described, header = self._describe(file)
+                described, header = self._describe(file, self._ahead.taken(file, upcoming[number:]))
             except _StillChangingError:
                 self._watch.put_back(file)
                 continue
@@ -147,20 +162,21 @@ class FileCoordinator:
                 position=path,
             ) from error
 
-    def _describe(self, file: SettledFile) -> tuple[dict[str, Any], Header | None]:
+    def _describe(self, file: SettledFile, read: _Read | None = None) -> tuple[dict[str, Any], Header | None]:
+        """Return the file's entry in the plan. `read`: what was read ahead."""
         try:
-            with open_regular(file.path) as descriptor:
-                content = read_content(descriptor)
-                start = read_at(descriptor, 0, HEADER_BYTES_MAX)
-                # Checked after hashing: a file that changed meanwhile has not settled.
-                if FileStat.of(os.fstat(descriptor)) != file.stat or content.size != file.stat.size:
-                    raise _StillChangingError
+            if read is None or self._look_again(file) != read.stat:
+                read = self._read(file)
+            content = read.content
+            # The metadata was taken after hashing: a file that changed meanwhile has not settled.
+            if read.stat != file.stat or content.size != file.stat.size:
+                raise _StillChangingError
         except OSError as error:
             if not is_gone(error):
                 raise _named(error, file.path) from error
             raise _StillChangingError from error
         self._check_path(file.path)
-        header = self._header(file, start) if content.size else None
+        header = self._header(file, content.start[:HEADER_BYTES_MAX]) if content.size else None
         described = {
             "path": file.path,
             "size": file.stat.size,
@@ -175,6 +191,16 @@ class FileCoordinator:
             "data": header.end if header else 0,
         }
         return described, header
+
+    def _read(self, file: SettledFile) -> _Read:
+        with open_regular(file.path) as descriptor:
+            content = read_content(descriptor, hexadecimal=self._may_read_hexadecimal)
+            return _Read(content=content, stat=FileStat.of(os.fstat(descriptor)))
+
+    def _look_again(self, file: SettledFile) -> FileStat:
+        """Return the metadata of a file that was read ahead: it may have changed since."""
+        with open_regular(file.path) as descriptor:
+            return FileStat.of(os.fstat(descriptor))
 
     def _header(self, file: SettledFile, start: bytes) -> Header | None:
         try:

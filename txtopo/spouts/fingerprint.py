@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import stat
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 CHUNK_BYTES = 1024 * 1024
-_HEXADECIMAL = re.compile(rb"0[xX](?<![0-9A-Za-z]0[xX])")
-"""Begins with a literal and uses a lookbehind: eight times as fast as searching for the preceding character. Every
-file is searched.
-"""
+"""At least as many as a header may have (`HEADER_BYTES_MAX`): the first chunk is searched for it."""
+RARE_LETTERS_MAX = 4096
+"""Number of `x` in a chunk that are examined one by one."""
+_ZERO = ord("0")
+_DIGITS_AND_LETTERS = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,11 @@ class Content:
     nul: bool
     """True if the file contains a NUL byte."""
     hexadecimal: bool
-    """True if `0x` or `0X` occurs where a value may start: the parser would read a hexadecimal number."""
+    """True if `0x` or `0X` occurs where a value may start: the parser would read a hexadecimal number. False if it was
+    not searched for.
+    """
+    start: bytes
+    """The first CHUNK_BYTES of the file, of the same read as the hash."""
 
 
 class NoRegularFileError(FileNotFoundError):
@@ -81,25 +86,63 @@ def open_regular(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read_content(descriptor: int) -> Content:
-    """Hash the whole file in one pass, in chunks."""
+class _Buffer(threading.local):
+    """The memory into which a thread reads one chunk after the other, of one file after the other."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(CHUNK_BYTES)
+        self.view = memoryview(self.data)
+
+
+_buffer = _Buffer()
+
+
+def read_content(descriptor: int, *, hexadecimal: bool = True) -> Content:
+    """Hash and search the whole file in one pass, in chunks. `hexadecimal`: whether to search for hexadecimal
+    numbers.
+    """
     digest = hashlib.sha256()
-    size = 0
-    quotes = nul = hexadecimal = False
-    last = b""
-    while chunk := os.pread(descriptor, CHUNK_BYTES, size):
-        digest.update(chunk)
-        size += len(chunk)
-        quotes = quotes or b'"' in chunk
-        nul = nul or b"\0" in chunk
-        hexadecimal = hexadecimal or _may_hold_hexadecimal(chunk) or (last + chunk[:1]) in (b"0x", b"0X")
-        last = chunk[-1:]
-    return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul, hexadecimal=hexadecimal)
+    data, view = _buffer.data, _buffer.view[:CHUNK_BYTES]
+    size, count = 0, len(view)
+    quotes = nul = found = False
+    start, last = b"", b""
+    while count == len(view) and (count := _fill(descriptor, view, size)):
+        digest.update(view[:count])
+        quotes = quotes or data.find(b'"', 0, count) >= 0
+        nul = nul or data.find(b"\0", 0, count) >= 0
+        if hexadecimal and not found:
+            found = _may_hold_hexadecimal(data, count) or last + bytes(view[:1]) in (b"0x", b"0X")
+        last = bytes(view[count - 1 : count])
+        start = start or bytes(view[:count])
+        size += count
+    return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul, hexadecimal=found, start=start)
 
 
-def _may_hold_hexadecimal(chunk: bytes) -> bool:
-    """Return True if the chunk may contain a hexadecimal number; a tail number such as N930XJ does not count."""
-    return (b"0x" in chunk or b"0X" in chunk) and _HEXADECIMAL.search(chunk) is not None
+def _fill(descriptor: int, view: memoryview, offset: int) -> int:
+    """Fill `view` with the bytes at `offset`; returns their number, which is smaller only at the end of the file."""
+    count = 0
+    while count < len(view) and (read := os.preadv(descriptor, [view[count:]], offset + count)):
+        count += read
+    return count
+
+
+def _may_hold_hexadecimal(data: bytes | bytearray, count: int) -> bool:
+    """Return True if the first `count` bytes may contain a hexadecimal number; a tail number such as N930XJ does not
+    count.
+
+    One letter is found fifteen times as fast as `0x`, as long as it is rare. Every file is searched.
+    """
+    for letter in (b"x", b"X"):
+        mark, left = letter, RARE_LETTERS_MAX
+        at = data.find(mark, 0, count)
+        while at >= 0:
+            zero = at + len(mark) - 2
+            if zero >= 0 and data[zero] == _ZERO and (zero == 0 or data[zero - 1] not in _DIGITS_AND_LETTERS):
+                return True
+            left -= 1
+            mark = letter if left > 0 else b"0" + letter
+            at = data.find(mark, zero + 2, count)
+    return False
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:

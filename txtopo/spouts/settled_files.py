@@ -149,7 +149,7 @@ class FileWatch:
         if file.path not in self._said:
             try:
                 with open_regular(file.path) as descriptor:
-                    differs = read_content(descriptor).sha256 != self._consumed[file.path].hex()
+                    differs = read_content(descriptor, hexadecimal=False).sha256 != self._consumed[file.path].hex()
             except OSError as error:
                 if not is_gone(error):
                     return  # It is compared again when it has settled again.

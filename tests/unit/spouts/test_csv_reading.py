@@ -425,9 +425,9 @@ def test_only_content_refuses_a_file_and_it_is_hashed_no_more_often_than_it_chan
     metadata = plan(spout)
     hashed: list[int] = []
 
-    def noted(descriptor: int) -> Content:
+    def noted(descriptor: int, **options: bool) -> Content:
         hashed.append(descriptor)
-        return read_content(descriptor)
+        return read_content(descriptor, **options)
 
     monkeypatch.setattr(planned_file, "read_content", noted)
 

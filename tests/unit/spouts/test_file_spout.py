@@ -601,8 +601,8 @@ def test_a_file_that_changes_while_it_is_hashed_has_not_settled(
     driver = Driver(tmp_path)
     read_content = fingerprint.read_content
 
-    def read_and_write(descriptor: int) -> Any:
-        content = read_content(descriptor)
+    def read_and_write(descriptor: int, **options: bool) -> Any:
+        content = read_content(descriptor, **options)
         write(path, CONTENT * 2)
         return content
 
@@ -774,8 +774,8 @@ def test_a_redo_of_a_file_that_is_being_written_may_be_tried_again(
     (batch,) = driver.settled()
     read_content = fingerprint.read_content
 
-    def read_and_write(descriptor: int) -> Any:
-        content = read_content(descriptor)
+    def read_and_write(descriptor: int, **options: bool) -> Any:
+        content = read_content(descriptor, **options)
         write(path, CONTENT * 2)
         return content
 
