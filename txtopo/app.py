@@ -27,6 +27,7 @@ from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.load_application import code_hash, load_application, needs_spark
 from txtopo.driver.run_result import RunResult
 from txtopo.driver.signals import StopSignals
+from txtopo.driver.system_clock import SystemClock
 from txtopo.driver.takeover import CandidateIdentity, Leadership, is_opaque, noting_halts, take_lead
 from txtopo.driver.wiring import candidate_of, make_leader, rules_of
 from txtopo.driver.work_queues import ThreadWorkQueues
@@ -57,16 +58,6 @@ ZOOKEEPER_START_S = 15.0
 SCRIPT = "python "
 """Prefix of an application's name if it was run from its own script and not by `txtopo run`."""
 STANDBY_SAYS_EVERY_S = 30.0
-
-
-class SystemClock:
-    """The monotonic clock of this machine, in seconds."""
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wait(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 def run_application(

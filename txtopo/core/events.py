@@ -6,6 +6,7 @@ events.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -64,6 +65,8 @@ class PlansCut:
     """No more input will come (`once` runs)."""
     sizes: Mapping[int, int] = field(default_factory=dict)
     """Source bytes by txid, if known; they limit waves."""
+    ready_in_s: float = math.inf
+    """Seconds after which the source may have input, if there is none now and the source knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

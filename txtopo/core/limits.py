@@ -141,6 +141,8 @@ CHECKPOINT_EVERY_S = 1.0
 """The counter in ZooKeeper lags the ledger by at most this."""
 
 SPOUT_POLL_S = 0.5
+SPOUT_POLL_MIN_S = 0.01
+"""A source is never asked sooner than this after it had nothing, whatever it says of itself."""
 SOURCE_AWAY_MAX_S = 300.0
 """Seconds for which a run with an end (`--once`, an order) waits for a source that cannot be read, or that gives no
 input for a batch that was planned before; then it halts. A run without an end continues to wait.
@@ -150,7 +152,7 @@ FILES_COMPARED_MAX = 10_000
 mtime.
 """
 FILE_SETTLED_S = 2.0
-"""A file is input if its size, mtime and ctime are equal in two checks at least this many seconds apart."""
+"""A file is input if it has not changed for this many seconds, see docs/files.md."""
 
 HEARTBEAT_EVERY_S = 2.0
 """Seconds between two heartbeats of the leader, and between two checks for orders."""

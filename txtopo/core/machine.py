@@ -141,7 +141,7 @@ def _take_in(state: State, event: Event, moment: Moment) -> Step:
 
 def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
     state = _with_plans(state, event.plans, event.sizes)
-    wait = 0.0 if event.plans else state.rules.spout_poll_s
+    wait = 0.0 if event.plans else min(state.rules.spout_poll_s, max(event.ready_in_s, limits.SPOUT_POLL_MIN_S))
     exhausted = (event.exhausted or state.exhausted) and not state.owed
     return replace(
         _source_back(state),

@@ -4,6 +4,7 @@ metadata is create-only).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Cutting:
     exhausted: bool
     sizes: Mapping[int, int]
     """Estimated bytes of input, by txid."""
+    ready_in_s: float = math.inf
+    """Seconds after which a spout may be ready again, if there is no plan and a spout knows."""
 
 
 @dataclass(kw_only=True)
@@ -134,6 +137,7 @@ class Planner:
             previous=None if previous is None else self._parts.whole(previous),
             config=self.config,
             recent=lambda: self._recent(spout),
+            age_s=self.clock.age_s,
         )
 
     def _recent(self, spout: str) -> Iterator[Metadata]:
@@ -213,7 +217,12 @@ class Planner:
                 break
         plans = tuple(self._unrecorded)
         sizes = self._record(plans) if plans else {}
-        return Cutting(plans=plans, exhausted=self.once and not plans and self._is_at_end(last_txid), sizes=sizes)
+        return Cutting(
+            plans=plans,
+            exhausted=self.once and not plans and self._is_at_end(last_txid),
+            sizes=sizes,
+            ready_in_s=math.inf if plans else self._sources.ready_in_s(),
+        )
 
     def _is_at_end(self, last_txid: int) -> bool:
         """True if no spout will have more input and all spouts with `wants_settled` were notified of all their

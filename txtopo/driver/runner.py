@@ -255,7 +255,12 @@ class Runner:
             )
         except (OSError, StoreUnavailable) as error:
             return CutFailed(store=_store_of(error), message=str(error))
-        return PlansCut(plans=cutting.plans, exhausted=cutting.exhausted, sizes=cutting.sizes)
+        return PlansCut(
+            plans=cutting.plans,
+            exhausted=cutting.exhausted,
+            sizes=cutting.sizes,
+            ready_in_s=cutting.ready_in_s,
+        )
 
     def _cut_redo(self, action: CutRedo) -> Event:
         try:

@@ -4,6 +4,7 @@ notified of its final state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from txtopo.errors import BatchDataError
 from txtopo.topology.components import (
     Input,
     OpaqueCoordinator,
+    PacedCoordinator,
     SettledListener,
     SpoutComponent,
     SpoutContext,
@@ -170,6 +172,11 @@ class Sources:
             and not any(self._replanned.values())
             and all(self._source(name).is_exhausted() for name in self._names)
         )
+
+    def ready_in_s(self) -> float:
+        """Return after how many seconds a spout may be ready, as far as one knows; infinity if none does."""
+        paced = (source for source in self._opened.values() if hasattr(source, "ready_in_s"))
+        return min((cast(PacedCoordinator, source).ready_in_s() for source in paced), default=math.inf)
 
     def settled(self, txid: int, metadata: Mapping[str, Metadata], state: Settled) -> None:
         """Notify the spouts with `wants_settled` that have input in the batch."""

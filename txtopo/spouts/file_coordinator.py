@@ -69,9 +69,12 @@ class FileCoordinator:
 
     def is_ready(self) -> bool:
         self._watch.look()
-        while self._next is None and self._watch.backlog:
-            self._next = self._cut()
+        while self._next is None and (files := self._next_files()):
+            self._next = self._cut(files)
         return self._next is not None
+
+    def ready_in_s(self) -> float:
+        return self._watch.ready_in_s()
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
         cut, self._next = self._next, None
@@ -105,12 +108,11 @@ class FileCoordinator:
         self._next = None
         self._ahead.close()
 
-    def _cut(self) -> Metadata | BatchDataError | None:
+    def _cut(self, chosen: list[SettledFile]) -> Metadata | BatchDataError | None:
         """Return the next batch, or the error that prevents it; None if all its files have to settle again."""
         headers: list[list[str]] = []
         files: list[dict[str, Any]] = []
         taken: list[SettledFile] = []
-        chosen = self._next_files()
         upcoming = self._watch.backlog[: len(chosen) + FILES_MAX]
         for number, file in enumerate(chosen, start=1):
             try:
@@ -136,15 +138,17 @@ class FileCoordinator:
         return {"format": self._source.layout(), "schema": self._source.fields.ddl, "headers": headers, "files": files}
 
     def _next_files(self) -> list[SettledFile]:
-        """Return settled files up to the limits; a file larger than the limit is a batch by itself."""
+        """Return settled files up to the limits; a file larger than the limit is a batch by itself. Empty if more files
+        may still join those that have settled.
+        """
         chosen: list[SettledFile] = []
         size = 0
         for file in self._watch.backlog[: self._source.files_per_batch]:
             size += file.stat.size
             if chosen and size > self._source.bytes_per_batch:
-                break
+                return chosen
             chosen.append(file)
-        return chosen
+        return [] if self._watch.is_incomplete and len(chosen) < self._source.files_per_batch else chosen
 
     def _look_at(self, path: str) -> SettledFile:
         """Return the file of a redo in its current state. Raises BatchDataError if it no longer exists or is not a

@@ -49,7 +49,7 @@ class FileSpout(Spout):
         other columns are ignored.
 
         A batch is closed at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is ready
-        when its size, mtime and ctime are unchanged in two checks at least `settled_s` seconds apart. A file without
+        when its size, mtime and ctime have not changed for `settled_s` seconds (0: at first sight). A file without
         quotes that is larger than `part_bytes` bytes is read in parts of that size. An unquoted value that is one of
         `null_values` is NULL; by default only the empty value, so `NA` and `null` are text. A record that does not
         parse is kept as a rejected row of its batch, or fails the batch with `on_bad_line="fail"`; a batch fails if

@@ -47,6 +47,9 @@ class SimulatedClock:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    def age_s(self, stamp_s: float) -> float:
+        return 0.0  # files are stamped by the real clock
+
 
 class SerialInbox:
     """The inbox of SerialWorkQueues: waiting for an event makes work happen."""

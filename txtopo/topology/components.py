@@ -54,6 +54,8 @@ class SpoutContext:
     """Settings of the topology."""
     recent: Callable[[], Iterable[Metadata]] = tuple
     """Metadata of the spout's most recent mirrored batches, newest first, including redos. Read lazily."""
+    age_s: Callable[[float], float] = lambda stamp_s: 0.0
+    """Seconds that have certainly passed since this machine's clock showed this time (in s since 1970); 0: unknown."""
 
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once", "none"]
@@ -113,6 +115,15 @@ class OpaqueCoordinator(SpoutCoordinator, Protocol):
         `discarded` is the metadata of the last plan of this txid, None if the spout had no part in it. Raises OSError
         if the source has no input now although it had some for the discarded plan, unless that input is in earlier
         batches now: then the batch is empty.
+        """
+
+
+class PacedCoordinator(Protocol):
+    """An optional interface of a SpoutCoordinator that knows when it is worth asking again."""
+
+    def ready_in_s(self) -> float:
+        """Called after `is_ready` returned False: seconds until it may return True for what it has seen, so that the
+        driver need not wait for `spout_poll_s`. Infinity if it does not know.
         """
 
 

@@ -15,6 +15,7 @@ from txtopo.core.events import (
     HaltRequired,
     Mirror,
     OrdersSeen,
+    PlansCut,
     Process,
     Prove,
     RecordEnd,
@@ -62,6 +63,18 @@ class TestPlanning:
         hand.plans()
 
         early, late = hand.tick(0.4), hand.tick(0.2)
+
+        assert early == []
+        assert [type(action) for action in late] == [Cut]
+
+    @pytest.mark.parametrize(("ready_in_s", "pause_s"), [(0.2, 0.2), (9.0, 0.5), (0.0, 0.01), (-1.0, 0.01)])
+    def test_a_source_that_knows_when_it_has_input_is_asked_then(self, ready_in_s: float, pause_s: float) -> None:
+        """Not later than any other source, and never without a pause."""
+        hand = Hand(spout_poll_s=0.5)
+        hand.tick()
+        hand.tell(PlansCut(plans=(), exhausted=False, ready_in_s=ready_in_s))
+
+        early, late = hand.tick(pause_s * 0.9), hand.tick(pause_s * 0.2)
 
         assert early == []
         assert [type(action) for action in late] == [Cut]

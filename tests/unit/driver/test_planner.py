@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -150,6 +151,18 @@ def test_a_piece_that_cannot_be_stored_makes_no_plan() -> None:
         opened(Source(large("/1")), stores).cut(1, 4)
 
     assert stores.tried == []
+
+
+def test_the_first_of_the_spouts_that_know_when_they_are_ready_counts() -> None:
+    """And only where nothing was planned: otherwise there may be more."""
+    source: Any = Source({"file": "/1"})
+    made = opened(source, Stores(), once=False)
+    source.ready_in_s = lambda: 0.25
+
+    assert made.cut(1, 4).ready_in_s == math.inf
+    assert made.cut(2, 4).ready_in_s == 0.25
+    del source.ready_in_s
+    assert made.cut(2, 4).ready_in_s == math.inf
 
 
 def test_a_piece_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
