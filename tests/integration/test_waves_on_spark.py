@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import FIELDS, ListSpout, assignment, frame_jobs, list_topology, row
 from txtopo.committers.count_committer import CountCommitter
+from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
 from txtopo.spark import jobs as jobs_module
@@ -28,8 +29,9 @@ from txtopo.spark.executor import SparkExecutor, wave_refusal
 from txtopo.spark.frames import frame_jobs as frame_jobs_module
 from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.spark.frames.frame_plan import Compiler
+from txtopo.spouts.file_spout import FileSpout
 from txtopo.topology.builder import TopologyBuilder
-from txtopo.topology.components import Topology
+from txtopo.topology.components import SpoutContext, Topology
 from txtopo.topology.spark_types import RowsPromise
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning")]
@@ -468,6 +470,63 @@ def test_a_bad_batch_of_a_wave_fails_alone_and_its_neighbours_are_processed(
     assert isinstance(alone, Failed) and alone.failure == failed.failure
     assert executor.one_by_one is None
     assert len(executor._reports) == 0
+
+
+def test_the_neighbours_of_a_bad_batch_share_a_job_again(
+    started: Callable[..., SparkExecutor], shared: list[int]
+) -> None:
+    """Where nothing names the bad one, by halves; each result has its own batch's rows."""
+    executor = started(list_topology(fails_on_seven))
+    shared.clear()
+    amounts = [1, 2, 3, 4, 5, 7, 8, 9]
+
+    outcomes = executor.process([assignment(txid, [row("a", amount)]) for txid, amount in enumerate(amounts, start=1)])
+
+    assert shared[:5] == [8, 4, 4, 1, 1], "jobs that look for the bad row follow"
+    assert [isinstance(outcome, Processed) for outcome in outcomes] == [amount != 7 for amount in amounts]
+    sums = [one.results[0].rows.column("sum_amount").to_pylist() for one in outcomes if isinstance(one, Processed)]
+    assert sums == [[7 // (amount - 7)] if amount > 7 else [-(7 // (7 - amount))] for amount in amounts if amount != 7]
+    assert len(executor._reports) == 0
+
+
+def test_files_that_are_only_counted_share_jobs_from_the_first_wave_on(
+    started: Callable[..., SparkExecutor], shared: list[int], tmp_path: Path
+) -> None:
+    """No code that could keep something of one batch for another sees their rows: results are those of each alone."""
+    topology = file_topology(tmp_path)
+    executor = started(topology, proven=False)
+    wave = [
+        Assignment(attempt=TransactionAttempt(txid, 0), metadata={"lines": planned_file(tmp_path, txid)})
+        for txid in (1, 2, 3)
+    ]
+
+    together = processed(executor.process(wave))
+    assert shared == [3]
+
+    for assigned, outcome in zip(wave, together, strict=True):
+        (alone,) = processed(executor.process([assigned]))
+        assert outcome.results[0].rows.equals(alone.results[0].rows)
+        assert (outcome.read, outcome.edges) == (alone.read, alone.edges)
+    assert [outcome.read for outcome in together] == [3, 4, 5]
+
+
+def file_topology(folder: Path) -> Topology:
+    builder = TopologyBuilder("files")
+    builder.set_spout("lines", FileSpout(folder, "name string, amount int", settled_s=0))
+    builder.set_committer_bolt("counter", CountCommitter("t", ["name"], sums=["amount"])).shuffle_grouping("lines")
+    return builder.build()
+
+
+def planned_file(folder: Path, txid: int) -> Metadata:
+    """The plan of a file of a folder of its own, with txid + 2 rows."""
+    path = folder / f"{txid}.csv"
+    path.write_text("name,amount\n" + "".join(f"{'ab'[at % 2]},{at}\n" for at in range(txid + 2)))
+    context = SpoutContext(
+        topology="t", spout="lines", consumed={}, once=False, monotonic=lambda: 0.0, say=lambda words: None
+    )
+    coordinator = FileSpout(path, "name string, amount int", settled_s=0).open_coordinator(context)
+    assert [coordinator.is_ready() for _ in range(2)][1]
+    return coordinator.initialize_transaction(txid, None)
 
 
 def test_the_first_wave_is_also_run_batch_by_batch_and_proves_the_others(

@@ -67,7 +67,8 @@ class Executor(Protocol):
         one after the other do not wait for the last one. An exception of `tell` ends the call.
 
         Processing the same plan again gives the same results. If work that a wave shares fails, no attempt has failed:
-        each is run again alone, and only that result counts (W6, only a batch that runs alone has a kind of failure).
+        they are run again in smaller waves or alone, and only a wave that succeeds or an attempt alone counts (W6, only
+        a batch that runs alone has a kind of failure).
         """
 
     def try_over_nothing(self) -> Failure | None:

@@ -32,6 +32,7 @@ from txtopo.spark.session.spark_session import (
     stop_session,
     within,
 )
+from txtopo.spark.wave_proof import is_apart_by_construction
 from txtopo.spark.waves import Waves
 from txtopo.topology.components import Topology
 
@@ -121,7 +122,14 @@ class SparkExecutor:
             self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers, say=self.say
         )
         self._jobs.start()
-        self._waves = Waves(self._jobs, self._running, self._reports, self._failure, self.say)
+        self._waves = Waves(
+            self._jobs,
+            self._running,
+            self._reports,
+            self._failure,
+            self.say,
+            proven=is_apart_by_construction(self._topology),
+        )
         self._warm_up(self._jobs)
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:

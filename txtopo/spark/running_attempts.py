@@ -66,18 +66,24 @@ class Running:
             self._reports.open(run.name)
         return runs
 
-    def alone(self, run: Run) -> None:
-        """Give a run a separate tag, and a new name that no task of its wave reports under (K1: tasks that continue
-        after they were cancelled).
+    def again(self, runs: Sequence[Run]) -> None:
+        """Give runs of one wave another tag, which they share, and new names that no task of an earlier job reports
+        under (K1: tasks that continue after they were cancelled).
         """
-        moved = self.progress(run.attempt) + 1 - run.waited.looks
-        self._reports.take(run.name)
+        moved = self.progress(runs[0].attempt) + 1 - runs[0].waited.looks
+        for run in runs:
+            self._reports.take(run.name)
         with self._lock:
-            _, group = self._runs[run.attempt]
-            run.name = f"{run.attempt}/{next(self._numbers)}"
-            run.tag = f"txtopo-{self._topology}-{run.attempt.txid}-{run.attempt.attempt}"
-            group.before, group.tag, group.names = moved, run.tag, [run.name]
-        self._reports.open(run.name)
+            _, group = self._runs[runs[0].attempt]
+            number = next(self._numbers)
+            first = runs[0].attempt
+            tag = f"{first.txid}-{first.attempt}" if len(runs) == 1 else f"wave-{number}"
+            for run in runs:
+                run.name = f"{run.attempt}/{number}"
+                run.tag = f"txtopo-{self._topology}-{tag}"
+            group.before, group.tag, group.names = moved, runs[0].tag, [run.name for run in runs]
+        for run in runs:
+            self._reports.open(run.name)
 
     def end(self, run: Run) -> None:
         """Forget a run and its reports. Safe to repeat."""

@@ -1,14 +1,15 @@
-"""Processes a wave: in one job if that is proven to change nothing; otherwise, and whenever that job or its verdict
-fails, one attempt after the other.
+"""Processes a wave: in one job if that is proven to change nothing, otherwise one attempt after the other. If that job
+or its verdict fails, in smaller ones.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,19 +22,55 @@ from txtopo.spark.jobs import BatchWork, Judge, Run, Say, WaveJobs
 from txtopo.spark.reports import Reports
 from txtopo.spark.running_attempts import Running
 
+SHARED_AGAIN_MIN = 4
+"""Smaller parts of a failed wave run one by one: to divide them further would take as many jobs."""
+SHARED_FAILURES_MAX = 6
+"""Failed jobs of a wave, in all its parts, after which the rest runs one by one: with many bad batches, smaller waves
+only add jobs. Twice as many as one bad batch among 64 causes.
+"""
+
 _Pair = tuple[Run, Assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaveFailed:
+    """A job of several runs failed, or its verdict on one of them."""
+
+    failure: Failure
+    culprits: frozenset[str] = frozenset()
+    """Names of the runs that it is known to have failed for; empty if it may be any of them."""
+
+    @property
+    def is_of_some(self) -> bool:
+        """True if it may be the failure of some of the runs, so that the others can share a job."""
+        return self.failure.kind == "data" or bool(self.culprits)
+
+
+@dataclass(slots=True)
+class _Failures:
+    left: int = SHARED_FAILURES_MAX
 
 
 class Waves:
     """Turns waves into outcomes for one topology. Several threads use it at the same time."""
 
-    def __init__(self, jobs: WaveJobs, running: Running, reports: Reports, judge: Judge, say: Say | None) -> None:
+    def __init__(
+        self,
+        jobs: WaveJobs,
+        running: Running,
+        reports: Reports,
+        judge: Judge,
+        say: Say | None,
+        *,
+        proven: bool = False,
+    ) -> None:
+        """`proven`: no first wave is compared, because nothing in the topology can depend on other batches."""
         self._jobs = jobs
         self._running = running
         self._reports = reports
         self._judge = judge
         self._say = say or logging.getLogger(__name__).warning
-        self._proven = False
+        self._proven = proven
         self._differs: str | None = None
         self._told: set[str] = set()
         """Kinds of wave failures that were reported to the operator."""
@@ -64,23 +101,44 @@ class Waves:
             return self._each_alone(pairs, tell)
         proven = self._proven
         found = self._in_one_job(pairs)
-        if isinstance(found, Failure) and self._jobs.one_by_one is not None:
-            self._refuse(self._jobs.one_by_one)
-        if proven and not isinstance(found, Failure):
-            for outcome in found:
-                tell(outcome)
-            return list(found)
-        # The failure of a wave is not a failure of its attempts: each runs alone, and only that counts. The first wave,
-        # which is the proof, is treated in the same way.
+        if proven and not isinstance(found, _WaveFailed):
+            return _told(found, tell)
+        # The failure of a wave is not a failure of its attempts: only what each gives alone, or in a wave that
+        # succeeds, counts (W6). The first wave, which is the proof, runs alone in any case.
         for run, _ in pairs:
             if run.cancelled.is_set():
                 self._running.end(run)
-        alone = self._each_alone(pairs, tell)
+        if proven and isinstance(found, _WaveFailed):
+            outcomes = self._divided(pairs, found, tell, _Failures())
+        else:
+            outcomes = self._each_alone(pairs, tell)
         if not proven:
-            self._prove(found, alone)
-        if isinstance(found, Failure) and all(isinstance(outcome, Processed) for outcome in alone):
-            self._tell_once(pairs, found)
-        return alone
+            self._prove(found, outcomes)
+        if isinstance(found, _WaveFailed) and all(isinstance(outcome, Processed) for outcome in outcomes):
+            self._tell_once(pairs, found.failure)
+        return outcomes
+
+    def _divided(self, pairs: Sequence[_Pair], failed: _WaveFailed, tell: Tell, failures: _Failures) -> list[Outcome]:
+        """Process the runs of a failed job in smaller ones, in their order: without the culprits, or else by halves."""
+        if not failed.is_of_some:
+            return self._each_alone(pairs, tell)
+        outcomes: list[Outcome] = []
+        for part in _parts(pairs, failed.culprits):
+            outcomes += self._shared_again(part, tell, failures)
+        return outcomes
+
+    def _shared_again(self, pairs: Sequence[_Pair], tell: Tell, failures: _Failures) -> list[Outcome]:
+        cancelled = frozenset(run.name for run, _ in pairs if run.cancelled.is_set())
+        if len(pairs) < SHARED_AGAIN_MIN or self.one_by_one is not None or failures.left <= 0 or cancelled:
+            return self._each_alone(pairs, tell)
+        self._running.again([run for run, _ in pairs])
+        found = self._in_one_job(pairs)
+        if not isinstance(found, _WaveFailed):
+            for run, _ in pairs:
+                self._running.end(run)
+            return _told(found, tell)
+        failures.left -= 1
+        return self._divided(pairs, found, tell, failures)
 
     def _each_alone(self, pairs: Sequence[_Pair], tell: Tell) -> list[Outcome]:
         """Process one after the other, and pass on each outcome immediately: the batch that is next to commit does not
@@ -92,25 +150,43 @@ class Waves:
             tell(outcomes[-1])
         return outcomes
 
-    def _in_one_job(self, pairs: Sequence[_Pair]) -> list[Processed] | Failure:
-        """Return the outcomes if all of them succeeded, otherwise the failure of any of them."""
+    def _in_one_job(self, pairs: Sequence[_Pair]) -> list[Processed] | _WaveFailed:
+        """Return the outcomes if all of them succeeded, otherwise why not."""
         began = time.monotonic()
         runs = [run for run, _ in pairs]
         outcomes: list[Processed] = []
+        failed: list[Failed] = []
         try:
             works = [self._jobs.split(assignment, run) for run, assignment in pairs]
             results = self._jobs.results(runs, works)
             for run, work, found in zip(runs, works, results, strict=True):
                 outcome = self._believed(run, self._jobs.outcome(run, work, found, self._reports.so_far(run.name)))
                 if isinstance(outcome, Failed):
-                    return outcome.failure
-                outcomes.append(_timed(outcome, began))
+                    failed.append(outcome)
+                else:
+                    outcomes.append(_timed(outcome, began))
         except Exception as error:
-            first = next((run for run in runs if run.cancelled.is_set()), runs[0])
-            failure = self._judge(error, first, self._reports.so_far(first.name))
-            judged = self._believed(first, Failed(attempt=first.attempt, failure=failure))
-            return judged.failure if isinstance(judged, Failed) else failure
-        return outcomes
+            ended = self._why_it_ended(runs, error)
+            if self._jobs.one_by_one is not None:
+                self._refuse(self._jobs.one_by_one)
+            return ended
+        if not failed:
+            return outcomes
+        doubtful = next((one for one in failed if one.failure.kind not in ("data", "infrastructure")), None)
+        if doubtful is not None:  # Whose rows came back is not certain, so no run is known to be at fault.
+            return _WaveFailed(failure=doubtful.failure)
+        attempts = {outcome.attempt for outcome in failed}
+        culprits = frozenset(run.name for run in runs if run.attempt in attempts)
+        return _WaveFailed(failure=failed[0].failure, culprits=culprits)
+
+    def _why_it_ended(self, runs: Sequence[Run], error: Exception) -> _WaveFailed:
+        cancelled = [run for run in runs if run.cancelled.is_set()]
+        first = cancelled[0] if cancelled else runs[0]
+        failure = self._judge(error, first, self._reports.so_far(first.name))
+        judged = self._believed(first, Failed(attempt=first.attempt, failure=failure))
+        if isinstance(judged, Failed):
+            failure = judged.failure
+        return _WaveFailed(failure=failure, culprits=frozenset(run.name for run in cancelled))
 
     def _alone(self, run: Run, assignment: Assignment) -> Outcome:
         """Process one attempt alone. Problems of a batch or of Spark become an outcome, never an exception."""
@@ -118,7 +194,7 @@ class Waves:
             self._running.end(run)
             return Failed(attempt=run.attempt, failure=Failure(kind="infrastructure", message="cancelled"))
         began = time.monotonic()
-        self._running.alone(run)
+        self._running.again([run])
         work: BatchWork | None = None
         error: Exception | None = None
         outcome: Outcome
@@ -157,13 +233,14 @@ class Waves:
                 attempt=run.attempt, failure=replace(failure, message=f"{failure.message}; not explained: {raised}")
             )
 
-    def _prove(self, shared: list[Processed] | Failure, alone: Sequence[Outcome]) -> None:
+    def _prove(self, shared: list[Processed] | _WaveFailed, alone: Sequence[Outcome]) -> None:
         """Compare a first wave with its attempts alone: equal results prove that waves change nothing, a difference
         ends waves.
         """
-        if isinstance(shared, Failure):
-            if shared.kind == "data" and all(isinstance(outcome, Processed) for outcome in alone):
-                self._refuse(f"a first wave failed although each of its batches succeeded alone: {shared.message}")
+        if isinstance(shared, _WaveFailed):
+            failure = shared.failure
+            if failure.kind == "data" and all(isinstance(outcome, Processed) for outcome in alone):
+                self._refuse(f"a first wave failed although each of its batches succeeded alone: {failure.message}")
             return
         for together, by_itself in zip(shared, alone, strict=True):
             if isinstance(by_itself, Failed):
@@ -185,8 +262,8 @@ class Waves:
             self._told.add(failure.kind)
         first, last = pairs[0][0].attempt.txid, pairs[-1][0].attempt.txid
         self._say(
-            f"batches {first} to {last} failed in one job, and each succeeded alone, which is what counts; this is "
-            f"reported once: {failure.message}"
+            f"batches {first} to {last} failed in one job, and each succeeded in a smaller one, which is what counts; "
+            f"this is reported once: {failure.message}"
         )
 
     def _refuse(self, why: str) -> None:
@@ -195,6 +272,21 @@ class Waves:
                 return  # Several threads may find the difference; the operator is told once.
             self._differs = why
         self._say(f"batches are processed one by one from now on: {why}; what is committed is what each gave alone")
+
+
+def _parts(pairs: Sequence[_Pair], culprits: frozenset[str]) -> list[Sequence[_Pair]]:
+    """Return the runs in their order, each culprit by itself; the two halves if there is none."""
+    if not culprits:
+        half = (len(pairs) + 1) // 2
+        return [pairs[:half], pairs[half:]]
+    grouped = itertools.groupby(pairs, key=lambda pair: pair[0].name if pair[0].name in culprits else None)
+    return [list(part) for _, part in grouped]
+
+
+def _told(outcomes: Sequence[Processed], tell: Tell) -> list[Outcome]:
+    for outcome in outcomes:
+        tell(outcome)
+    return list(outcomes)
 
 
 def _difference(one: Processed, other: Processed) -> str | None:

@@ -11,16 +11,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from txtopo.bolts import BasicBolt, BatchCommitter
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, RejectedRow, TransactionAttempt
 from txtopo.errors import DriverFull
 from txtopo.ports import Assignment
+from txtopo.spark import waves as waves_module
 from txtopo.spark.emit import TaskEmitter, emitter_order
 from txtopo.spark.frames.aggregate import Counted, results_of
 from txtopo.spark.jobs import BatchWork, CancelledError, Run, RunReports, check
 from txtopo.spark.reports import Report, Reports
 from txtopo.spark.running_attempts import Running
 from txtopo.spark.signatures import Signer
+from txtopo.spark.wave_proof import is_apart_by_construction
 from txtopo.spark.waves import Waves, same_rows
+from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.text_spout import TextSpout
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Spout, Topology
 
 BAD = Failure(kind="data", message="bad row")
 AWAY = Failure(kind="infrastructure", message="disk is away")
@@ -257,6 +265,185 @@ def test_a_wave_in_which_one_had_another_order_counts_for_none(proven: Kit, fail
 
     assert proven.jobs.goes == [[1, 2, 3], [1], [2], [3]]
     assert len(proven.told) == 1 and "no batch that is known" in proven.told[0]
+
+
+def test_the_neighbours_of_a_bad_batch_share_smaller_jobs(proven: Kit) -> None:
+    """W6: what succeeds in a smaller wave counts, what fails alone counts, and nothing else. In the order of the
+    batches, so that the lowest can commit meanwhile.
+    """
+    told: list[int] = []
+    wave = [Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in range(1, 17)]
+    proven.jobs.raises = lambda txids: BAD if 11 in txids else None
+
+    outcomes = proven.waves.process(wave, lambda outcome: told.append(outcome.attempt.txid))
+
+    assert proven.jobs.goes == [
+        list(range(1, 17)),
+        [1, 2, 3, 4, 5, 6, 7, 8],
+        [9, 10, 11, 12, 13, 14, 15, 16],
+        [9, 10, 11, 12],
+        *([9], [10], [11], [12]),
+        [13, 14, 15, 16],
+    ]
+    assert [outcome.attempt.txid for outcome in outcomes] == told == list(range(1, 17))
+    assert kinds(outcomes) == ["ok"] * 10 + ["data"] + ["ok"] * 5
+    assert proven.jobs.explained == [(11, BAD)] and not proven.told
+    assert len(proven.reports) == 0
+
+
+@pytest.mark.parametrize("kind", ["data", "infrastructure"])
+def test_a_batch_that_its_verdict_names_is_run_alone_and_all_others_share(proven: Kit, kind: Any) -> None:
+    def verdict(outcome: Processed, count: int) -> Outcome:
+        failure = Failure(kind=kind, message="bad line")
+        return Failed(attempt=outcome.attempt, failure=failure) if outcome.attempt.txid in (6, 7) else outcome
+
+    proven.jobs.verdict = verdict
+
+    outcomes = proven.process(*range(1, 17))
+
+    assert proven.jobs.goes == [list(range(1, 17)), [1, 2, 3, 4, 5], [6], [7], list(range(8, 17))]
+    assert kinds(outcomes) == ["ok"] * 5 + [kind] * 2 + ["ok"] * 9
+
+
+def test_a_verdict_in_doubt_names_nobody(proven: Kit) -> None:
+    """Whose rows came back is not certain then: each runs alone, as with any failure that may be of them all."""
+    doubt = Failure(kind="suspect", message="two reports of one task")
+
+    def verdict(outcome: Processed, count: int) -> Outcome:
+        bad = {2: BAD, 3: doubt}.get(outcome.attempt.txid) if count > 1 else None
+        return Failed(attempt=outcome.attempt, failure=bad) if bad is not None else outcome
+
+    proven.jobs.verdict = verdict
+
+    assert kinds(proven.process(*range(1, 9))) == ["ok"] * 8
+
+    assert proven.jobs.goes == [list(range(1, 9)), *([txid] for txid in range(1, 9))]
+    assert doubt.message in proven.told[0]
+
+
+@pytest.mark.parametrize("kind", ["infrastructure", "suspect", "halt"])
+def test_a_failure_that_may_be_of_them_all_is_met_by_each_alone(proven: Kit, kind: Any) -> None:
+    proven.jobs.raises = lambda txids: Failure(kind=kind, message="away") if len(txids) > 1 else None
+
+    proven.process(*range(1, 9))
+
+    assert proven.jobs.goes == [list(range(1, 9)), *([txid] for txid in range(1, 9))]
+
+
+def test_many_bad_batches_of_a_wave_cost_few_jobs_more(proven: Kit) -> None:
+    proven.jobs.raises = lambda txids: BAD
+
+    assert kinds(proven.process(*range(1, 65))) == ["data"] * 64
+
+    assert [go for go in proven.jobs.goes if len(go) == 1] == [[txid] for txid in range(1, 65)]
+    assert len(proven.jobs.goes) == 1 + waves_module.SHARED_FAILURES_MAX + 64
+
+
+def test_jobs_that_refuse_waves_while_a_wave_is_divided_get_one_attempt_at_a_time(proven: Kit) -> None:
+    def raises(txids: list[int]) -> Failure | None:
+        if len(txids) == 4:
+            proven.jobs.one_by_one = "bolt x depends on other rows"
+        return BAD if len(txids) > 1 else None
+
+    proven.jobs.raises = raises
+
+    assert kinds(proven.process(*range(1, 17))) == ["ok"] * 16
+
+    assert [len(go) for go in proven.jobs.goes] == [16, 8, 4, *[1] * 16]
+    assert len(proven.told) == 1
+
+
+def test_who_is_cancelled_in_a_wave_leaves_the_others_sharing(proven: Kit) -> None:
+    def before(runs: Sequence[Run]) -> None:
+        if len(runs) == 10:
+            proven.running.cancel(TransactionAttempt(5, 0))
+        if runs[0].attempt.txid == 6 and len(runs) > 1:
+            proven.running.cancel(TransactionAttempt(6, 0))
+
+    proven.jobs.before = before
+
+    outcomes = proven.process(*range(1, 11))
+
+    assert proven.jobs.goes == [list(range(1, 11)), [1, 2, 3, 4], [6, 7, 8, 9, 10], [7, 8, 9, 10]]
+    assert kinds(outcomes) == ["ok"] * 4 + ["infrastructure"] * 2 + ["ok"] * 4
+
+
+def test_runs_that_share_again_have_other_names_and_tags_and_their_progress_goes_on(proven: Kit) -> None:
+    """K1: what zombies of the failed job report late is nobody's; and who waits is not taken for one that hangs."""
+    names: list[list[str]] = []
+    tags: list[set[str]] = []
+    seen: list[int] = []
+    open_runs: list[int] = []
+
+    def before(runs: Sequence[Run]) -> None:
+        names.append([run.name for run in runs])
+        tags.append({run.tag for run in runs})
+        late = Report(
+            run=names[0][0], spout="s", part=0, read=9, rejects=(), failure=None, code_hash=b"", version="", host=""
+        )
+        seen.append(proven.running.progress(TransactionAttempt(8, 0)))
+        proven.reports.receive([late, replace(late, run=runs[-1].name)])
+        seen.append(proven.running.progress(TransactionAttempt(8, 0)))
+        open_runs.append(len(proven.reports))
+        if len(names) > 1:
+            assert all(not proven.reports.so_far(run.name) for run in runs[:-1])
+
+    proven.jobs.before = before
+    proven.jobs.raises = lambda txids: BAD if len(txids) == 8 else None
+
+    proven.process(*range(1, 9))
+
+    assert [len(one) for one in names] == [8, 4, 4]
+    assert len({name for one in names for name in one}) == 16
+    assert [len(one) for one in tags] == [1, 1, 1] and len(set.union(*tags)) == 3
+    assert seen == sorted(set(seen)), seen
+    assert open_runs == [8, 8, 4], "reports of a part that succeeded are not kept"
+
+
+def test_what_is_apart_by_construction_is_compared_with_nothing(kit: Kit) -> None:
+    waves = Waves(kit.jobs, kit.running, kit.reports, judge, kit.told.append, proven=True)
+
+    waves.process([Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in (1, 2, 3)])
+
+    assert kit.jobs.goes == [[1, 2, 3]]
+
+
+class Remembering(FileSpout):
+    """A subclass may change what it inherits."""
+
+
+class Passing(BasicBolt):
+    outputs = ("line string",)
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+class Keeping(BatchCommitter):
+    def commit(self, transaction: Any, rows: Any, collector: Any) -> None: ...
+
+
+def topology_of(spout: Spout, *, bolt: Any = None, committer: Any = None) -> Topology:
+    builder = TopologyBuilder("t")
+    builder.set_spout("lines", spout)
+    if bolt is not None:
+        fields: dict[str, Any] = {} if isinstance(bolt, BasicBolt) else {"fields": "line string"}
+        builder.set_bolt("bolt", bolt, "lines", **fields)
+    source = "lines" if bolt is None else "bolt"
+    builder.set_committer_bolt("c", committer or CountCommitter("n", ["line"])).shuffle_grouping(source)
+    return builder.build()
+
+
+def test_only_topologies_without_any_code_of_a_user_over_rows_are_apart_by_construction() -> None:
+    assert is_apart_by_construction(topology_of(FileSpout(".", "line string")))
+    assert is_apart_by_construction(topology_of(TextSpout(".")))
+    for compared in (
+        topology_of(Remembering(".", "line string")),
+        topology_of(FileSpout(".", "line string"), bolt=lambda frame: frame),
+        topology_of(FileSpout(".", "line string"), bolt=Passing()),
+        topology_of(FileSpout(".", "line string"), committer=Keeping()),
+    ):
+        assert not is_apart_by_construction(compared)
 
 
 def test_results_of_a_wave_with_a_bad_verdict_on_one_are_used_for_none(proven: Kit) -> None:
