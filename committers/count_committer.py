@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from txtopo.core.fields import FLOAT_KINDS, Field, Fields
 from txtopo.errors import TopologyError
-from txtopo.topology.components import Aggregation, CommitterBolt
+from txtopo.topology.committer_bolt import Aggregation, CommitterBolt
 
 IDENTIFIER_BYTES_MAX = 63
 KEYS_MAX = 30
@@ -36,6 +36,9 @@ class CountCommitter(CommitterBolt):
         >>> CountCommitter("flights_count", ["carrier", "origin"], sums={"distance": "distance_sum"}).table
         'public.flights_count'
     """
+
+    committer_kind: ClassVar[str] = "count"
+    commits_in_runs: ClassVar[bool] = True
 
     def __init__(
         self,

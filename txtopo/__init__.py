@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
-    from txtopo.topology.components import Acking, CommitterBolt, Guarantee, Topology
+    from txtopo.topology.committer_bolt import CommitterBolt
+    from txtopo.topology.components import Acking, Guarantee, Topology
     from txtopo.topology.declarer import BoltDeclarer
     from txtopo.topology.spark_types import RowsPromise
     from txtopo.topology.specs import Grouping, Spec, spec

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.memory.memory_halves import memory_half
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
 from txtopo.committers.memory.memory_store import (
     MemoryPostgres,
@@ -56,7 +56,6 @@ from txtopo.core.values import (
 )
 from txtopo.errors import Halted, PostgresUnavailable, invariant
 from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 
 __all__ = ["MemoryLedger", "MemoryPostgres"]
@@ -128,8 +127,7 @@ class MemoryLedger:
             ]
             try:
                 for committer in committers:
-                    if not isinstance(committer.bolt, BatchCommitter):  # its tables belong to the user
-                        self._prepare(lead, committer)
+                    memory_half(committer).prepare(self._store, lead, committer)
             except BaseException:
                 self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
                 raise
@@ -350,40 +348,6 @@ class MemoryLedger:
             rows = self._store.topologies.get(lead.topology)
             compare_lead(rows.fence if rows else None, lead)
             yield self._store.topologies[lead.topology]
-
-    def _prepare(self, lead: Lead, committer: CommitterComponent) -> None:
-        store, shape, name = self._store, shape_of(committer), committer.name
-        table = f"{shape.schema}.{shape.table}"
-        owner = store.targets.get(table)
-        if owner not in (None, (lead.topology, name)):
-            raise Halted(
-                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs its own "
-                f"table"
-            )
-        other = next(
-            (key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None
-        )
-        if owner is None and other is not None:
-            raise Halted(f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {table}")
-        if [(c.name, c.type) for c in store.columns.get(table, shape.columns)] != [
-            (c.name, c.type) for c in shape.columns
-        ]:
-            raise Halted(f"table {table} has other columns")
-        if owner is not None:
-            if table not in store.tables:
-                raise Halted(f"table {table} no longer exists although batches were counted in it; restore it")
-            return
-        rows = store.tables.get(table, {})
-        if rows and not (isinstance(committer.bolt, CountCommitter) and committer.bolt.baseline):
-            raise Halted(
-                f"table {table} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
-                f"name another table"
-            )
-        store.tables[table] = dict(rows)
-        store.columns[table] = shape.columns
-        store.targets[table] = (lead.topology, name)
-        if shape.contribution_table is not None:
-            store.contributions[table] = [(0, None, *key, *numbers) for key, numbers in rows.items()]
 
 
 def _redo_chain(rows: TopologyRows, txid: int) -> list[LedgerBatch]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from txtopo.committers.memory.memory_applying import MemoryDraft
+from txtopo.committers.memory.memory_halves import MemoryApplying, memory_half
 from txtopo.committers.memory.memory_store import (
     MemoryPostgres,
     StoredAction,
@@ -16,9 +17,8 @@ from txtopo.committers.memory.memory_store import (
     StoredReject,
     TopologyRows,
 )
-from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
+from txtopo.committers.memory.memory_transaction import MemoryTransaction
 from txtopo.committers.protocol.count_tables import shape_of
-from txtopo.committers.protocol.redo_checks import irreversible_code
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
@@ -32,7 +32,7 @@ from txtopo.core.values import (
 )
 from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, RunRefused, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
-from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
+from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 
@@ -105,24 +105,24 @@ class MemoryLedgerSession:
     def apply(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
     ) -> CommitterCount:
-        rows, row, reversed_rows = self._locked(), self._only(), 0
-        plan = row.entry.plan
+        rows, row = self._locked(), self._only()
+        plan, reverses = row.entry.plan, None
+        before: tuple[CommitterCount, ...] = ()
         if plan.redo_of is not None:
             redone = self.read_redone(plan.redo_of)
             if redone is None or redone.by is not None:
                 raise Halted(f"the ledger refuses batch {plan.txid}: it redoes batch {plan.redo_of}", txid=plan.txid)
-            if redone.state == "applied" and isinstance(committer.bolt, BatchCommitter):
-                raise irreversible_code(committer.name, plan.redo_of)
             if redone.state == "applied":
-                counts = {count.committer: count for count in rows.ledger[plan.redo_of].counts}
-                expected = counts[committer.name].results if committer.name in counts else None
-                reversed_rows = self._draft.reverse_batch(committer, plan.txid, plan.redo_of, expected)
-        if isinstance(committer.bolt, BatchCommitter):
-            transaction = MemoryTransaction(committer.name, row.entry.attempt, self._store.answers)
-            count = apply_user_committer(committer, result, transaction, collector)
-            self._own.append(transaction)
-        else:
-            count = self._draft.apply(committer, plan.txid, result, reversed_rows)
+                reverses, before = plan.redo_of, rows.ledger[plan.redo_of].counts
+        applying = MemoryApplying(
+            draft=self._draft,
+            entry=row.entry,
+            reverses=reverses,
+            results_before={count.committer: count.results for count in before},
+            transactions=self._own,
+            store=self._store,
+        )
+        count = memory_half(committer).apply(applying, committer, result, collector)
         row.counts.append(count)
         return count
 
@@ -141,7 +141,7 @@ class MemoryLedgerSession:
 
     def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
         self._locked()
-        return self._draft.last_contributed(committer)
+        return memory_half(committer).last_contributed(self._draft, committer)
 
     def check_deferred(self, committer: CommitterComponent) -> None:
         self._locked()

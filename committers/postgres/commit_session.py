@@ -14,9 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.actions import append_action
-from txtopo.committers.postgres.apply_counts import Applier
-from txtopo.committers.postgres.batch_transaction import PostgresTransaction
-from txtopo.committers.postgres.reverse import reverse_batch
+from txtopo.committers.postgres.postgres_halves import Applying, PostgresHalf
 from txtopo.committers.postgres.sql_errors import (
     EDGES,
     sqlstate,
@@ -30,12 +28,7 @@ from txtopo.committers.postgres.sql_errors import (
 from txtopo.committers.postgres.sqlstates import LIMIT_EXCEEDED
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
-from txtopo.committers.postgres.target_tables import table_problem
 from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
-from txtopo.committers.postgres.user_committers import record_user_committer
-from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
-from txtopo.committers.protocol.user_code import run_commit
-from txtopo.committers.sql_names import quoted
 from txtopo.core.remedies import RESTORE
 from txtopo.core.values import (
     ActionRecord,
@@ -50,7 +43,7 @@ from txtopo.core.values import (
 )
 from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, TxtopoError, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
-from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
+from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
 
 REJECTED_PER_STATEMENT = 10_000
@@ -66,12 +59,12 @@ class PostgresLedgerSession:
     """
 
     def __init__(
-        self, database: Database, lead: Lead, connection: Connection, applier: Callable[[CommitterComponent], Applier]
+        self, database: Database, lead: Lead, connection: Connection, half: Callable[[CommitterComponent], PostgresHalf]
     ) -> None:
         self._database = database
         self._lead = lead
         self._connection = connection
-        self._applier = applier
+        self._half = half
         self._entry: LedgerEntry | None = None
         self._held: Held | None = None
         self._redone: Redone | None = None
@@ -113,44 +106,36 @@ class PostgresLedgerSession:
     def apply(
         self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None = None
     ) -> CommitterCount:
-        if isinstance(committer.bolt, BatchCommitter):
-            return self._apply_user_committer(committer, result, collector)
-        plan = self._appended().plan
+        entry, half = self._appended(), self._half(committer)
         self._applied.append(committer.name)
-        keeps = self._applier(committer).shape.contributions is not None
-        redoes_applied = plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied"
-        if redoes_applied and not keeps:
-            raise no_contributions(committer.name, plan.redo_of or 0)
-        held = self._take_held()
-        ledger_held = held is not None
-        try:
-            reversed_rows = 0
-            if redoes_applied:
-                values = {"topology": plan.topology, "txid": plan.txid, "redo_of": plan.redo_of}
-                shape = self._applier(committer).shape
-                reversed_rows, held = reverse_batch(self._connection, committer, shape, values, held), None
-            return self._applier(committer).apply(
-                self._connection, plan.topology, plan.txid, result, held, reversed_rows=reversed_rows
-            )
-        except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
-            raise self._translate_apply(error, committer, result, ledger_held=ledger_held) from error
+        redo_of = entry.plan.redo_of
+        is_redo = redo_of is not None and self._state_redone(redo_of) == "applied"
+        applying = Applying(
+            connection=self._connection,
+            entry=entry,
+            reverses=redo_of if is_redo else None,
+            held=self._take_held(),
+            tag=tag(self._lead),
+            answers=self._answers,
+            typed=lambda error, ledger_held: self._translate_apply(error, half, result, ledger_held=ledger_held),
+        )
+        return half.apply(applying, result, collector)
 
     def _translate_apply(
-        self, error: Exception, committer: CommitterComponent, result: CommitterResult | None, *, ledger_held: bool
+        self, error: Exception, half: PostgresHalf, result: CommitterResult | None, *, ledger_held: bool
     ) -> TxtopoError:
         """Return the typed error (W1 to W3), with details that only the tables and the rows show."""
         typed = translate_apply(
             error,
-            committer.name,
+            half.component.name,
             self._appended().plan.txid,
             ledger_held=ledger_held,
             answers=self._answers,
-            compare=lambda: self._compared(committer),
+            compare=lambda: self._compared(half),
         )
         too_long = (sqlstate(error) or "").startswith(LIMIT_EXCEEDED)
-        keyed = None if isinstance(committer.bolt, BatchCommitter) else result
-        if too_long and isinstance(typed, BatchDataError) and keyed is not None:
-            longest = self._applier(committer).longest_key(keyed)
+        longest = half.longest_key(result) if too_long and result is not None else None
+        if isinstance(typed, BatchDataError) and longest is not None:
             typed = BatchDataError(
                 f"{typed}; {longest}",
                 component=typed.component,
@@ -162,61 +147,31 @@ class PostgresLedgerSession:
     def _answers(self) -> bool:
         return self._database.answers(self._connection)
 
-    def _compared(self, committer: CommitterComponent) -> str | None:
-        """Return what is wrong with a counting committer's tables, read on another connection, since this database
-        transaction has failed.
+    def _compared(self, half: PostgresHalf) -> str | None:
+        """Return what is wrong with a committer's tables, read on another connection, since this database transaction
+        has failed.
         """
-        if isinstance(committer.bolt, BatchCommitter):
+        if half.applier is None:
             return None
         try:
             with self._database.transaction("comparing tables", self._database.fresh) as connection:
-                return table_problem(connection, self._applier(committer).shape)
+                return half.problem(connection)
         except TxtopoError:
             return None
 
-    def _apply_user_committer(
-        self, committer: CommitterComponent, result: CommitterResult, collector: CommitCollector | None
-    ) -> CommitterCount:
-        entry = self._appended()
-        plan = entry.plan
-        self._applied.append(committer.name)
-        if plan.redo_of is not None and self._state_redone(plan.redo_of) == "applied":
-            raise irreversible_code(committer.name, plan.redo_of)
-        held = self._take_held()
-        transaction = PostgresTransaction(self._connection, committer.name, entry.attempt, held, self._answers)
-        written = run_commit(committer, result, transaction, collector)
-        held = transaction.end()
-        try:
-            return record_user_committer(
-                self._connection,
-                plan.topology,
-                plan.txid,
-                result,
-                committer.result_fields,
-                written=written,
-                held=held,
-                tag=tag(self._lead),
-            )
-        except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
-            raise self._translate_apply(error, committer, result, ledger_held=held is not None) from error
-
     def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:
+        half = self._half(committer)
         try:
-            return self._applier(committer).last_contributed(self._connection)
+            return half.last_contributed(self._connection)
         except (SQLAlchemyError, psycopg2.Error) as error:
-            raise self._translate_apply(error, committer, None, ledger_held=False) from error
+            raise self._translate_apply(error, half, None, ledger_held=False) from error
 
     def check_deferred(self, committer: CommitterComponent) -> None:
-        if isinstance(committer.bolt, BatchCommitter):
-            return
-        shape = self._applier(committer).shape
+        half = self._half(committer)
         try:
-            rows = run(self._connection, "list_deferred", schema=shape.schema, table=shape.table).all()
-            if rows:
-                names = ", ".join(f"{quoted(schema)}.{quoted(name)}" for schema, name in rows)
-                self._connection.exec_driver_sql(f"set constraints {names} immediate", {})
+            half.check_deferred(self._connection)
         except (SQLAlchemyError, psycopg2.Error) as error:
-            raise self._translate_apply(error, committer, None, ledger_held=False) from error
+            raise self._translate_apply(error, half, None, ledger_held=False) from error
 
     def keep_alive(self) -> None:
         with translating("keeping the database transaction alive"):

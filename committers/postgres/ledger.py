@@ -10,16 +10,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from txtopo.committers.postgres.actions import append_action, order_of
-from txtopo.committers.postgres.apply_counts import Applier
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.fence import claim_fence
 from txtopo.committers.postgres.lock_holders import waits_for
 from txtopo.committers.postgres.mirror import mirror_plans
+from txtopo.committers.postgres.postgres_halves import PostgresHalf, postgres_half
 from txtopo.committers.postgres.resolve import resolve_commit
 from txtopo.committers.postgres.sql_errors import translating
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
-from txtopo.committers.postgres.target_tables import prepare_target
 from txtopo.committers.postgres.transactions import Database, fence_of, joined, opening, run
 from txtopo.committers.protocol.rules import (
     ANSWERS,
@@ -44,7 +43,6 @@ from txtopo.core.values import (
 )
 from txtopo.errors import Halted, invariant, unreachable
 from txtopo.ports import AttemptStart, Claim, Claimed, LedgerRunSession, MirrorEntry
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 
 
@@ -56,7 +54,7 @@ class PostgresLedger:
     def __init__(self, dsn: str, topology: str) -> None:
         self._database = Database(dsn, topology)
         self._topology = topology
-        self._appliers: dict[str, Applier] = {}
+        self._halves: dict[str, PostgresHalf] = {}
 
     def claim_fence(self, claim: Claim) -> Claimed:
         invariant(claim.topology == self._topology, f"this ledger is of {self._topology}, not of {claim.topology}")
@@ -70,9 +68,7 @@ class PostgresLedger:
     def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
         with self._database.fenced(lead, "preparing the committers' tables") as connection:
             for committer in committers:
-                if isinstance(committer.bolt, BatchCommitter):
-                    continue  # its tables belong to the user: there is nothing to create, to check or to register
-                prepare_target(connection, lead, self._applier(committer))
+                self._half(committer).prepare(connection, lead)
 
     def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
         with self._database.fenced(lead, "describing the topology") as connection:
@@ -161,7 +157,7 @@ class PostgresLedger:
     @contextmanager
     def session(self, lead: Lead) -> Iterator[PostgresLedgerSession]:
         with self._database.connected() as connection:
-            yield PostgresLedgerSession(self._database, lead, connection, self._applier)
+            yield PostgresLedgerSession(self._database, lead, connection, self._half)
 
     def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
         return "the ledger on Postgres commits each batch in a database transaction of its own"
@@ -280,8 +276,8 @@ class PostgresLedger:
     def close(self) -> None:
         self._database.close()
 
-    def _applier(self, committer: CommitterComponent) -> Applier:
-        found = self._appliers.get(committer.name)
-        if found is None or found.component != committer:
-            found = self._appliers[committer.name] = Applier(committer)
+    def _half(self, committer: CommitterComponent) -> PostgresHalf:
+        found = self._halves.get(committer.name)
+        if found is None or found.component is not committer:
+            found = self._halves[committer.name] = postgres_half(committer)
         return found

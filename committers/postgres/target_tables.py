@@ -189,8 +189,7 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
         )
     digest = None
     if _has_rows(connection, shape.target):
-        bolt = applier.component.bolt
-        if not (isinstance(bolt, CountCommitter) and bolt.baseline):
+        if not applier.component.bolt_as(CountCommitter).baseline:
             raise Halted(
                 f"table {target} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
                 f"name another table",

@@ -55,9 +55,7 @@ class TableShape:
 
 def shape_of(component: CommitterComponent) -> TableShape:
     """Return the tables that a counting committer needs."""
-    bolt = component.bolt
-    if not isinstance(bolt, CountCommitter):
-        unreachable(f"committer {component.name} is no CountCommitter")
+    bolt = component.bolt_as(CountCommitter)
     fields: Fields = component.fields
     keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
     numbers = (Column(bolt.count, "bigint", False), *(Column(column, "numeric", False) for _, column in bolt.sums))

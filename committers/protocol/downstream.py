@@ -21,7 +21,6 @@ from txtopo.core.fields import Fields
 from txtopo.core.values import CommitterResult, EdgeCount, Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, DriverFull, NoBatchAtFault, PostgresUnavailable, TxtopoError, unreachable
 from txtopo.ports import Assignment
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Tally, Topology
 from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.phases import PROCESSING
@@ -119,7 +118,7 @@ class CommitPhases:
 
     def collector(self, component: CommitterComponent) -> EmittedRows | None:
         """Return the collector for `commit` of a BatchCommitter; None for a counting committer."""
-        return EmittedRows(component, self._watch.emitted) if isinstance(component.bolt, BatchCommitter) else None
+        return EmittedRows(component, self._watch.emitted) if component.bolt.runs_code else None
 
     def applied(self, component: CommitterComponent, emitted: EmittedRows | None) -> None:
         """Store what an applied committer emitted, for the next phases."""
@@ -322,6 +321,6 @@ def fresh(component: CommitterComponent) -> CommitterComponent:
     """Return the component with a copy of its bolt if the bolt is custom code, so that no attempt sees what another one
     left in it.
     """
-    if not isinstance(component.bolt, BatchCommitter):
+    if not component.bolt.runs_code:
         return component
     return replace(component, bolt=copy.deepcopy(component.bolt))

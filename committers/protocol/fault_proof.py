@@ -13,7 +13,6 @@ from txtopo.core.plan import Plan
 from txtopo.core.values import CommitterResult, Failure, Lead, Processed
 from txtopo.errors import BatchDataError, NoBatchAtFault, PostgresUnavailable
 from txtopo.ports import Ledger, LedgerEntry, LedgerSession
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Topology
 
 
@@ -35,7 +34,7 @@ def prove_commit(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
 
     def on_last_rows(session: LedgerSession) -> None:
         for committer in topology.committers:
-            last = None if isinstance(committer.bolt, BatchCommitter) else session.last_contributed(committer)
+            last = session.last_contributed(committer)
             if last is not None:
                 session.apply(committer, last)
 

@@ -9,7 +9,7 @@ from typing import Any
 from txtopo.committers.protocol.result_order import tuples_of
 from txtopo.committers.protocol.user_transaction import UserTransaction
 from txtopo.core.values import CommitterResult, cause_of
-from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, raise_if_full, unreachable
+from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, raise_if_full
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
@@ -22,8 +22,7 @@ INSTALL_HERE = "install the module where the driver runs, then start `txtopo run
 
 def bolt_of(component: CommitterComponent) -> BatchCommitter:
     """Return the custom committer of this component."""
-    bolt = component.bolt
-    return bolt if isinstance(bolt, BatchCommitter) else unreachable(f"committer {component.name} is no BatchCommitter")
+    return component.bolt_as(BatchCommitter)  # type: ignore[type-abstract]
 
 
 class NoReaders:

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.committers.count_committer import CountCommitter
-from txtopo.committers.postgres.target_tables import ddl_of, tables_of
-from txtopo.committers.protocol.count_tables import shape_of
+from txtopo.committers.postgres.postgres_halves import postgres_half
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
 from txtopo.topology.components import (
@@ -223,10 +221,7 @@ def _stream(stream: Stream) -> Mapping[str, Any]:
 
 def _ddl(committer: CommitterComponent) -> list[str]:
     """Return the statements that would create its tables; none if its code manages its own tables."""
-    if not isinstance(committer.bolt, CountCommitter):
-        return []
-    shape = shape_of(committer)
-    return [statement for table in tables_of(shape) for statement in ddl_of(shape.schema, table)]
+    return list(postgres_half(committer).ddl())
 
 
 def plain_ddl(fields: Fields) -> str:

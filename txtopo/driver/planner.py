@@ -289,7 +289,7 @@ class Planner:
 
     def _without_contributions(self) -> str | None:
         """Name of a committer whose contributions cannot be reversed; None if there is none."""
-        names = (item.name for item in self.committers if not getattr(item.bolt, "contributions", False))
+        names = (item.name for item in self.committers if not item.bolt.contributions)
         return next(names, None)
 
     def _check_open(self) -> None:

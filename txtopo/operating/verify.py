@@ -4,7 +4,7 @@ Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from txtopo.ports import Assignment, Executor
 from txtopo.reports.formatting import clean, count
 from txtopo.reports.model import BatchDetail, CommitterNumbers, LedgerSummary
 from txtopo.reports.read import reading
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.topology.phases import PROCESSING
 
@@ -173,10 +172,9 @@ def _differences(
         name = component.name
         if topology.phases[name] != PROCESSING:
             later.append(name)
-        elif isinstance(component.bolt, BatchCommitter):
-            yield from _of_user_committer(connection, component, results[name], recorded[name])
         else:
-            yield from _of_committer(connection, shape_of(component), results[name], recorded[name], batch.txid)
+            compare = COMPARED[component.bolt.committer_kind]
+            yield from compare(connection, component, results[name], recorded[name], batch.txid)
     if later:
         raise _UncomparableError(
             f"committer {', '.join(later)} is downstream of another committer: its rows are made in the commit phase "
@@ -185,7 +183,11 @@ def _differences(
 
 
 def _of_user_committer(
-    connection: Connection, component: CommitterComponent, result: CommitterResult, recorded: CommitterNumbers
+    connection: Connection,
+    component: CommitterComponent,
+    result: CommitterResult,
+    recorded: CommitterNumbers,
+    txid: int,
 ) -> Iterator[str]:
     """Differences in the rows between the halves of a custom committer. Only its code knows what it made of them."""
     who = f"committer {result.committer}"
@@ -202,9 +204,14 @@ def _of_user_committer(
 
 
 def _of_committer(
-    connection: Connection, shape: TableShape, result: CommitterResult, recorded: CommitterNumbers, txid: int
+    connection: Connection,
+    component: CommitterComponent,
+    result: CommitterResult,
+    recorded: CommitterNumbers,
+    txid: int,
 ) -> Iterator[str]:
-    who = f"committer {result.committer}"
+    """Differences in the rows and in the contributions of a counting committer."""
+    who, shape = f"committer {result.committer}", shape_of(component)
     if result.arrived != recorded.arrived:
         yield f"{who}: {count(result.arrived)} tuples arrive, {count(recorded.arrived)} did when it was committed"
     now = _sums_of_rows(connection, shape, result.rows)
@@ -216,6 +223,11 @@ def _of_committer(
         yield f"{who}: {_told(now)} now, {_told(then)} were committed"
     if now != kept and shape.contributions is not None:
         yield from _differing_keys(connection, shape, result, txid)
+
+
+Compare = Callable[[Connection, CommitterComponent, CommitterResult, CommitterNumbers, int], Iterator[str]]
+COMPARED: Mapping[str, Compare] = {"count": _of_committer, "code": _of_user_committer}
+"""Kind of committer -> what yields the differences between what it would commit now and what it committed."""
 
 
 def _told(sums: Sums) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import TopologyError, unreachable
-from txtopo.topology.components import Aggregation, CommitterBolt
+from txtopo.topology.check_component import check_code_runs, check_config, check_copied
+from txtopo.topology.committer_bolt import Aggregation, CommitterBolt
+from txtopo.topology.describe import class_name, digest_of, streams_json, subscription_json
+from txtopo.topology.outputs import parse_outputs, parse_result
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import BatchOutputCollector, TopologyContext
+
+if TYPE_CHECKING:
+    from txtopo.topology.components import CommitterComponent
 
 
 class CommitTransaction(Protocol):
@@ -52,7 +58,9 @@ class BatchCommitter(CommitterBolt):
     only then has it all its tuples.
     """
 
+    committer_kind: ClassVar[str] = "code"
     takes_tuples: ClassVar[bool] = True
+    runs_code: ClassVar[bool] = True
     result: ClassVar[Sequence[str]] = ()
     """Fields of the rows between the two halves, such as `["word string", "n bigint"]`; empty: the fields of its only
     input.
@@ -115,3 +123,38 @@ class BatchCommitter(CommitterBolt):
     def describe(self) -> Mapping[str, Any]:
         """Return the class name and the declared result; the code is covered by the code hash of the module."""
         return {"type": type(self).__qualname__, "result": list(self.result)}
+
+    def check_component(self, who: str) -> None:
+        """Raise TopologyError if its settings are no JSON values, its code would never run, or it cannot be copied."""
+        check_config(who, self.config)
+        check_code_runs(who, self)
+        check_copied(who, self)
+
+    def check_input_fields(self, who: str, fields: Sequence[Fields]) -> None:
+        """Raise TopologyError if its result rows have no single declaration."""
+        # Without declared fields, its result rows are the tuples of its inputs, unchanged.
+        if not self.result and any(other != fields[0] for other in fields[1:]):
+            raise TopologyError(
+                f'{who} reads tuples with different fields: declare result = ["word string", …], '
+                f"the rows between its halves"
+            )
+
+    def declared_outputs(self, who: str) -> Mapping[str, Stream]:
+        """Return `outputs`, parsed. Raises TopologyError also if `result` is declared wrongly."""
+        parse_result(who, self.result)
+        return parse_outputs(who, self.outputs)
+
+    def declared_results(self, inputs: Fields) -> Fields:
+        """Return the fields of `result`; without them those of the input."""
+        return parse_fields(", ".join(self.result)) if self.result else inputs
+
+    def describe_component(self, component: CommitterComponent) -> Mapping[str, Any]:
+        """Return inputs, outputs, result rows, class, settings and a digest of its attributes."""
+        return {
+            "inputs": [subscription_json(subscription) for subscription in component.inputs],
+            "outputs": streams_json(component.outputs),
+            "rows": component.result_fields.ddl,
+            "class": class_name(self),
+            "config": dict(self.config),
+            "attributes": digest_of(self),
+        }

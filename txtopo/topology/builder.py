@@ -20,7 +20,6 @@ from typing import Any, get_args, overload
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import NAME_PATTERN
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.check_component import (
     check_committer,
     check_config,
@@ -32,10 +31,10 @@ from txtopo.topology.check_component import (
     check_tuple_bolt,
 )
 from txtopo.topology.check_connections import Connections
+from txtopo.topology.committer_bolt import CommitterBolt
 from txtopo.topology.components import (
     Acking,
     BoltComponent,
-    CommitterBolt,
     CommitterComponent,
     Guarantee,
     Spout,
@@ -46,7 +45,7 @@ from txtopo.topology.components import (
 )
 from txtopo.topology.declarer import BoltDeclarer, CommitterDraft, FrameDraft, TupleDraft
 from txtopo.topology.guarantees import GUARANTEES
-from txtopo.topology.outputs import parse_outputs, parse_result
+from txtopo.topology.outputs import parse_outputs
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt
@@ -246,18 +245,13 @@ def _bolt_component(draft: FrameDraft | TupleDraft) -> BoltComponent | TupleBolt
 
 
 def _committer_component(draft: CommitterDraft, wiring: Connections) -> CommitterComponent:
-    first, *others = (wiring.fields(draft.name, subscription) for subscription in draft.inputs)
-    # Without declared fields, its result rows are the tuples of its inputs, unchanged.
-    if isinstance(draft.bolt, BatchCommitter) and not draft.bolt.result and any(other != first for other in others):
-        raise TopologyError(
-            f'committer bolt {draft.name!r} reads tuples with different fields: declare result = ["word string", …], '
-            f"the rows between its halves"
-        )
+    fields = [wiring.fields(draft.name, subscription) for subscription in draft.inputs]
+    draft.bolt.check_input_fields(f"committer bolt {draft.name!r}", fields)
     return CommitterComponent(
         name=draft.name,
         bolt=draft.bolt,
         input=draft.inputs[0],
-        fields=first,
+        fields=fields[0],
         inputs=tuple(draft.inputs),
         tasks=draft.tasks,
         outputs=draft.outputs,
@@ -266,10 +260,7 @@ def _committer_component(draft: CommitterDraft, wiring: Connections) -> Committe
 
 def _emitted(who: str, committer: CommitterBolt) -> Mapping[str, Stream]:
     """Return the output streams of a committer's driver half."""
-    if not isinstance(committer, BatchCommitter):
-        return {}
-    parse_result(who, committer.result)
-    outputs = parse_outputs(who, committer.outputs)
+    outputs = committer.declared_outputs(who)
     for stream in outputs.values():
         if stream.direct:
             raise TopologyError(f"{who}: stream {stream.name!r} cannot be direct: a committer emits to no single task")

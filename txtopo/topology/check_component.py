@@ -12,8 +12,8 @@ from txtopo.core.fields import Fields
 from txtopo.core.plan import canonical
 from txtopo.core.storm_settings import TICK_SECONDS, problem_with
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.topology.batch_committer import BatchCommitter
-from txtopo.topology.components import CommitterBolt, Spout
+from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.components import Spout
 from txtopo.topology.guarantees import EFFECTS, SPOUT_KINDS
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt, RichBolt, TupleBolt
@@ -68,7 +68,7 @@ def check_spout(name: str, spout: object) -> Spout:
     check_config(f"spout {name!r}", getattr(spout, "config", {}))
     check_code_runs(f"spout {name!r}", spout, CALLED_OF_SPOUTS)
     if hasattr(spout, "get_emitter"):
-        _check_copied(f"spout {name!r}", spout, "where it is first needed")
+        check_copied(f"spout {name!r}", spout, "where it is first needed")
     return spout
 
 
@@ -85,10 +85,12 @@ def check_committer(name: str, bolt: object) -> CommitterBolt:
         )
     if bolt.effects not in EFFECTS:
         raise TopologyError(f"committer bolt {name!r}: effects={bolt.effects!r} is none of {', '.join(EFFECTS)}")
-    if isinstance(bolt, BatchCommitter):
-        check_config(f"committer bolt {name!r}", bolt.config)
-        check_code_runs(f"committer bolt {name!r}", bolt)
-        _check_copied(f"committer bolt {name!r}", bolt)
+    if not bolt.committer_kind:
+        raise TopologyTypeError(
+            f"committer bolt {name!r}: {type(bolt).__name__} subclasses CommitterBolt directly; it must derive from "
+            f"BatchCommitter"
+        )
+    bolt.check_component(f"committer bolt {name!r}")
     return bolt
 
 
@@ -106,7 +108,7 @@ def check_tuple_bolt(name: str, bolt: TupleBolt) -> TupleBolt:
             f"it from BatchBolt"
         )
     check_code_runs(f"bolt {name!r}", bolt)
-    _check_copied(f"bolt {name!r}", bolt)
+    check_copied(f"bolt {name!r}", bolt)
     return bolt
 
 
@@ -128,7 +130,7 @@ def check_code_runs(who: str, component: object, called: Sequence[str] = CALLED)
         )
 
 
-def _check_copied(who: str, bolt: object, made_in: str = "in `prepare`") -> None:
+def check_copied(who: str, bolt: object, made_in: str = "in `prepare`") -> None:
     """Raise TopologyTypeError for a template that cannot be copied, such as one with a lock, an open file or a
     connection: each task gets a copy (in Storm, a bolt is serializable).
     """

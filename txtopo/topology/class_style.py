@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.builder import TopologyBuilder, file_of
 from txtopo.topology.check_component import check_config
-from txtopo.topology.components import Acking, CommitterBolt, Guarantee, Spout, Topology
+from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.components import Acking, Guarantee, Spout, Topology
 from txtopo.topology.declarer import BoltDeclarer
 from txtopo.topology.specs import Grouping, Spec, StreamSpec
 from txtopo.topology.streams import DEFAULT_STREAM

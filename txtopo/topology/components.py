@@ -1,4 +1,4 @@
-"""Interfaces of spouts and committer bolts, each with its two halves, and the frozen topology made of them."""
+"""The interface of spouts with its two halves, named components, and the frozen topology made of them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, Unpack
 
-from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType, parse_fields
+from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow, TransactionAttempt
 from txtopo.errors import unreachable
+from txtopo.topology.committer_bolt import CommitterBolt
 from txtopo.topology.launch import launch
-from txtopo.topology.phases import phases_of
+from txtopo.topology.phases import PROCESSING, phases_of
 from txtopo.topology.spark_types import DataFrame, FrameFunction, RowsPromise, SparkSession
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txtopo.run_settings import RunSettings
+
+Kind = TypeVar("Kind", bound=CommitterBolt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,73 +237,6 @@ class Spout(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregation:
-    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor
-    implements it in its own way.
-
-    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum ignores NULL
-    values and is 0 if all are NULL.
-    """
-
-    keys: tuple[str, ...]
-    count: str
-    """Name of the result column with the number of rows of a key (the row's weight)."""
-    sums: tuple[tuple[str, str], ...] = ()
-    """(input field, result column)."""
-
-
-class CommitterBolt(ABC):
-    """A bolt that makes a batch visible: its rows are computed in parallel and applied strictly in txid order, in the
-    single database transaction of the batch.
-    """
-
-    effects: Literal["transaction", "outside"] = "transaction"
-    """`outside`: it also writes to places that a rollback does not undo, so it is at-least-once."""
-    takes_tuples: ClassVar[bool] = False
-    """True: its executor half is code that receives tuples (BatchCommitter), and it may have several inputs. False: its
-    executor half is an `aggregation`, which is data.
-    """
-    spec: ClassVar[SpecMethod] = SpecMethod()
-    """Returns a spec of this component for a class-style topology."""
-
-    @abstractmethod
-    def aggregation(self) -> Aggregation:
-        """Return the executor half."""
-
-    @abstractmethod
-    def required_fields(self) -> tuple[str, ...]:
-        """Return the names of the input fields that it uses; they are checked against the declared fields when the
-        topology is built.
-        """
-
-    @abstractmethod
-    def check_fields(self, fields: Fields) -> None:
-        """Raise TopologyError, naming the field, for input whose types it cannot count exactly."""
-
-    @abstractmethod
-    def describe(self) -> Mapping[str, Any]:
-        """Return JSON values that describe this committer, for the code hash and `show`."""
-
-
-def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
-    """Return the types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
-
-    def needed(name: str) -> Field:
-        found = inputs.get(name)
-        if found is None:
-            unreachable(f"field {name} was to be checked when the topology was built")
-        return found
-
-    keys = [needed(name) for name in aggregation.keys]
-    count = Field(aggregation.count, FieldType("bigint"), nullable=False)
-    sums = [
-        Field(output, FieldType("decimal", DECIMAL_PRECISION_MAX, needed(source).type.scale or 0), nullable=False)
-        for source, output in aggregation.sums
-    ]
-    return Fields((*keys, count, *sums))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutComponent:
     """A spout with its name in the topology."""
 
@@ -377,10 +313,11 @@ class CommitterComponent:
     @property
     def result_fields(self) -> Fields:
         """Types of the rows between its two halves."""
-        declared = getattr(self.bolt, "result", None)
-        if declared is None:
-            return result_fields(self.bolt.aggregation(), self.fields)
-        return parse_fields(", ".join(declared)) if declared else self.fields
+        return self.bolt.declared_results(self.fields)
+
+    def bolt_as(self, kind: type[Kind]) -> Kind:
+        """Return its bolt with the type of its kind, for a half of that kind. No other code asks which class it is."""
+        return self.bolt if isinstance(self.bolt, kind) else unreachable(f"committer {self.name} is no {kind.__name__}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,6 +363,16 @@ class Topology:
         components = (*self.bolts, *self.committers)
         reads = {item.name: [one.source for one in item.inputs] for item in components}
         return phases_of(reads, [item.name for item in self.committers])
+
+    @property
+    def single_commits(self) -> str | None:
+        """Why its committers allow no commit runs, as text; None: they do (R20, what may be in a commit run)."""
+        for item in self.committers:
+            if not item.bolt.commits_in_runs:
+                return f"committer {item.name} is a {type(item.bolt).__name__}, which commits batches one by one"
+            if self.phases[item.name] != PROCESSING:
+                return f"committer {item.name} is downstream of a committer, so it runs in the commit of each batch"
+        return None
 
     def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
         """Return the declared fields of a stream of a component; None if a DataFrame bolt declares none."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.check_component import check_code_runs, check_grouping
-from txtopo.topology.components import CommitterBolt, Subscription
+from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.components import Subscription
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt

@@ -13,7 +13,6 @@ from pathlib import PurePath
 from re import Pattern
 from typing import Any
 
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import (
     BoltComponent,
     CommitterComponent,
@@ -23,7 +22,7 @@ from txtopo.topology.components import (
     TupleBoltComponent,
 )
 from txtopo.topology.outputs import fields_of
-from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.topology.streams import Stream
 
 
 def describe_topology(topology: Topology) -> Mapping[str, Any]:
@@ -62,17 +61,17 @@ def _frame_bolt(bolt: BoltComponent) -> Mapping[str, Any]:
 
 def _tuple_bolt(bolt: TupleBoltComponent) -> Mapping[str, Any]:
     return {
-        "inputs": [_subscription(subscription) for subscription in bolt.inputs],
-        "outputs": _streams(bolt.outputs),
+        "inputs": [subscription_json(subscription) for subscription in bolt.inputs],
+        "outputs": streams_json(bolt.outputs),
         "tasks": bolt.tasks,
-        "class": _class(bolt.bolt),
+        "class": class_name(bolt.bolt),
         "config": dict(bolt.bolt.config),
-        "attributes": _digest(bolt.bolt),
+        "attributes": digest_of(bolt.bolt),
     }
 
 
 def _committer(component: CommitterComponent) -> Mapping[str, Any]:
-    described = {
+    described: dict[str, Any] = {
         **component.bolt.describe(),
         "input": component.input.source,
         "grouping": component.input.grouping,
@@ -82,21 +81,12 @@ def _committer(component: CommitterComponent) -> Mapping[str, Any]:
     }
     if component.bolt.effects != "transaction":
         described["effects"] = component.bolt.effects
-    if isinstance(component.bolt, BatchCommitter):
-        described |= {
-            "inputs": [_subscription(subscription) for subscription in component.inputs],
-            "outputs": _streams(component.outputs),
-            "rows": component.result_fields.ddl,
-            "class": _class(component.bolt),
-            "config": dict(component.bolt.config),
-            "attributes": _digest(component.bolt),
-        }
-    elif component.input.stream != DEFAULT_STREAM:
-        described["stream"] = component.input.stream
+    described |= component.bolt.describe_component(component)
     return described
 
 
-def _subscription(subscription: Subscription) -> Mapping[str, Any]:
+def subscription_json(subscription: Subscription) -> Mapping[str, Any]:
+    """Return an input of a component that receives tuples."""
     described: dict[str, Any] = {
         "source": subscription.source,
         "stream": subscription.stream,
@@ -105,19 +95,21 @@ def _subscription(subscription: Subscription) -> Mapping[str, Any]:
     if subscription.fields:
         described["fields"] = list(subscription.fields)
     if subscription.custom is not None:
-        described |= {"class": _class(subscription.custom), "attributes": _digest(subscription.custom)}
+        described |= {"class": class_name(subscription.custom), "attributes": digest_of(subscription.custom)}
     return described
 
 
-def _streams(outputs: Mapping[str, Stream]) -> Mapping[str, Any]:
+def streams_json(outputs: Mapping[str, Stream]) -> Mapping[str, Any]:
+    """Return declared streams by name."""
     return {name: {"fields": fields_of(stream).ddl, "direct": stream.direct} for name, stream in outputs.items()}
 
 
-def _class(component: object) -> str:
+def class_name(component: object) -> str:
+    """Return the name of a component's class."""
     return type(component).__qualname__
 
 
-def _digest(component: object) -> str:
+def digest_of(component: object) -> str:
     """Return a digest of the arguments that a template was made with, such as `Split(sep=",")`: another value is
     another topology, but a value may be a secret.
     """

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError, UnknownStreamError
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.check_component import (
     check_committer,
     check_config,
@@ -21,7 +20,8 @@ from txtopo.topology.check_component import (
     check_tasks,
     check_tuple_bolt,
 )
-from txtopo.topology.components import CommitterBolt, Spout
+from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.components import Spout
 from txtopo.topology.outputs import parse_outputs
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM
@@ -170,7 +170,7 @@ def spec(
         check_spout(name or who, component)
     elif isinstance(component, CommitterBolt):
         check_committer(name or who, component)
-        streams = list(parse_outputs(who, component.outputs)) if isinstance(component, BatchCommitter) else ()
+        streams = list(component.declared_outputs(who))
     elif isinstance(component, TupleBolt):
         streams = list(parse_outputs(who, check_tuple_bolt(name or who, component).outputs))
     else:
@@ -228,7 +228,7 @@ def _inputs(who: str, inputs: object) -> tuple[tuple[StreamSpec, Grouping | None
 def _configured(who: str, component: Any, config: object) -> Any:
     """Return a copy of the component with these settings over those of its class."""
     checked = check_config(who, config)
-    if not isinstance(component, TupleBolt | BatchCommitter):
+    if not (isinstance(component, TupleBolt) or (isinstance(component, CommitterBolt) and component.takes_tuples)):
         raise TopologyTypeError(f"{who} takes no config: only tuple bolts and BatchCommitters have their own settings")
     copied: Any = copy.copy(component)
     copied.config = {**component.config, **checked}

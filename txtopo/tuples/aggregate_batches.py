@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Fields
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.topology.components import Aggregation
+from txtopo.topology.committer_bolt import Aggregation
 
 FOLD_ROWS = 100_000
 """Partial results with more rows than this are folded."""

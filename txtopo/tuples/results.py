@@ -13,10 +13,9 @@ import pyarrow as pa
 from txtopo.core.values import CommitterResult
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
 from txtopo.tuples import acking
-from txtopo.tuples.aggregate_batches import Aggregator, Overflow
+from txtopo.tuples.executor_halves import executor_half
 from txtopo.tuples.graph import Node, TaskGraph
 from txtopo.tuples.message import Kind, Message, RunSpec
 from txtopo.tuples.readable_results import check_readable
@@ -84,16 +83,7 @@ def _result(graph: TaskGraph, gathered: _Gathered, item: CommitterComponent) -> 
     if node.kind == "receiver":
         return _received(gathered, node)
     arrived = sum(end.rows for end in gathered.ended(node))
-    if isinstance(item.bolt, BatchCommitter):
-        rows = pa.Table.from_batches(gathered.bodies(node), arrow_schema(item.result_fields))
-        return _made(item.name, arrived, rows)
-    aggregator = Aggregator(item.bolt.aggregation(), item.result_fields)
-    for body in gathered.bodies(node):
-        aggregator.merge(pa.Table.from_batches([body]))
-    try:
-        return _made(item.name, arrived, aggregator.rows())
-    except Overflow as error:
-        raise BatchDataError(f"{item.name}: {error}", component=item.name) from error
+    return _made(item.name, arrived, executor_half(item).rows(item, gathered.bodies(node)))
 
 
 def _received(gathered: _Gathered, node: Node) -> CommitterResult:

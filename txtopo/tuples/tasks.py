@@ -4,48 +4,20 @@ and its report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
-
-from txtopo.core.fields import Fields
 from txtopo.errors import invariant, unreachable
-from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent, TupleBoltComponent
-from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.tuples import acking
-from txtopo.tuples.aggregate_batches import Aggregator, Overflow
 from txtopo.tuples.bolt_runner import TaskRunner
 from txtopo.tuples.coordination import Coordination
+from txtopo.tuples.executor_halves import executor_half
 from txtopo.tuples.graph import Edge
 from txtopo.tuples.message import DRIVER, Kind, Message, TakeReport, TaskReport
 from txtopo.tuples.rich_and_arrow_runners import runner_of
-from txtopo.tuples.roots import Roots
 from txtopo.tuples.router import REPORT_FAILED, Results, Router
 from txtopo.tuples.task_context import Arrived, TaskContext
 from txtopo.tuples.wire import unpack
-
-
-class CountRunner(TaskRunner):
-    """The executor half of a CountCommitter: partial counts and sums, exact."""
-
-    def __init__(self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int) -> None:
-        self._task_context = task_context
-        self._aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
-        self._results = results
-        self._number = number
-
-    def take(self, arrived: Arrived) -> None:
-        arrived.ack(self._task_context)
-        try:
-            self._aggregator.add(arrived.batch)
-        except (Overflow, pa.ArrowInvalid) as error:
-            self._task_context.fail(error)
-            self.stopped = True
-
-    def finish(self) -> None:
-        for batch in self._aggregator.partial().combine_chunks().to_batches():
-            self._results.put(batch, self._number)
 
 
 class PassRunner(TaskRunner):
@@ -150,17 +122,7 @@ class Task:
     def _committer(self, committer: CommitterComponent) -> TaskRunner:
         task_context, topology, results = self._task_context, self._task_context.graph.topology, self._results
         self._number = number = topology.committers.index(committer)
-        bolt = committer.bolt
-        if not isinstance(bolt, BatchCommitter):
-            return CountRunner(task_context, committer, results, number)
-        fields: Fields = committer.result_fields
-
-        def send(stream: str, batch: pa.RecordBatch, roots: Roots | None, named: Sequence[int] | None) -> None:
-            # Rows for the driver belong to no tuple tree.
-            results.put(batch, number)
-
-        streams = {DEFAULT_STREAM: Stream(fields)}
-        return runner_of(bolt)(task_context, bolt, bolt.config, streams, send, lambda stream: frozenset())
+        return executor_half(committer).runner(task_context, committer, results, number)
 
 
 def router_of(task_context: TaskContext) -> Router:

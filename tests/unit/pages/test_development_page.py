@@ -32,6 +32,7 @@ TO_BE_WRITTEN = re.compile(r"NAME|000N")
 TASKS = (
     "A source",
     "A committer",
+    "A kind of committer",
     "A kind of bolt",
     "A verb",
     "A setting",

@@ -19,7 +19,8 @@ from txtopo.core.values import CommitterResult
 from txtopo.errors import invariant
 from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.topology.components import Aggregation, CommitterComponent
+from txtopo.topology.committer_bolt import Aggregation
+from txtopo.topology.components import CommitterComponent
 from txtopo.tuples.readable_results import check_readable
 
 _RUN = "$run"

@@ -1,0 +1,145 @@
+"""What the ledger in memory does for each kind of committer: its tables, the apply, the reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.memory.memory_applying import MemoryDraft
+from txtopo.committers.memory.memory_store import MemoryPostgres
+from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
+from txtopo.committers.protocol.count_tables import shape_of
+from txtopo.committers.protocol.redo_checks import irreversible_code
+from txtopo.core.values import CommitterCount, CommitterResult, Lead
+from txtopo.errors import Halted
+from txtopo.ports import LedgerEntry
+from txtopo.topology.batch_committer import CommitCollector
+from txtopo.topology.components import CommitterComponent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryApplying:
+    """The database transaction of a batch, as its committers use it."""
+
+    draft: MemoryDraft
+    entry: LedgerEntry
+    reverses: int | None
+    """The applied batch that this one redoes: what it contributed is reversed first. None: there is none."""
+    results_before: Mapping[str, int]
+    """Committer -> result rows that the ledger recorded for the batch `reverses`."""
+    transactions: list[MemoryTransaction]
+    """Gets what the code of committers has executed."""
+    store: MemoryPostgres
+
+
+class MemoryHalf(Protocol):
+    """What this room needs of a kind of committer."""
+
+    def prepare(self, store: MemoryPostgres, lead: Lead, committer: CommitterComponent) -> None:
+        """See Ledger.prepare_targets."""
+
+    def apply(
+        self,
+        applying: MemoryApplying,
+        committer: CommitterComponent,
+        result: CommitterResult,
+        collector: CommitCollector | None,
+    ) -> CommitterCount:
+        """See LedgerSession.apply."""
+
+    def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
+        """See LedgerSession.last_contributed."""
+
+
+class MemoryCount:
+    """The half of a counting committer: tables of the store."""
+
+    def prepare(self, store: MemoryPostgres, lead: Lead, committer: CommitterComponent) -> None:
+        """Create its tables in memory, or check them, and register the target."""
+        shape, name = shape_of(committer), committer.name
+        table = f"{shape.schema}.{shape.table}"
+        owner = store.targets.get(table)
+        if owner not in (None, (lead.topology, name)):
+            raise Halted(
+                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs its own "
+                f"table"
+            )
+        other = next(
+            (key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None
+        )
+        if owner is None and other is not None:
+            raise Halted(f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {table}")
+        if [(c.name, c.type) for c in store.columns.get(table, shape.columns)] != [
+            (c.name, c.type) for c in shape.columns
+        ]:
+            raise Halted(f"table {table} has other columns")
+        if owner is not None:
+            if table not in store.tables:
+                raise Halted(f"table {table} no longer exists although batches were counted in it; restore it")
+            return
+        rows = store.tables.get(table, {})
+        if rows and not committer.bolt_as(CountCommitter).baseline:
+            raise Halted(
+                f"table {table} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
+                f"name another table"
+            )
+        store.tables[table] = dict(rows)
+        store.columns[table] = shape.columns
+        store.targets[table] = (lead.topology, name)
+        if shape.contribution_table is not None:
+            store.contributions[table] = [(0, None, *key, *numbers) for key, numbers in rows.items()]
+
+    def apply(
+        self,
+        applying: MemoryApplying,
+        committer: CommitterComponent,
+        result: CommitterResult,
+        collector: CommitCollector | None,
+    ) -> CommitterCount:
+        """Reverse what the redone batch contributed, then apply the rows."""
+        txid, reversed_rows = applying.entry.plan.txid, 0
+        if applying.reverses is not None:
+            expected = applying.results_before.get(committer.name)
+            reversed_rows = applying.draft.reverse_batch(committer, txid, applying.reverses, expected)
+        return applying.draft.apply(committer, txid, result, reversed_rows)
+
+    def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
+        """See MemoryHalf."""
+        return draft.last_contributed(committer)
+
+
+class MemoryCode:
+    """The half of a BatchCommitter: its statements are recorded."""
+
+    def prepare(self, store: MemoryPostgres, lead: Lead, committer: CommitterComponent) -> None:
+        """Do nothing: its tables belong to the user."""
+
+    def apply(
+        self,
+        applying: MemoryApplying,
+        committer: CommitterComponent,
+        result: CommitterResult,
+        collector: CommitCollector | None,
+    ) -> CommitterCount:
+        """Call the user's driver half."""
+        if applying.reverses is not None:
+            raise irreversible_code(committer.name, applying.reverses)
+        transaction = MemoryTransaction(committer.name, applying.entry.attempt, applying.store.answers)
+        count = apply_user_committer(committer, result, transaction, collector)
+        applying.transactions.append(transaction)
+        return count
+
+    def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
+        """Return None: nothing of it is stored."""
+        return None
+
+
+MEMORY_HALVES: Mapping[str, MemoryHalf] = {"count": MemoryCount(), "code": MemoryCode()}
+"""Kind of committer -> its half in this room."""
+
+
+def memory_half(committer: CommitterComponent) -> MemoryHalf:
+    """Return the half for this committer's kind."""
+    return MEMORY_HALVES[committer.bolt.committer_kind]

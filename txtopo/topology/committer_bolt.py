@@ -1,0 +1,117 @@
+"""`CommitterBolt`: what a kind of committer says of itself. Each room finds its half of it by `committer_kind`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
+from txtopo.errors import unreachable
+from txtopo.topology.spec_method import SpecMethod
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+
+if TYPE_CHECKING:
+    from txtopo.topology.components import CommitterComponent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor
+    implements it in its own way.
+
+    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum ignores NULL
+    values and is 0 if all are NULL.
+    """
+
+    keys: tuple[str, ...]
+    count: str
+    """Name of the result column with the number of rows of a key (the row's weight)."""
+    sums: tuple[tuple[str, str], ...] = ()
+    """(input field, result column)."""
+
+
+class CommitterBolt(ABC):
+    """A bolt that makes a batch visible: its rows are computed in parallel and applied strictly in txid order, in the
+    single database transaction of the batch.
+
+    Users name CountCommitter, or derive from BatchCommitter. docs/development.md says what a new kind consists of.
+    """
+
+    committer_kind: ClassVar[str] = ""
+    """Name of the kind, by which the rooms that run, store and check a committer find their half of it."""
+    effects: Literal["transaction", "outside"] = "transaction"
+    """`outside`: it also writes to places that a rollback does not undo, so it is at-least-once."""
+    takes_tuples: ClassVar[bool] = False
+    """True: its executor half is code that receives tuples (BatchCommitter), and it may have several inputs. False: its
+    executor half is an `aggregation`, which is data.
+    """
+    runs_code: ClassVar[bool] = False
+    """True: its driver half is code of the user, which runs on a new copy of the bolt in each commit, and may emit."""
+    commits_in_runs: ClassVar[bool] = False
+    """True: consecutive batches may be applied in one database transaction with summed numbers, because this leaves in
+    the database what the batches one by one would have left. Safe by default: a kind that does not say so commits one
+    by one.
+    """
+    contributions: bool = False
+    """True: it stores what each batch added, so that a batch can be reversed and recomputed."""
+    config: ClassVar[Mapping[str, Any]] = {}
+    """Settings of its executor half, if this receives tuples."""
+    spec: ClassVar[SpecMethod] = SpecMethod()
+    """Returns a spec of this component for a class-style topology."""
+
+    @abstractmethod
+    def aggregation(self) -> Aggregation:
+        """Return the executor half."""
+
+    @abstractmethod
+    def required_fields(self) -> tuple[str, ...]:
+        """Return the names of the input fields that it uses; they are checked against the declared fields when the
+        topology is built.
+        """
+
+    @abstractmethod
+    def check_fields(self, fields: Fields) -> None:
+        """Raise TopologyError, naming the field, for input whose types it cannot count exactly."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Return JSON values that describe this committer, for the code hash and `show`."""
+
+    def check_component(self, who: str) -> None:  # noqa: B027 - a committer that is data has nothing to check here
+        """Raise TopologyError if it cannot be a component; `who` names it."""
+
+    def check_input_fields(self, who: str, fields: Sequence[Fields]) -> None:  # noqa: B027 - most have one input
+        """Raise TopologyError if it cannot read streams with these fields together, one item for each input."""
+
+    def declared_outputs(self, who: str) -> Mapping[str, Stream]:
+        """Return the streams that its driver half emits, by name. Raises TopologyError if they are declared wrongly."""
+        return {}
+
+    def declared_results(self, inputs: Fields) -> Fields:
+        """Return the types of the rows between its two halves, for an input with these fields."""
+        return result_fields(self.aggregation(), inputs)
+
+    def describe_component(self, component: CommitterComponent) -> Mapping[str, Any]:
+        """Return JSON values for the description that depend on how this kind is connected."""
+        stream = component.input.stream
+        return {} if stream == DEFAULT_STREAM else {"stream": stream}
+
+
+def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
+    """Return the types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
+
+    def needed(name: str) -> Field:
+        found = inputs.get(name)
+        if found is None:
+            unreachable(f"field {name} was to be checked when the topology was built")
+        return found
+
+    keys = [needed(name) for name in aggregation.keys]
+    count = Field(aggregation.count, FieldType("bigint"), nullable=False)
+    sums = [
+        Field(output, FieldType("decimal", DECIMAL_PRECISION_MAX, needed(source).type.scale or 0), nullable=False)
+        for source, output in aggregation.sums
+    ]
+    return Fields((*keys, count, *sums))

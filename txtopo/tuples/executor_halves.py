@@ -1,0 +1,106 @@
+"""Executor halves of committers that run as tuple tasks, one for each kind of committer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from txtopo.errors import BatchDataError
+from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.topology.batch_committer import BatchCommitter
+from txtopo.topology.components import CommitterComponent
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.tuples.aggregate_batches import Aggregator, Overflow
+from txtopo.tuples.bolt_runner import TaskRunner
+from txtopo.tuples.rich_and_arrow_runners import runner_of
+from txtopo.tuples.roots import Roots
+from txtopo.tuples.router import Results
+from txtopo.tuples.task_context import Arrived, TaskContext
+
+
+class ExecutorHalf(Protocol):
+    """What this room needs of a kind of committer."""
+
+    def runner(
+        self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int
+    ) -> TaskRunner:
+        """Return what runs one task. It puts record batches into `results` under `number`."""
+
+    def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return the result rows made of what all tasks put into their results, in the order of the tasks. Raises
+        BatchDataError.
+        """
+
+
+class CountHalf:
+    """The half of a counting committer: its aggregation, in two steps."""
+
+    def runner(
+        self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int
+    ) -> TaskRunner:
+        """See ExecutorHalf."""
+        return CountRunner(task_context, committer, results, number)
+
+    def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
+        """See ExecutorHalf. A sum that is too large fails the batch."""
+        aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
+        for body in bodies:
+            aggregator.merge(pa.Table.from_batches([body]))
+        try:
+            return aggregator.rows()
+        except Overflow as error:
+            raise BatchDataError(f"{committer.name}: {error}", component=committer.name) from error
+
+
+class CodeHalf:
+    """The half of a BatchCommitter: it runs as a bolt whose only output is the rows for the driver."""
+
+    def runner(
+        self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int
+    ) -> TaskRunner:
+        """See ExecutorHalf."""
+        bolt = committer.bolt_as(BatchCommitter)  # type: ignore[type-abstract]
+
+        def send(stream: str, batch: pa.RecordBatch, roots: Roots | None, named: Sequence[int] | None) -> None:
+            # Rows for the driver belong to no tuple tree.
+            results.put(batch, number)
+
+        streams = {DEFAULT_STREAM: Stream(committer.result_fields)}
+        return runner_of(bolt)(task_context, bolt, bolt.config, streams, send, lambda stream: frozenset())
+
+    def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
+        """See ExecutorHalf."""
+        return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
+
+
+EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {"count": CountHalf(), "code": CodeHalf()}
+"""Kind of committer -> its half in this room."""
+
+
+def executor_half(committer: CommitterComponent) -> ExecutorHalf:
+    """Return the half for this committer's kind."""
+    return EXECUTOR_HALVES[committer.bolt.committer_kind]
+
+
+class CountRunner(TaskRunner):
+    """The executor half of a CountCommitter: partial counts and sums, exact."""
+
+    def __init__(self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int) -> None:
+        self._task_context = task_context
+        self._aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
+        self._results = results
+        self._number = number
+
+    def take(self, arrived: Arrived) -> None:
+        arrived.ack(self._task_context)
+        try:
+            self._aggregator.add(arrived.batch)
+        except (Overflow, pa.ArrowInvalid) as error:
+            self._task_context.fail(error)
+            self.stopped = True
+
+    def finish(self) -> None:
+        for batch in self._aggregator.partial().combine_chunks().to_batches():
+            self._results.put(batch, self._number)
