@@ -226,7 +226,7 @@ class MemorySession:
 
     def __init__(self, ensemble: MemoryZooKeeper) -> None:
         if ensemble.unavailable:
-            raise ZooKeeperUnavailable("the ensemble in memory is away")
+            raise ZooKeeperUnavailable("the ensemble in memory is unreachable")
         self._ensemble = ensemble
         self._state = SessionState.CONNECTED
         self._silent = False

@@ -94,7 +94,7 @@ class MemoryLedger:
             claimed = _claimed(claim.topology, rows, fence, self._store.actions)
             for topology, order in self._store.orders.values():
                 if (topology, order.kind, order.state) == (claim.topology, "stop", "open"):
-                    order.state, order.answer = "refused", "the leader that it was meant for is gone"
+                    order.state, order.answer = "refused", "the leader that it was meant for has ended"
             if rows.holder is not None:
                 # P6: the database transaction of an older leader is ended; here immediately, on Postgres after the lock
                 # timeout.

@@ -134,10 +134,10 @@ class PostgresLedgerSession:
             compare=lambda: self._compared(half),
         )
         too_long = (sqlstate(error) or "").startswith(LIMIT_EXCEEDED)
-        longest = half.longest_key(result) if too_long and result is not None else None
-        if isinstance(typed, BatchDataError) and longest is not None:
+        if too_long and isinstance(typed, BatchDataError) and result is not None:
+            longest = half.longest_key(result)
             typed = BatchDataError(
-                f"{typed}; {longest}",
+                f"{typed}; {longest}" if longest is not None else str(typed),
                 component=typed.component,
                 detail=typed.detail,
                 cause=typed.cause,
@@ -151,7 +151,7 @@ class PostgresLedgerSession:
         """Return what is wrong with a committer's tables, read on another connection, since this database transaction
         has failed.
         """
-        if half.applier is None:
+        if not half.ddl():
             return None
         try:
             with self._database.transaction("comparing tables", self._database.fresh) as connection:

@@ -104,7 +104,7 @@ def check_what_a_jvm_does_that_dies(world: World, driver: DriverProcess, jvm: in
     write_orders(world.folder, 1, first=FILES + 3)
 
     assert driver.wait() == 3, driver.output()
-    words = "the Spark driver JVM is gone; start `txtopo run` again"
+    words = "the Spark driver JVM has ended; start `txtopo run` again"
     assert life(world) == ("stopped", words)
     after = driver.output().partition("epoch 3")[2].splitlines()[1:]
     assert [line for line in after if "done up to" not in line] == [f"txtopo: {words}"]

@@ -204,7 +204,7 @@ def test_show_lists_dead_letters_and_status_counts_them(audited: Audited) -> Non
     the right batch.
     """
     assert main(("status", "orders")) == 0
-    assert "\n  left out  1 source row in all, as dead letters\n" in audited._capsys.readouterr().out
+    assert "\n  removed   1 source row in all, as dead letters\n" in audited._capsys.readouterr().out
     assert main(("show", "orders", "2")) == 0
     text = audited._capsys.readouterr().out
 

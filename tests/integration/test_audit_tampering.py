@@ -515,7 +515,10 @@ def test_functions_that_are_gone_and_changed_are_told_apart(planted: Planted) ->
     )
 
     found = {one.message for one in report.findings if one.message.startswith("function ")}
-    assert found == {"function txtopo.frozen is gone", "function txtopo.final is not as the migrations made it"}
+    assert found == {
+        "function txtopo.frozen no longer exists",
+        "function txtopo.final is not as the migrations made it",
+    }
 
 
 def test_of_a_revision_that_is_not_known_nothing_is_said_to_be_right(planted: Planted) -> None:

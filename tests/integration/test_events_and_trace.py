@@ -357,7 +357,7 @@ def test_a_row_is_traced_to_its_batches_files_attempts_and_code(traced: FilledLe
     }
     assert text[0] == 0
     assert "public.flights_totals  carrier = AA, day = 1\nrow now   count 1\u2009100, miles 11.25\n" in text[1]
-    assert "takes back 1  -1\u2009000  -10.50" in text[1]
+    assert "reverses 1  -1\u2009000  -10.50" in text[1]
     assert text[1].endswith("\nMATCH     the contributions add up to the row\n")
 
 
@@ -510,8 +510,8 @@ def test_one_key_column_needs_no_name(ledger: FilledLedger, run: Run) -> None:
         ),
         ("update txtopo.topology set description = '{\"committers\": {}}'", "which topology flights has no more"),
         ("update txtopo.topology set description = '{}'", "is not understood"),
-        ("drop table flights_totals", "table public.flights_totals is gone"),
-        ("drop table flights_totals_contribution", "table public.flights_totals_contribution is gone"),
+        ("drop table flights_totals", "table public.flights_totals no longer exists"),
+        ("drop table flights_totals_contribution", "table public.flights_totals_contribution no longer exists"),
     ],
 )
 def test_what_nothing_tells_ends_with_3(traced: FilledLedger, run: Run, statement: str, problem: str) -> None:

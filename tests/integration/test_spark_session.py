@@ -247,7 +247,7 @@ def test_ctrl_c_a_dead_jvm_and_results_too_large_are_outcomes_without_one_line_o
     after_ctrl_c, large, *gone, closed = output.splitlines()
     assert (after_ctrl_c, closed, errors, driver.returncode) == ("after ctrl-c 1", "closed", "", 0)
     assert large.startswith("data results exceed 1024.0 KiB")
-    assert gone == ["infrastructure the Spark driver JVM is gone True"] * 2
+    assert gone == ["infrastructure the Spark driver JVM has ended True"] * 2
     assert "no such name" in (logs / "spark.log").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "logs"], (
         "nothing is left in the working folder"

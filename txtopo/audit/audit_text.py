@@ -131,7 +131,7 @@ def _totals(report: AuditReport) -> Iterator[str]:
     )
     attempts = ", ".join(f"{count(number)} {state}" for state, number in sorted(report.attempts.items()))
     yield f"rejected   {count(sum(batch.rejected or 0 for batch in in_effect))} of these records"
-    yield f"left out   {count(report.dead_lettered)} of these records, as dead letters"
+    yield f"removed    {count(report.dead_lettered)} of these records, as dead letters"
     kinds = ", ".join(f"{count(number)} {kind}" for kind, number in sorted(report.failures_by_kind.items()))
     yield f"attempts   {attempts or 'none'}{f'; failed for: {kinds}' if kinds else ''}"
     yield f"as of      {instant(report.generated_at)}, by {_auditor(report)}"

@@ -149,15 +149,15 @@ def check_taken_back(
     findings.equal(
         REVERSED,
         own.reversed_rows == counts.reversed == due.rows and own.reversed_of <= {row.redo_of},
-        f"{who} takes back {counted(own.reversed_rows, 'contribution')} of {_batches(own.reversed_of)}, its batch "
+        f"{who} reverses {counted(own.reversed_rows, 'contribution')} of {_batches(own.reversed_of)}, its batch "
         f"recorded {counts.reversed}, "
-        f"{'batch ' + str(row.redo_of) if row.redo_of else 'a batch that redoes nothing'} has {due.rows} to take back",
+        f"{'batch ' + str(row.redo_of) if row.redo_of else 'a batch that redoes nothing'} has {due.rows} to reverse",
         txid,
     )
     findings.equal(
         REVERSED,
         (own.reversed_weight, own.reversed_digest) == (due.weight, due.digest),
-        f"{who}: what it takes back is not what batch {row.redo_of} contributed "
+        f"{who}: what it reverses is not what batch {row.redo_of} contributed "
         f"(weight {own.reversed_weight}, digest {own.reversed_digest}; contributed were {due.weight}, {due.digest})",
         txid,
     )

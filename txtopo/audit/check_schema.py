@@ -161,7 +161,7 @@ def _check_functions(findings: Findings, connection: Connection, expected: Schem
     for row in connection.execute(text(_FUNCTIONS)):
         found[row.proname].append((row.prosrc, row.plain))
     for name, body in sorted(expected.functions.items()):
-        said = "is not as the migrations made it" if name in found else "is gone"
+        said = "is not as the migrations made it" if name in found else "no longer exists"
         findings.equal(CHECK, found[name] == [(body, True)], f"function txtopo.{name} {said}")
 
 

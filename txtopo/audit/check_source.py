@@ -108,7 +108,7 @@ class SourceCheck:
         digest = str(metadata[_PART_KEY])
         data = self.connection.execute(text(audit_statements.PART), {"digest": digest}).scalar_one_or_none()
         if data is None:
-            raise PlanError(f"its file list, piece {digest[:16]}, is gone")
+            raise PlanError(f"its file list, piece {digest[:16]}, no longer exists")
         found = hashlib.sha256(bytes(data)).hexdigest()
         if found != digest:
             raise PlanError(f"its file list has digest {found[:16]}, the plan says {digest[:16]}")

@@ -127,7 +127,7 @@ class Demo:
         self._stop.check()
         driver = DemoDriver(len(self._drivers) + 1, self._places, self._dsn, self._zookeeper, failpoints)
         self._drivers.append(driver)
-        self._teller.say(f"{driver.name} starts with a Spark of its own")
+        self._teller.say(f"{driver.name} starts with its own Spark")
 
     @property
     def _leader(self) -> DemoDriver:
@@ -144,7 +144,7 @@ class Demo:
         self._takeovers.append(Takeover(driver=f"driver {driver.number}", epoch=standing.epoch, seconds=seconds))
         self._who, self._is_led = f"driver {driver.number} leads", True
         after = f", {seconds:.1f} s later" if seconds is not None else ""
-        going_on = f"; goes on behind batch {standing.committed}" if standing.committed else ""
+        going_on = f"; continues after batch {standing.committed}" if standing.committed else ""
         self._teller.say(f"{driver.name} leads with epoch {standing.epoch}{after}{going_on}")
 
     def _until_killed_behind_commit(self, txid: int) -> None:

@@ -70,7 +70,7 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         yield _fact("reads", f"batch {txid}: {clip(', '.join(inputs), INPUTS_CHARS_MAX)}")
     yield _fact("rejected", f"{counted(one.rejected, 'source row')} in all")
     if one.dead_lettered:
-        yield _fact("left out", f"{counted(one.dead_lettered, 'source row')} in all, as dead letters")
+        yield _fact("removed", f"{counted(one.dead_lettered, 'source row')} in all, as dead letters")
     if one.quarantined:
         yield _fact("holes", _holes(one))
     if one.leader is not None:

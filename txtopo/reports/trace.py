@@ -231,7 +231,7 @@ def _types(connection: Connection, table: str) -> dict[str, str]:
     schema, _, name = table.partition(".")
     found = {row["name"]: row["type"] for row in rows(connection, COLUMN_TYPES, schema=schema, table=name)}
     if not found:
-        raise UntraceableError(f"table {table} is gone")
+        raise UntraceableError(f"table {table} no longer exists")
     return found
 
 

@@ -17,7 +17,7 @@ from txtopo.spark.session.spark_settings import WORKER_MEMORY_SETTING
 from txtopo.topology.user_exceptions import is_of_user, said
 from txtopo.tuples.user_errors import RAISED, is_of_memory, shipping_remedy, user_frame
 
-JVM_GONE = "the Spark driver JVM is gone"
+JVM_GONE = "the Spark driver JVM has ended"
 CONTEXT_GONE = "the SparkContext of the Spark driver JVM was shut down, and not by this driver"
 DETAIL_CHARACTERS_MAX = 20_000
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\][^\n]*")

@@ -230,7 +230,7 @@ SAYINGS = [
     "removed by hand or restored in part",
     "planned differently in ZooKeeper and in Postgres",
     "Spark lost a part of the job",
-    "the Spark driver JVM is gone",
+    "the Spark driver JVM has ended",
     "the SparkContext of the Spark driver JVM was shut down, and not by this driver",
     "not compared, by design",
     "keeps no contributions",

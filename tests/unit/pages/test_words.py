@@ -1,4 +1,4 @@
-"""docs/glossary.md lists words not to use: no page uses one of them, and no docstring of the rooms named here."""
+"""docs/glossary.md lists words not to use: no page uses one of them, no docstring and no message."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ MODULES = [
     *sorted((ROOT / "txtopo").glob("*.py")),
     *(m for room in ROOMS for m in sorted((ROOT / "txtopo" / room).rglob("*.py"))),
 ]
+STATEMENTS = sorted((ROOT / "committers" / "postgres" / "sql").glob("*.sql"))
 TITLE = "## Words not to use\n"
 
 
@@ -56,9 +57,36 @@ def help_texts(source: str) -> Iterator[str]:
             yield str(node.value.value)
 
 
+def messages(source: str) -> Iterator[str]:
+    """All other texts of a module: what errors, halts, status lines, reasons and next commands are made of. Values that
+    are put into a text are shown as `…`. SQL and names are among them; they do not use the words either.
+    """
+    tree = ast.parse(source)
+    inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    for node in joined:
+        inside |= {id(part) for part in node.values}
+        formats = [
+            part.format_spec for part in node.values if isinstance(part, ast.FormattedValue) and part.format_spec
+        ]
+        inside |= {id(part) for one in formats for part in ast.walk(one)}
+        if id(node) not in inside:
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "`…`" for part in node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.value
+
+
+def answers(statement: str) -> list[str]:
+    """The texts in a statement that the server stores for people."""
+    return re.findall(r"'([^']* [^']*)'", statement)
+
+
 def used(words: list[str], text: str) -> list[str]:
     """Those of the words that the text uses, in upper or lower case."""
-    return [word for word in words if re.search(rf"\b{re.escape(word)}\b", prose(text), re.IGNORECASE)]
+    sentences = prose(text)
+    found = {one.lower() for one in re.findall(rf"\b(?:{'|'.join(map(re.escape, words))})\b", sentences, re.IGNORECASE)}
+    return [word for word in words if word.lower() in found]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -76,6 +104,29 @@ def test_a_docstring_uses_none_of_the_words_not_to_use() -> None:
         found += [f"{module.relative_to(ROOT)}: {word}" for word in used(words, texts)]
 
     assert found == []
+
+
+def test_a_message_uses_none_of_the_words_not_to_use() -> None:
+    """An error is read by more people than any page, and at night."""
+    words, found = banned(), []
+    for module in MODULES:
+        texts = "\n|\n".join(messages(module.read_text(encoding="utf-8")))
+        found += [f"{module.relative_to(ROOT)}: {word}" for word in used(words, texts)]
+    for statement in STATEMENTS:
+        texts = "\n|\n".join(answers(statement.read_text(encoding="utf-8")))
+        found += [f"{statement.relative_to(ROOT)}: {word}" for word in used(words, texts)]
+
+    assert found == []
+
+
+def test_messages_are_found() -> None:
+    """Whole sentences, however they are put together; neither docstrings nor format specifications."""
+    source = '''"""Not this."""\nraise Halted(f"batch {n:>5} is" f" {'at once' if x else y} done", next="a b")\n'''
+
+    assert sorted(messages(source)) == ["a b", "at once", "batch `…` is `…` done"]
+    assert used(["is done"], "batch `…` is\ndone") == ["is done"]
+    assert answers("update t set a = 'one two', b = 'three'") == ["one two"]
+    assert any(answers(statement.read_text(encoding="utf-8")) for statement in STATEMENTS)
 
 
 def test_docstrings_and_help_texts_are_found() -> None:

@@ -86,7 +86,7 @@ flights  HALTED
   failures  4 failed attempts: 3 data, 1 infrastructure, 0 suspect
   failed    batch 12346 (last attempt failed, not committed)
   rejected  1\u2009500 source rows in all
-  left out  12 source rows in all, as dead letters
+  removed   12 source rows in all, as dead letters
   holes     batches 7, 9 are quarantined and not redone (2 of 3 quarantined)
   leader    box pid 1 since 2026-11-21T12:00:00.001Z, ended
   epoch     3
@@ -408,9 +408,9 @@ public.totals  carrier = AA
 row now   n 1\u2009000, miles 10.00
 made by   committer counts of topology flights: 2 contributions, oldest first
 
-txid  what              n  miles  committed at              attempt  epoch  code          files
-   1  own           1\u2009200  10.50  2026-11-21T12:00:00.001Z        0      3  cdcdcdcdcdcd  /in/a.csv, /in/b.csv, /in/c.csv, … and 1\u2009000 more
-   3  takes back 1   -200  -0.50  2026-11-21T12:00:00.001Z        0      3  cdcdcdcdcdcd  /in/a.csv
+txid  what            n  miles  committed at              attempt  epoch  code          files
+   1  own         1\u2009200  10.50  2026-11-21T12:00:00.001Z        0      3  cdcdcdcdcdcd  /in/a.csv, /in/b.csv, /in/c.csv, … and 1\u2009000 more
+   3  reverses 1   -200  -0.50  2026-11-21T12:00:00.001Z        0      3  cdcdcdcdcdcd  /in/a.csv
 
 MATCH     the contributions add up to the row"""  # noqa: E501
     )
