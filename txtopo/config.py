@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from txtopo.core import limits, setting_values
+from txtopo.core.attribute_docs import attribute_docs
 from txtopo.core.connect_strings import masked, zookeeper_address
 from txtopo.core.slips import slip_in
 from txtopo.core.state import PoisonPolicy
@@ -55,15 +56,15 @@ class Settings:
     """All settings of a run or a command. `load_settings` makes it; `sources` has the source of each value."""
 
     dsn: str | None = field(default=None, metadata=_key("text"))
-    """Postgres URL. May hold a password: never printed, see `masked`."""
+    """Postgres, `postgresql://user@host/database`. A password in it is never printed."""
     zookeeper: str | None = field(
         default=None, metadata=_key("address", also=("zk",), variable="TXTOPO_ZK", option="zk")
     )
-    """ZooKeeper hosts with ports and chroot, `host:2181,host2:2181/chroot`."""
+    """ZooKeeper, `host:2181,host2:2181/chroot`."""
     master: str | None = field(default=None, metadata=_key("text"))
-    """Spark master; None: this machine, with as many threads as it has cores."""
+    """Spark master; if not given: this machine, with as many threads as it has cores."""
     conf: Mapping[str, str] = field(default_factory=dict, metadata=_key("pairs"))
-    """Spark's own settings."""
+    """Settings of Spark, NAME=VALUE."""
     py_files: tuple[str, ...] = field(default=(), metadata=_key("names"))
     """Modules, zips and wheels that the tasks need in addition to the topology's module."""
     once: bool = field(default=False, metadata=_key("flag"))
@@ -81,8 +82,8 @@ class Settings:
     attempts_max: int = field(default=limits.ATTEMPTS_MAX, metadata=_key("number", 1, 1_000))
     """Data failures of a batch before `on_poison` decides."""
     on_poison: PoisonPolicy = field(default="halt", metadata=_key("choice", choices=get_args(PoisonPolicy)))
-    """What happens to a batch that keeps failing: the topology halts, the batch is quarantined, or only its failing
-    rows are skipped.
+    """What happens to a batch that keeps failing: the topology halts, the batch is quarantined and later batches
+    continue, or only its failing rows are skipped.
     """
     quarantined_in_row_max: int = field(
         default=limits.QUARANTINED_IN_ROW_MAX,
@@ -101,7 +102,7 @@ class Settings:
         default=limits.MESSAGE_TIMEOUT_S,
         metadata=_key("seconds", 1, 86_400, also=("topology.message.timeout.secs",), option="message-timeout"),
     )
-    """Seconds without progress after which an attempt is a suspect."""
+    """Time without progress after which an attempt is cancelled, such as 300 or 5m; its batch runs alone next time."""
     zookeeper_session_s: float = field(default=limits.ZOOKEEPER_SESSION_S, metadata=_key("seconds", 1, 600))
     """Seconds of silence after which ZooKeeper gives the lead to another driver."""
     postgres_away_max_s: float = field(default=limits.POSTGRES_AWAY_MAX_S, metadata=_key("seconds", 1, 3_600))
@@ -113,12 +114,12 @@ class Settings:
     checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
     """Seconds by which ZooKeeper's counter may lag the ledger."""
     log_folder: Path | None = field(default=None, metadata=_key("folder"))
-    """Where Spark's log is written; None: the folder `logs` of `$TXTOPO_HOME`, by default ~/.local/state/txtopo/logs.
+    """Folder of Spark's log; if not given: the folder `logs` of `$TXTOPO_HOME`, by default ~/.local/state/txtopo/logs.
     """
     quiet: bool = field(default=False, metadata=_key("flag"))
     """Print only results and errors."""
     verbose: int = field(default=0, metadata=_key("number", 0, 3))
-    """Amount of additional messages."""
+    """Print more: 1 (-v), 2 (-vv) or 3."""
     debug: bool = field(default=False, metadata=_key("flag"))
     """Show traces of errors."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={})
@@ -198,7 +199,6 @@ class SettingInfo:
 
 def known_settings() -> tuple[SettingInfo, ...]:
     """Return every setting, in the order of `Settings`."""
-    meanings = _meanings()
     made = Settings()
     return tuple(
         SettingInfo(
@@ -207,28 +207,16 @@ def known_settings() -> tuple[SettingInfo, ...]:
             variable=environment_variable(name),
             unit={"seconds": "s", "bytes": "bytes"}.get(key.kind),
             default=getattr(made, name),
-            meaning=meanings[name],
+            meaning=meanings()[name],
         )
         for name, key in _KEYS.items()
     )
 
 
-def _meanings() -> dict[str, str]:
-    """Return the docstrings of the fields of `Settings`, which `txtopo config show` prints."""
-    (shown,) = (
-        node
-        for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8")))
-        if isinstance(node, ast.ClassDef) and node.name == "Settings"
-    )
-    meanings: dict[str, str] = {}
-    for field_node, said in zip(shown.body, shown.body[1:], strict=False):
-        if (
-            isinstance(field_node, ast.AnnAssign)
-            and isinstance(said, ast.Expr)
-            and isinstance(said.value, ast.Constant)
-        ):
-            meanings[ast.unparse(field_node.target)] = " ".join(str(said.value.value).split())
-    return meanings
+@cache
+def meanings() -> Mapping[str, str]:
+    """Return setting -> its docstring in `Settings`, which `txtopo config show` and `txtopo run --help` print."""
+    return attribute_docs(Path(__file__).read_text("utf-8"), Settings.__name__)
 
 
 def storms_names() -> tuple[str, ...]:

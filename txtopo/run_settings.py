@@ -15,7 +15,8 @@ class RunSettings(TypedDict, total=False):
     """Keywords of `txtopo.run` and `Topology.run_cli`: the settings of `txtopo run` and `txtopo.toml`. A setting that
     is not given comes from there.
 
-    `txtopo config show` prints the meaning of each. Seconds may be text such as "5m", bytes such as "256MiB".
+    `txtopo config show` prints the meaning of each, from the docstrings of `txtopo.config.Settings`. Seconds may be
+    text such as "5m", bytes such as "256MiB".
     """
 
     dsn: str
@@ -44,6 +45,6 @@ class RunSettings(TypedDict, total=False):
     verbose: int
     debug: bool
     config: str | Path
-    """Read this file, not the nearest `txtopo.toml` in this folder or a folder above it."""
+    """Read this file, not the nearest txtopo.toml in this folder or a folder above it."""
     target: str
-    """Use the table [target.NAME] of the file before [default]."""
+    """Use [target.NAME] of the file before [default]."""

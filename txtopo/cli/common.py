@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from txtopo.cli.verbs import VERBS
-from txtopo.errors import PostgresUnavailable
+from txtopo.errors import PostgresUnavailable, unreachable
 
 if TYPE_CHECKING:
     from txtopo.config import Settings
@@ -32,6 +32,29 @@ class VerbCommand(click.Command):
         self.params = [*self.params, *global_options(hidden=True)]
 
 
+class SettingOption(click.Option):
+    """An option that sets a setting: its help is the setting's docstring, read only when help is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return names and help."""
+        if self.help is None and self.name is not None:
+            self.help = meaning(self.name)
+        return super().get_help_record(ctx)
+
+
+def meaning(setting: str) -> str:
+    """Return the docstring of a setting, or of a keyword that says where settings are read. Reads the text of the
+    modules, since help must not wait for their imports.
+    """
+    from txtopo.core.attribute_docs import attribute_docs
+
+    for module, owner in (("config.py", "Settings"), ("run_settings.py", "RunSettings")):
+        docs = attribute_docs((Path(__file__).parents[1] / module).read_text("utf-8"), owner)
+        if setting in docs:
+            return docs[setting]
+    return unreachable(f"{setting} is no setting")
+
+
 def verb(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """Declare the command `name` from the table of verbs."""
     known = VERBS[name]
@@ -46,11 +69,12 @@ def example(*lines: str, global_flags: bool = True) -> str:
 
 def option(*names: str, setting: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
     """Return a click option that sets `setting`, with its environment variable in the help. The variable itself is read
-    with the settings.
+    with the settings. Without `help=`, the help is the setting's docstring.
     """
     if setting is not None:
         names = (*names, setting)
-        options = {"envvar": _VARIABLES.get(setting, f"TXTOPO_{setting.upper()}"), "show_envvar": True, **options}
+        variable = _VARIABLES.get(setting, f"TXTOPO_{setting.upper()}")
+        options = {"cls": SettingOption, "envvar": variable, "show_envvar": True, **options}
     return click.option(*names, **options)
 
 
@@ -67,32 +91,19 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     """Return new global flags; their values are stored in the context's object."""
 
     def flag(*names: str, variable: str | None = None, **options: Any) -> click.Option:
-        return click.Option(
+        made = click.Option if "help" in options else SettingOption
+        return made(
             names, envvar=variable, show_envvar=True, hidden=hidden, expose_value=False, callback=_remember, **options
         )
 
     return [
-        flag("--dsn", variable="TXTOPO_DSN", metavar="URL", help="Postgres, postgresql://user@host/database."),
-        flag(
-            "--zk", "zookeeper", variable="TXTOPO_ZK", metavar="HOSTS", help="ZooKeeper, host:2181,host2:2181/chroot."
-        ),
-        flag(
-            "-c",
-            "--config",
-            variable="TXTOPO_CONFIG",
-            metavar="FILE",
-            help="Read this file, not the nearest txtopo.toml in this folder or above it.",
-        ),
-        flag(
-            "-t",
-            "--target",
-            variable="TXTOPO_TARGET",
-            metavar="NAME",
-            help="Use [target.NAME] of the file before [default].",
-        ),
-        flag("-q", "--quiet", variable="TXTOPO_QUIET", is_flag=True, help="Print only results and errors."),
-        flag("-v", "--verbose", variable="TXTOPO_VERBOSE", count=True, help="Print more; -vv prints even more."),
-        flag("--debug", variable="TXTOPO_DEBUG", is_flag=True, help="Show traces of errors."),
+        flag("--dsn", variable="TXTOPO_DSN", metavar="URL"),
+        flag("--zk", "zookeeper", variable="TXTOPO_ZK", metavar="HOSTS"),
+        flag("-c", "--config", variable="TXTOPO_CONFIG", metavar="FILE"),
+        flag("-t", "--target", variable="TXTOPO_TARGET", metavar="NAME"),
+        flag("-q", "--quiet", variable="TXTOPO_QUIET", is_flag=True),
+        flag("-v", "--verbose", variable="TXTOPO_VERBOSE", count=True),
+        flag("--debug", variable="TXTOPO_DEBUG", is_flag=True),
         flag("--no-color", is_flag=True, help="No colours; NO_COLOR does the same."),
     ]
 

@@ -47,16 +47,8 @@ def order_options(function: _Function) -> _Function:
                 help="What happens to a batch that keeps failing, if no leader is alive; default: as in the last run.",
             ),
             option("--master", setting="master", metavar="URL", help="Spark master, if no leader is alive."),
-            option(
-                "--conf",
-                setting="conf",
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="A setting of Spark; may be repeated.",
-            ),
-            option(
-                "--py-files", setting="py_files", metavar="FILE,…", help="Modules, zips and wheels that the tasks need."
-            ),
+            option("--conf", setting="conf", multiple=True, metavar="NAME=VALUE"),
+            option("--py-files", setting="py_files", metavar="FILE,…"),
         )
     ):
         function = decorate(function)

@@ -205,4 +205,5 @@ def test_every_meaning_is_one_line_of_the_source() -> None:
     by_name = {info.name: info for info in known_settings()}
 
     assert by_name["workers"].meaning == "Waves that are processed concurrently."
+    assert all(info.meaning.endswith(".") for info in by_name.values())
     assert (by_name["zookeeper"].variable, by_name["workers"].variable) == ("TXTOPO_ZK", "TXTOPO_WORKERS")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from typing import Any
@@ -10,8 +11,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from txtopo import run_settings
 from txtopo.cli import cli
+from txtopo.cli.run import run
 from txtopo.cli.verbs import VERBS
+from txtopo.config import meanings
+from txtopo.core.attribute_docs import attribute_docs
 
 SUBCOMMANDS = {"config": ("show",), "dev": ("up", "down", "status")}
 """Commands that have some of their own."""
@@ -89,3 +94,16 @@ def test_a_wrong_example_would_be_found() -> None:
     for line in ("txtopo status --nonsense", "txtopo show flights seventeen", "txtopo dev sideways", "txtopo statsu"):
         with pytest.raises(click.ClickException):
             parsed(line)
+
+
+def test_a_setting_has_one_text_wherever_it_is_shown() -> None:
+    """What `run --help` and the global flags say is what `config show` says, and what an editor shows."""
+    docs = {**meanings(), **attribute_docs(inspect.getsource(run_settings), "RunSettings")}
+    shown: dict[str, str] = {}
+    for option in [*cli.params, *run.params]:
+        record = option.get_help_record(click.Context(run))
+        if option.name in docs and record is not None:
+            shown[option.name] = " ".join(record[1].split())
+
+    assert {"once", "workers", "on_poison", "message_timeout_s", "dsn", "zookeeper", "config", "target"} < set(shown)
+    assert {name: text for name, text in shown.items() if not text.startswith(docs[name])} == {}

@@ -64,14 +64,14 @@ def messages(source: str) -> Iterator[str]:
     tree = ast.parse(source)
     inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
-    for node in joined:
-        inside |= {id(part) for part in node.values}
+    for text in joined:
+        inside |= {id(part) for part in text.values}
         formats = [
-            part.format_spec for part in node.values if isinstance(part, ast.FormattedValue) and part.format_spec
+            part.format_spec for part in text.values if isinstance(part, ast.FormattedValue) and part.format_spec
         ]
         inside |= {id(part) for one in formats for part in ast.walk(one)}
-        if id(node) not in inside:
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "`…`" for part in node.values)
+        if id(text) not in inside:
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "`…`" for part in text.values)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.value
