@@ -160,7 +160,7 @@ class PostgresLedger:
             yield PostgresLedgerSession(self._database, lead, connection, self._half)
 
     def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
-        return "the ledger on Postgres commits each batch in a database transaction of its own"
+        return "the ledger on Postgres commits each batch in its own database transaction"
 
     def run_session(self, lead: Lead) -> AbstractContextManager[LedgerRunSession]:
         unreachable(f"{lead.topology}: this ledger has no commit runs")
