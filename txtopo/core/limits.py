@@ -35,8 +35,10 @@ WORKERS = 4
 WAVE_TXIDS_MAX = 64
 """Batches that one Spark job may process together."""
 
-WAVE_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of input that they may have together; 0: one job for each batch."""
+WAVE_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes of input that they may have together, as many as one task reads with a plan that is made once; 0: one job for
+each batch. Larger batches gain nothing from a common job.
+"""
 
 WAVE_SMALL_TXIDS = 16
 WAVE_SMALL_BYTES = 4 * 1024 * 1024
@@ -46,6 +48,10 @@ as Spark needs to start one.
 
 FIRST_WAVE_TXIDS_MAX = 2
 """Maximum number of batches of a wave until one wave was compared with separate runs of its batches."""
+
+FIRST_WAVE_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of input of such a wave, which is processed twice. Larger batches run alone until smaller ones were compared.
+"""
 
 WAVE_GROWTH = ((FIRST_WAVE_TXIDS_MAX, 1), (16, 18))
 """(txids of a wave, while fewer batches than this were processed in waves): the first results should not wait for many

@@ -279,11 +279,12 @@ def _wave(state: State, first_txid: int, now: float) -> list[Batch]:
     ]
     idle = 1 if first.once else rules.workers - _waves(state)
     share, most = -(-len(ready) // idle), _wave_txids_max(state)
-    wave, size = [first], first.source_bytes
+    first_max = rules.wave_bytes_max if state.waved or first.once else limits.FIRST_WAVE_BYTES_MAX
+    wave, size, size_max = [first], first.source_bytes, min(first_max, rules.wave_bytes_max)
     for batch in ready[1:most]:
         size += batch.source_bytes
         is_small = batch.source_bytes > 0 and size <= limits.WAVE_SMALL_BYTES and len(wave) < limits.WAVE_SMALL_TXIDS
-        if size > rules.wave_bytes_max or (len(wave) >= share and not is_small):
+        if size > size_max or (len(wave) >= share and not is_small):
             return wave
         wave.append(batch)
     return [] if len(wave) < most and _may_be_held(first) and _has_time_to_gather(state) else wave

@@ -137,10 +137,10 @@ class Batch:
 
     @property
     def may_share(self) -> bool:
-        """True if its next attempt may run in a wave; False after any failure, since then only separate runs are
-        conclusive.
+        """True if its next attempt may run in a wave; False after a failure of its own, since then only separate runs
+        are conclusive. An attempt that could not begin, or ended for a cause of others, is no such failure.
         """
-        return not (self.suspect or self.data_failures or self.other_failures or self.dead_letter)
+        return not (self.suspect or self.data_failures or self.unread or self.dead_letter)
 
     @property
     def has_failed(self) -> bool:

@@ -86,8 +86,8 @@ def test_units_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
         "bytes",
         None,
     )
-    assert settings["wave_bytes_max"]["value"] == 64 * 1024**2
-    assert "wave_bytes_max          64 MiB" in text
+    assert settings["wave_bytes_max"]["value"] == 32 * 1024**2
+    assert "wave_bytes_max          32 MiB" in text
     assert "message_timeout_s       300 s" in text
 
 

@@ -48,6 +48,12 @@ class TestSize:
     def test_what_does_not_divide_evenly_goes_to_the_first(self) -> None:
         assert waves(planned(7, workers=3)) == [[1, 2, 3], [4, 5], [6, 7]]
 
+    def test_by_default_large_files_run_in_a_job_each(self) -> None:
+        """Two of them in one job would be planned anew each time, with an exchange, and keep the last core waiting."""
+        hand = planned(8, workers=4, size=30_000_000, wave_bytes_max=limits.WAVE_BYTES_MAX)
+
+        assert waves(hand) == [[1], [2], [3], [4]]
+
     def test_nothing_waits_to_fill_a_wave(self) -> None:
         assert waves(planned(3, workers=4)) == [[1], [2], [3]]
 
@@ -105,6 +111,35 @@ class TestFirst:
         hand.succeed(1)  # its outcomes come together, when it has been compared
 
         assert waves(hand) == [list(range(3, 19)), list(range(19, 35))]
+
+    def test_large_batches_are_not_processed_twice_for_it(self) -> None:
+        """They run alone, all workers at once; the first small ones are compared."""
+        size = limits.FIRST_WAVE_BYTES_MAX // 2
+        assert waves(planned(4, workers=3, waved=0, size=size)) == [[1, 2], [3], [4]]
+        assert waves(planned(4, workers=3, waved=0, size=size + 1)) == [[1], [2], [3]]
+
+        hand = planned(4, workers=3, waved=0, size=2 * size)
+        assert waves(hand) == [[1], [2], [3]]
+        more(hand, 2, 1000)
+        for txid in (1, 2, 3, 4):
+            hand.succeed(txid)
+        assert hand.state.waved == 0
+        everything = [[one.txid for one, _ in each.attempts] for each in hand.everything if isinstance(each, Process)]
+        assert everything[3:] == [[4], [5, 6]]
+
+    def test_a_first_wave_is_no_larger_than_the_setting(self) -> None:
+        assert waves(planned(4, workers=1, waved=0, size=100, wave_bytes_max=150)) == [[1]]
+
+    def test_those_that_shared_the_end_of_a_driver_are_not_limited_by_it(self) -> None:
+        """They run at once, however large they are, before anything else."""
+        once = frozenset({1, 2})
+        hand = Hand(plans=chain(1, 2), suspects={1: 0, 2: 0}, suspects_once=once, workers=3, wave_bytes_max=LARGE)
+        large = {txid: replace(batch, source_bytes=1 << 30) for txid, batch in hand.state.batches.items()}
+        hand.state = replace(hand.state, batches=large)
+
+        hand.tick()
+
+        assert waves(hand) == [[1, 2]]
 
     @pytest.mark.parametrize("size", [0, limits.WAVE_SMALL_BYTES + 1], ids=["not known", "large"])
     def test_others_run_alone_beside_it(self, size: int) -> None:
@@ -239,12 +274,24 @@ class TestSharing:
 
         assert waves(hand)[0] == [1]
 
-    def test_one_that_could_not_begin_does_not_share_either(self) -> None:
+    def test_those_that_could_not_begin_share_again(self) -> None:
+        """A store was away: nothing of theirs has failed, and after it they are as many as before."""
         hand = planned(2, workers=1)
         for txid in (1, 2):
             hand.tell(AttemptNotBegun(attempt=TransactionAttempt(txid, 0), store="postgres", message="away"))
 
         hand.tick(20)
+
+        assert waves(hand) == [[1, 2]]
+
+    def test_one_whose_source_could_not_be_read_does_not_share(self) -> None:
+        """It would fail the wave of others again and again, until its file is there."""
+        hand = planned(2, workers=1)
+        hand.fail(1, 0, "infrastructure")
+        more(hand, 2, 0)
+        hand.tick(20)
+
+        hand.succeed(2)
 
         assert waves(hand) == [[1]]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from txtopo.core.limits import RESULTS_BYTES_MAX
+from txtopo.core.limits import RESULTS_BYTES_MAX, WAVE_BYTES_MAX
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed
 from txtopo.errors import BatchDataError, TopologyError, invariant, unreachable
 from txtopo.ports import Assignment
@@ -42,9 +42,9 @@ from txtopo.spark.plan_copies import Copies
 from txtopo.spark.session.ship_modules import package_version
 from txtopo.spark.signatures import Signer
 
-TOGETHER_BYTES_MAX = 32 * 2**20
-"""A wave with one part per batch is one task up to this number of bytes of the source; a larger one is spread over
-tasks and planned separately.
+TOGETHER_BYTES_MAX = WAVE_BYTES_MAX
+"""A wave with one part per batch is one task up to this number of bytes of the source, with a plan that is made once; a
+larger one is spread over tasks and planned separately.
 """
 
 
