@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-words simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-words bench-rejected simulate clean
 
 setup: $(STAMP)
 
@@ -40,14 +40,25 @@ test-night: setup
 attack: setup
 	@$(BIN)/python -m pytest -m attack
 
-# What a batch costs beside bare PySpark, as ratios of one run.
+# How many times as fast txtopo is as Structured Streaming and plain Spark, and what its protocol costs; docs/benchmarks.md says how to read it.
+# CASE names cases (daily-1,words-tuple), PASSES the passes of each process, BENCH further options of `python -m benchmarks`.
+CASE ?=
+PASSES ?= 3
+BENCH ?=
 bench: setup
-	@$(BIN)/python benchmarks/daily_files.py
-	@$(BIN)/python benchmarks/rejected_rows.py
+	@$(BIN)/python -m benchmarks --passes $(PASSES) $(if $(CASE),--case $(CASE)) $(BENCH)
+
+# The same beside Apache Storm (needs Maven and a JDK; else it is skipped, with a word) and Pathway, which are installed below build/.
+bench-peers: setup
+	@$(BIN)/python -m benchmarks --peers --passes $(PASSES) $(if $(CASE),--case $(CASE)) $(BENCH)
 
 # Words a second by every kind of bolt, with counting and acking on and off, beside bare PySpark.
 bench-words: setup
-	@$(BIN)/python benchmarks/words.py
+	@PYTHONPATH=. $(BIN)/python -m benchmarks.words
+
+# What bad lines cost: a file with and without them.
+bench-rejected: setup
+	@$(BIN)/python -m benchmarks.rejected_rows
 
 # A long search: SEEDS simulated histories with faults and deaths; each failure names its seed.
 SEEDS ?= 20000

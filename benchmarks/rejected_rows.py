@@ -1,6 +1,6 @@
 """What bad lines cost: a file of 34 MB read clean and with 5 % of its lines bad, in one run.
 
-    make bench                        # or: python benchmarks/rejected_rows.py [MEGABYTES]
+    make bench-rejected               # or: python -m benchmarks.rejected_rows [MEGABYTES]
 
 Prints seconds and the ratio to the clean file, with and without quotes, and writes build/bench_rejected_rows.json. Only
 ratios of one run mean anything; leave the machine alone meanwhile.

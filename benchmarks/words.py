@@ -1,7 +1,7 @@
-"""Word count by every kind of bolt, with counting and acking on and off, beside the same computation in bare PySpark,
+"""Word count by every kind of bolt, with counting and acking on and off, next to the same computation in bare PySpark,
 in one run.
 
-    make bench-words                  # or: python benchmarks/words.py [MILLION_WORDS]
+    make bench-words                  # or: python -m benchmarks.words [MILLION_WORDS]
 
 Prints words a second and ratios, and writes build/bench_words.json. Only ratios of one run mean anything; leave the
 machine alone meanwhile. What is measured is the processing phase: from the plan of a batch to its result rows in the
@@ -21,10 +21,10 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
-import bare_words
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks import bare_words
 from txtopo import CountCommitter, TopologyBuilder
 from txtopo.bolts import ArrowBolt, ArrowOutputCollector, BasicBolt, BasicOutputCollector, Tuple
 from txtopo.core.values import Processed, TransactionAttempt
@@ -86,7 +86,7 @@ class Each(BasicBolt):
 
 
 class ArrowSplit(ArrowBolt):
-    """Many lines become their words at once."""
+    """Many lines become their words together."""
 
     outputs = ["word string"]
 
@@ -137,7 +137,7 @@ TO_REACH = (
 
 
 def main() -> None:
-    """Write the texts, start Spark once, measure every case beside its bare program, best of some runs."""
+    """Write the texts, start Spark once, measure every case next to its bare program, best of some runs."""
     from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
 
     million = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
@@ -187,7 +187,7 @@ def topology_of(case: Case, files: Sequence[str]) -> Topology:
 
 
 def measured(spark: Any, files: Sequence[str], words: int) -> list[dict[str, Any]]:
-    """Each case, best of some rounds, each time beside a run of the bare program."""
+    """Each case, best of some rounds, each time next to a run of the bare program."""
     from txtopo.spark.executor import SparkExecutor
 
     executors = [
