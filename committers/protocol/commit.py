@@ -24,7 +24,7 @@ from txtopo.core.values import (
     Unknown,
 )
 from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavailable
-from txtopo.ports import Ledger, LedgerEntry, LedgerSession, LedgerTotals
+from txtopo.ports import Ledger, LedgerEntry, LedgerRunSession, LedgerSession, LedgerTotals
 from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.tuples.graph import handed_over
 
@@ -54,11 +54,11 @@ def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
         if redone is not None:
             counted = {count.committer: count.counted for count in counts}
             _log_redo(session, plan, redone, {"state": "applied", "counted": counted})
-        session.finish(_totals(processed, counts))
+        session.finish(totals_of(processed, counts))
         return counts
 
     def check() -> None:
-        _check_processed(lead, plan, processed, handed_over(topology))
+        check_processed(lead, plan, processed, handed_over(topology))
 
     return _in_transaction(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
 
@@ -109,7 +109,7 @@ def _in_transaction(
         with ledger.session(lead) as session:
             last_txid = lock_fence(session, lead, txid)
             if last_txid >= txid:
-                return _compare_digest(session, entry.plan)
+                return compare_digest(session.ledger_digest(txid), entry.plan)
             check_next(last_txid, txid)
             session.append_ledger(entry)
             reach(CrashPoint.LEDGER_APPENDED, txid)
@@ -143,8 +143,10 @@ def failure_of(error: BatchDataError) -> Failure:
     )
 
 
-def _check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequence[str]) -> None:
-    """Check what needs no database: the code, results of all committers in `names`, and the equations of the batch."""
+def check_processed(lead: Lead, plan: Plan, processed: Processed, names: Sequence[str]) -> None:
+    """Check what needs no database: the code, results of all committers in `names`, and the equations of the batch.
+    Raises BatchDataError, or Halted if the results are of another batch.
+    """
     if processed.code_hash != lead.code_hash:
         # R12: results of other code are not results of this topology.
         raise BatchDataError(
@@ -186,16 +188,17 @@ def _check_attempt(plan: Plan, txid: int, attempt: str) -> None:
         raise Halted(f"attempt {attempt} is not of batch {plan.txid}", txid=plan.txid, next_command=REPORT)
 
 
-def lock_fence(session: LedgerSession, lead: Lead, txid: int) -> int:
+def lock_fence(session: LedgerSession | LedgerRunSession, lead: Lead, txid: int) -> int:
     """Lock the fence row, compare it with the lead (R4) and return the highest txid in the ledger. Raises Fenced."""
     fence = compare_lead(session.lock_fence(), lead)  # R4
     reach(CrashPoint.FENCE_LOCKED, txid)
     return fence.last_txid
 
 
-def _compare_digest(session: LedgerSession, plan: Plan) -> AlreadyCommitted:
-    """Skip the batch if the ledger has the same one (R5, three-way compare). Raises Halted if it has another one."""
-    found = session.ledger_digest(plan.txid)
+def compare_digest(found: bytes | None, plan: Plan) -> AlreadyCommitted:
+    """Skip the batch if the ledger has the same one (R5, three-way compare): `found` is the digest of its row. Raises
+    Halted if it has another one, or none.
+    """
     if found is None:
         raise Halted(
             f"the fence is at or past batch {plan.txid}, but the ledger has no row of it",
@@ -260,15 +263,22 @@ def _apply(session: LedgerSession, phases: CommitPhases, committer: CommitterCom
     emitted, result = phases.collector(committer), phases.result(committer)
     count = session.apply(committer, result) if emitted is None else session.apply(committer, result, emitted)
     phases.applied(committer, emitted)
-    if count.arrived != count.counted or count.results != count.written + count.ignored:
-        # I6: rows were lost or counted twice on the way. A retry may be correct; these rows must not be committed.
-        numbers = describe_counts(count.arrived, count.counted, count.results, count.written, count.ignored)
-        raise BatchDataError(f"committer {committer.name}: {numbers}", component=committer.name)
+    check_count(count)
     reach(CrashPoint.APPLIED, txid)
     return count
 
 
-def _totals(processed: Processed, counts: Sequence[CommitterCount]) -> LedgerTotals:
+def check_count(count: CommitterCount) -> None:
+    """Raise BatchDataError if the numbers of a committer disagree (I6): rows were lost or counted twice on the way. A
+    retry may be correct; these rows must not be committed.
+    """
+    if count.arrived != count.counted or count.results != count.written + count.ignored:
+        numbers = describe_counts(count.arrived, count.counted, count.results, count.written, count.ignored)
+        raise BatchDataError(f"committer {count.committer}: {numbers}", component=count.committer)
+
+
+def totals_of(processed: Processed, counts: Sequence[CommitterCount]) -> LedgerTotals:
+    """Return the values that make the ledger row of a batch final."""
     return LedgerTotals(
         read=processed.read,
         rejected=processed.rejected,

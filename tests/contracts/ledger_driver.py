@@ -12,11 +12,14 @@ import pytest
 
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
+from txtopo.committers.protocol.commit_run import commit_run
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
+from txtopo.core.events import CommitItem
 from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Plan
 from txtopo.core.values import (
+    ActionRecord,
     CommitOutcome,
     CommitterResult,
     DeadLetter,
@@ -25,6 +28,8 @@ from txtopo.core.values import (
     Processed,
     Quarantine,
     RejectedRow,
+    RunEnded,
+    RunFailed,
     TransactionAttempt,
 )
 from txtopo.ports import AttemptStart, Claim, Claimed, Ledger, MirrorEntry
@@ -101,6 +106,9 @@ class LedgerWorld(Protocol):
 
     def said(self) -> tuple[str, str | None, str | None]:
         """State, reason and next command that `status` would show."""
+
+    def add_check(self, table: str) -> None:
+        """Give a target table a CHECK that a sum may pass and a batch not."""
 
     def break_commit(self) -> None:
         """Called when COMMIT is about to be sent: it will not be answered, and did not happen."""
@@ -190,6 +198,14 @@ class Driver:
         self.begin(txid)
         return plan
 
+    def ready_run(self, first: int = 1, count: int = 3) -> list[Plan]:
+        """Plan, mirror and begin consecutive batches."""
+        plans = [self.plan(txid) for txid in range(first, first + count)]
+        self.mirror(*plans)
+        for plan in plans:
+            self.begin(plan.txid)
+        return plans
+
     def redo(self, txid: int, redo_of: int, order_id: int | None = None) -> Plan:
         """Plan, mirror and begin a batch that redoes another one with the same file."""
         return self.ready(txid, path=f"/in/{redo_of}.csv", kind="redo", redo_of=redo_of, order_id=order_id)
@@ -220,6 +236,25 @@ class Driver:
         """One try at the commit."""
         processed = self.processed(plan.txid, rows, **other)
         return commit_batch(self.ledger, self.lead, plan, processed, self.topology)
+
+    def commit_run(
+        self,
+        plans: Sequence[Plan],
+        other: Mapping[int, Mapping[str, Any]] | None = None,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> RunEnded | RunFailed:
+        """One try at the commit of several batches together; `other` overrides values, by txid."""
+        items = [
+            CommitItem(plan=plan, processed=self.processed(plan.txid, **(other or {}).get(plan.txid, {})))
+            for plan in plans
+        ]
+        return commit_run(self.ledger, self.lead, items, self.topology, now)
+
+    @staticmethod
+    def run_failed(first: int, last: int, reason: str) -> ActionRecord:
+        """What a leader logs of a run that failed."""
+        before = {"first": first, "last": last}
+        return ActionRecord(command="run_failed", txid=first, reason=reason, before=before, after={})
 
     def quarantine(self, plan: Plan, reason: str = "poison", attempt: int = 0, **other: Any) -> CommitOutcome:
         """One try at the quarantine."""

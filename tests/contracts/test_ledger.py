@@ -9,12 +9,13 @@ from typing import Any
 import psycopg2
 import pytest
 
+from tests.contracts.commit_run_contract import CommitRunContract
 from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_driver import TOPOLOGY, Row, lead_on, listen
 from tests.kit.drivers import wait_until
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.postgres.ledger import PostgresLedger
-from txtopo.core.values import Committed, OrderKind, Unknown
+from txtopo.core.values import Committed, OrderKind, RunEnded, Unknown
 from txtopo.errors import PostgresUnavailable
 from txtopo.ports import Ledger
 from txtopo.topology.components import CommitterComponent
@@ -117,6 +118,10 @@ class MemoryWorld:
         """What the row of table `topology` would say."""
         life = self.store.topologies[TOPOLOGY].life
         return life["state"], life.get("reason"), life.get("advice")
+
+    def add_check(self, table: str) -> None:
+        """What Postgres would find in its catalogs."""
+        self.store.not_plain[f"public.{table}"] = "a CHECK"
 
     def break_commit(self) -> None:
         """The next COMMIT does not happen and is not answered."""
@@ -256,6 +261,10 @@ class PostgresWorld:
         )
         return str(state), reason, advice
 
+    def add_check(self, table: str) -> None:
+        """As a user would."""
+        self.query(f"alter table {table} add constraint not_negative check (count >= 0)")
+
     def break_commit(self) -> None:
         """End the server process that is about to get COMMIT."""
         ended = self.query(
@@ -323,6 +332,28 @@ class TestMemoryLedger(LedgerContract):
 
         with new.session(old.lead) as session:
             assert session.lock_fence().last_txid == 0
+
+
+class TestMemoryCommitRuns(CommitRunContract):
+    """Several batches in one database transaction, in memory."""
+
+    @pytest.fixture
+    def world(self) -> MemoryWorld:
+        """A store of its own."""
+        return MemoryWorld()
+
+    def test_lost_reply_of_a_run_that_happened(self, world: MemoryWorld) -> None:
+        """R26: the reply is lost, the ledger knows of all of them."""
+        driver = lead_on(world)
+        plans = driver.ready_run()
+        world.store.fail_next_commit("lost")
+
+        ended = driver.commit_run(plans)
+
+        assert isinstance(ended, RunEnded)
+        assert [type(one) for one in ended.outcomes] == [Unknown] * 3
+        resolved = driver.ledger.resolve_run(driver.lead, [(plan.txid, plan.digest) for plan in plans])
+        assert [type(one) for one in resolved] == [Committed] * 3
 
 
 class TestPostgresLedger(LedgerContract):

@@ -81,7 +81,8 @@ class Hand:
         **rules: Any,
     ) -> None:
         self.now = 1000.0
-        settings = Rules(**{"wave_bytes_max": 0, **rules})  # one batch a worker, unless a test is about waves
+        # One batch a worker and a commit, unless a test is about waves or commit runs.
+        settings = Rules(**{"wave_bytes_max": 0, "run_txids_max": 1, **rules})
         self.state: State = first_state(
             settings,
             "t",
@@ -131,7 +132,7 @@ class Hand:
 
     def committed(self, txid: int) -> list[Action]:
         """The commit that is under way happened."""
-        return self.tell(CommitEnded(outcome=Committed(txid=txid)))
+        return self.tell(CommitEnded(outcomes=(Committed(txid=txid),)))
 
     def of(self, kind: type[Wanted]) -> list[Wanted]:
         """The last event's actions of one kind."""

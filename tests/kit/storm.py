@@ -69,11 +69,11 @@ class Storm:
 
     def ack_commit(self, txid: int) -> list[str]:
         """COMMIT was seen."""
-        return self._tell(CommitEnded(outcome=Committed(txid=txid)))
+        return self._tell(CommitEnded(outcomes=(Committed(txid=txid),)))
 
     def fail_commit(self, txid: int) -> list[str]:
         """The rows did not fit the table."""
-        return self._tell(CommitEnded(outcome=Aborted(txid=txid, failure=Failure(kind="data", message="overflow"))))
+        return self._tell(CommitEnded(outcomes=(Aborted(txid=txid, failure=Failure(kind="data", message="overflow")),)))
 
     @property
     def active(self) -> list[str]:
@@ -112,8 +112,8 @@ class Storm:
                     for one, plan in attempts:
                         self.attempts[one.txid] = one.attempt
                         emitted.append(f"batch {one} {plan.metadata['s']}")
-                case Commit(plan=plan):
-                    emitted.append(f"commit {plan.txid}:{self.attempts[plan.txid]}")
+                case Commit(items=items):
+                    emitted += [f"commit {item.plan.txid}:{self.attempts[item.plan.txid]}" for item in items]
                 case Mirror(plans=plans):
                     todo += self.hand.tell(Mirrored(txid=plans[-1].txid))
                 case Checkpoint() as checkpoint:

@@ -12,7 +12,7 @@ from tests.kit.applications import orders_topology
 from tests.kit.nemesis import Nemesis
 from tests.kit.orders import write_orders
 from tests.simulation.test_crash_walk import FILES, check
-from txtopo.core.state import State
+from txtopo.core.state import Phase, State
 from txtopo.errors import Fenced, LeadLost, StoreUnavailable
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 
@@ -62,7 +62,7 @@ def test_an_unknown_commit_is_resolved_without_a_new_attempt(folder: Path, how: 
 
     def strike(state: State) -> None:
         nonlocal struck
-        if not struck and state.last_txid == nth - 1 and state.committing:
+        if not struck and nth in state.batches and state.batches[nth].phase is Phase.COMMITTING:
             struck = True
             stores.postgres.fail_next_commit("lost" if how == "lost" else "aborted")
 

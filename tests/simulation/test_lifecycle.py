@@ -77,10 +77,13 @@ def an_event(hand: Hand, chance: int) -> Event:
         choices.append(OrdersSeen(orders=(Order(order_id=chance, kind=kind, txids=(skipped,)),)))
     if state.committing and lowest is not None:
         txid = lowest.plan.txid
-        choices += [CommitEnded(outcome=Committed(txid=txid)), CommitEnded(outcome=Unknown(txid=txid, message="x"))]
-        choices.append(CommitEnded(outcome=Aborted(txid=txid, failure=infrastructure)))
+        choices += [
+            CommitEnded(outcomes=(Committed(txid=txid),)),
+            CommitEnded(outcomes=(Unknown(txid=txid, message="x"),)),
+        ]
+        choices.append(CommitEnded(outcomes=(Aborted(txid=txid, failure=infrastructure),)))
         if not state.unresolved and lowest.quarantine is None:
-            choices.append(CommitEnded(outcome=Aborted(txid=txid, failure=Failure(kind="data", message="x"))))
+            choices.append(CommitEnded(outcomes=(Aborted(txid=txid, failure=Failure(kind="data", message="x")),)))
     return choices[chance % len(choices)]
 
 

@@ -40,6 +40,10 @@ class CrashPoint(Enum):
     """Ledger row inserted as 'applying'."""
     APPLIED = "applied"
     """A committer's rows are applied inside the open database transaction."""
+    RUN_FINISHED = "run_finished"
+    """Every ledger row of a commit run is final, COMMIT not sent. Reached once, with its first txid; the other points
+    of a commit are reached once for each batch of the run, those of one kind together.
+    """
     BEFORE_COMMIT = "before_commit"
     """Everything is written, COMMIT not sent."""
     COMMITTED = "committed"

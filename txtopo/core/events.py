@@ -20,6 +20,7 @@ from txtopo.core.values import (
     Outcome,
     Processed,
     Quarantine,
+    RunFailed,
     TransactionAttempt,
 )
 from txtopo.errors import Patience
@@ -118,9 +119,19 @@ class AttemptNotBegun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEnded:
-    """A Commit or a Resolve ended with this outcome (R7)."""
+    """A Commit or a Resolve ended with these outcomes (R7)."""
 
-    outcome: CommitOutcome
+    outcomes: tuple[CommitOutcome, ...]
+    """Of the first batches of the action, in ascending order: usually of all."""
+    locked_s: float | None = None
+    """As in RunEnded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRunFailed:
+    """A Commit of several batches was rolled back (R25)."""
+
+    failed: RunFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +260,7 @@ Event = (
     | AttemptEnded
     | AttemptNotBegun
     | CommitEnded
+    | CommitRunFailed
     | Proven
     | ResolveFailed
     | OrdersSeen
@@ -335,18 +347,29 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """Commit the next batch in order (docs/protocol.md). Its plan must be durable in both stores."""
+class CommitItem:
+    """A batch that is next to commit."""
 
     plan: Plan
     processed: Processed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolve:
-    """Find out, under the fence lock, whether a COMMIT happened (R7), before anything else is committed."""
+class Commit:
+    """Commit the next batches in order, in one database transaction (R19). Their plans must be durable in both
+    stores.
+    """
 
-    plan: Plan
+    items: tuple[CommitItem, ...]
+    """Consecutive, ascending; usually one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve:
+    """Find out, under the fence lock, whether a COMMIT happened (R7, R26), before anything else is committed."""
+
+    plans: tuple[Plan, ...]
+    """All that were to be committed by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +403,13 @@ class Answer:
     answer: str
     action: ActionRecord | None = None
     """For the action log, if closing the order is the change itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogAction:
+    """Append to the action log what the leader itself did."""
+
+    action: ActionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,6 +454,7 @@ Action = (
     | Resolve
     | Prove
     | Answer
+    | LogAction
     | Checkpoint
     | Say
     | End

@@ -69,6 +69,27 @@ COMMIT_TRIES_MAX = 20
 the topology halts. Locks do not count.
 """
 
+RUN_TXIDS_MAX = 64
+"""Batches of one commit run (R20). Below the number of txids that a new leader tells the spouts of again."""
+
+RUN_TXIDS_FIRST = 8
+RUN_TXIDS_AGAIN = 2
+"""Batches of the first commit run of a leader, and of the first one after a run that failed or was slow (R24, R25)."""
+
+RUN_FAST_S = 0.1
+RUN_SLOW_S = 0.25
+"""Seconds from the lock of the fence row to the answer of COMMIT: after less the runs grow, after more they shrink."""
+
+RUN_ROWS_MAX = 10_000
+"""Result rows of one committer in a commit run, and counts of edges: they fit into one statement."""
+
+RUN_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of all results of a commit run."""
+
+RUN_RECORDS_MAX = 1_000
+RUN_RECORDS_BYTES_MAX = 1024 * 1024
+"""Rejected records and dead letters of a commit run, and their bytes."""
+
 TIMEOUT_TRIES_MAX = 3
 """Number of times that a statement which applies a batch may exceed the server's time limit; then the batch is at
 fault.

@@ -72,8 +72,7 @@ def _taken_out(state: State, batch: Batch, next_attempt: int) -> State:
         carried[txid] = carried_of(batch)
         owed |= {txid}
     return replace(
-        state,
-        batches={number: other for number, other in state.batches.items() if number != txid},
+        state.without_batches([txid]),
         next_attempts={**state.next_attempts, txid: max(next_attempt, state.next_attempts.get(txid, 0))},
         carried=carried,
         owed=owed,

@@ -120,8 +120,7 @@ def apply_skips(state: State) -> Step:
             batch = state.batches.get(txid)
             if batch is None:
                 continue  # It is being planned again.
-            under_way = batch.phase is Phase.COMMITTING or (state.unresolved and txid == state.last_txid + 1)
-            if batch.quarantine is None and not under_way:
+            if batch.quarantine is None and not state.is_in_commit(txid):  # R27
                 state, more = _condemn(state, batch, work.order)
                 actions += more
     return state, actions

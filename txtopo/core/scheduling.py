@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from txtopo.core import limits
+from txtopo.core.commit_runs import next_commit
 from txtopo.core.events import (
     Action,
     Cancel,
     Checkpoint,
-    Commit,
-    CommitQuarantine,
     Cut,
     CutRedo,
     End,
@@ -19,13 +18,11 @@ from txtopo.core.events import (
     Process,
     Prove,
     RecordEnd,
-    Resolve,
 )
 from txtopo.core.operator_orders import apply_skips, next_redo, wants_replan
 from txtopo.core.poison import too_many_quarantined, used_up
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
-from txtopo.errors import unreachable
 
 Step = tuple[State, list[Action]]
 
@@ -39,7 +36,7 @@ def due(state: State, now: float) -> Step:
         _skip,
         _halt_if_too_many,
         _judge_deadly,
-        _commit,
+        next_commit,
         _mirror,
         _prove,
         _process,
@@ -135,34 +132,6 @@ def _input_comes_first(state: State) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def _commit(state: State, now: float) -> Step:
-    """Only the lowest uncommitted txid commits, one at a time, after its plan is mirrored (R9); no new commit after
-    ZooKeeper was silent for too long (Z5).
-    """
-    batch = state.lowest
-    if batch is None or not batch.is_ready or state.committing or now < state.commit_not_before:
-        return state, []
-    if state.unresolved:
-        return replace(state, committing=True), [Resolve(plan=batch.plan)]
-    if state.mirrored_txid < batch.plan.txid or _is_silent_too_long(state, now):
-        return state, []
-    if state.stopping is not None and state.stopping.at_once:
-        return state, []
-    state = replace(state.with_batch(replace(batch, phase=Phase.COMMITTING)), committing=True)
-    if batch.quarantine is not None:
-        return state, [CommitQuarantine(plan=batch.plan, quarantine=batch.quarantine)]
-    if batch.processed is None:
-        unreachable(f"batch {batch.plan.txid} is to be committed without results")
-    return state, [Commit(plan=batch.plan, processed=batch.processed)]
-
-
-def _is_silent_too_long(state: State, now: float) -> bool:
-    return (
-        state.suspended_since is not None
-        and now - state.suspended_since > limits.SUSPENDED_SHARE_MAX * state.rules.session_s
-    )
 
 
 def _mirror(state: State, now: float) -> Step:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Literal
 
 from txtopo.core import limits
-from txtopo.core.events import End
+from txtopo.core.events import Action, End
 from txtopo.core.patience import Tries
 from txtopo.core.plan import Plan
 from txtopo.core.values import Failure, Left, Order, Processed, Quarantine, TransactionAttempt
@@ -55,6 +55,8 @@ class Rules:
     wave_txids_max: int = limits.WAVE_TXIDS_MAX
     wave_bytes_max: int = limits.WAVE_BYTES_MAX
     """0: no waves."""
+    run_txids_max: int = limits.RUN_TXIDS_MAX
+    """1: no commit runs."""
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
     opaque: bool = False
     """True if an attempt may plan its batch again. A property of the topology's spouts, not a setting."""
@@ -255,8 +257,16 @@ class State:
     """The last batches in the order, at most `RECENT_TXIDS` - 1, oldest first: those that read a record, and those that
     `on_poison` quarantined.
     """
-    unresolved: bool = False
-    """The outcome of the commit of last_txid + 1 is unknown (R7)."""
+    unresolved: tuple[int, int] | None = None
+    """First and last txid of the commit whose outcome is unknown (R7, R26); the first is last_txid + 1."""
+    single_commits: str | None = None
+    """Why batches are committed one by one (R20); None: several ready ones are committed together."""
+    run_max: int = limits.RUN_TXIDS_FIRST
+    """Maximum number of batches of the next commit run (R24)."""
+    alone_upto: int = 0
+    """Batches up to this txid are committed one by one, since a commit run of them has failed (R25)."""
+    held_bytes: int = 0
+    """Memory of all uncommitted results, in bytes."""
     proving: frozenset[int] = frozenset()
     """Txids for which a proof is in progress."""
     checkpointing: bool = False
@@ -330,10 +340,11 @@ class State:
         """The next batch to commit."""
         return self.batches.get(self.last_txid + 1)
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory of all uncommitted results, in bytes."""
-        return sum(batch.processed.bytes for batch in self.batches.values() if batch.processed is not None)
+    def is_in_commit(self, txid: int) -> bool:
+        """True if the commit of this batch is in progress, or unknown: no order touches it (R27)."""
+        first, last = self.unresolved or (0, -1)
+        batch = self.batches.get(txid)
+        return first <= txid <= last or (batch is not None and batch.phase is Phase.COMMITTING)
 
     def with_batch(self, batch: Batch) -> State:
         """Return the same state with this batch added or replaced."""
@@ -341,7 +352,27 @@ class State:
 
     def with_batches(self, batches: Iterable[Batch]) -> State:
         """Return the same state with several batches: the data is copied once, not for each."""
-        return replace(self, batches={**self.batches, **{batch.plan.txid: batch for batch in batches}})
+        changed, held = dict(self.batches), self.held_bytes
+        for batch in batches:
+            held += _held(batch) - _held(changed.get(batch.plan.txid))
+            changed[batch.plan.txid] = batch
+        return replace(self, batches=changed, held_bytes=held)
+
+    def without_batches(self, txids: Iterable[int]) -> State:
+        """Return the same state without these batches: committed, or to be planned again."""
+        left, held = dict(self.batches), self.held_bytes
+        for txid in txids:
+            held -= _held(left.pop(txid))
+        return replace(self, batches=left, held_bytes=held)
+
+
+def _held(batch: Batch | None) -> int:
+    return 0 if batch is None or batch.processed is None else batch.processed.bytes
+
+
+def ended(state: State, end: End) -> tuple[State, list[Action]]:
+    """Return the step that ends the run immediately."""
+    return replace(state, ended=end), [end]
 
 
 def first_state(

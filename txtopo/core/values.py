@@ -261,6 +261,29 @@ CommitOutcome = Committed | AlreadyCommitted | Aborted | Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """A commit run ended (R19), for all of its batches or only for the first ones."""
+
+    outcomes: tuple[CommitOutcome, ...]
+    """One for each of these batches, in ascending order."""
+    locked_s: float | None = None
+    """Seconds from the lock of the fence row to the answer of COMMIT, if it was committed together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed:
+    """A commit run was rolled back. It says nothing about any of its batches: each is committed alone now (R25)."""
+
+    first: int
+    last: int
+    message: str
+    patience: Patience | None = None
+    """Set if the store failed: how long a commit is retried then."""
+    off: str | None = None
+    """Why there are no more commit runs under this leader; None: there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
     """A row of table `attempt`: the record of one attempt."""
 

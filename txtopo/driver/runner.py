@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, assert_never
 
-from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
 from txtopo.committers.protocol.fault_proof import prove_commit
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
@@ -21,7 +21,6 @@ from txtopo.core.events import (
     Checkpointed,
     CheckpointFailed,
     Commit,
-    CommitEnded,
     CommitQuarantine,
     Cut,
     CutFailed,
@@ -31,6 +30,7 @@ from txtopo.core.events import (
     ExecutorGone,
     HaltRequired,
     LeadGone,
+    LogAction,
     Mirror,
     Mirrored,
     MirrorFailed,
@@ -44,7 +44,6 @@ from txtopo.core.events import (
     Proven,
     RecordEnd,
     Resolve,
-    ResolveFailed,
     Say,
     StopWanted,
     Store,
@@ -59,21 +58,18 @@ from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.short_inputs import in_short
 from txtopo.core.state import State
 from txtopo.core.values import (
-    AlreadyCommitted,
-    CommitOutcome,
-    Committed,
+    ActionRecord,
     Failed,
     Failure,
     Lead,
     Order,
     Outcome,
     TransactionAttempt,
-    Unknown,
 )
+from txtopo.driver.committing import Committing
 from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.monitors import Monitors
 from txtopo.driver.planner import Planner
-from txtopo.driver.spout_coordinators import Settled
 from txtopo.driver.work_queues import Inbox, WorkQueue
 from txtopo.errors import (
     ConfigurationError,
@@ -110,6 +106,9 @@ class Runner:
         self._stop_order: int | None = None
         self._one_by_one_reported = False
         self._opaque = False
+        self._committing = Committing(services, lead, planner, self._submit)
+        self._unlogged: deque[ActionRecord] = deque()
+        """Actions of this leader that are not in the action log yet."""
         self._beginning = threading.Lock()
         self._given_up: set[TransactionAttempt] = set()
         """Cancelled attempts of an opaque topology."""
@@ -188,13 +187,16 @@ class Runner:
             case Mirror():
                 self._submit(WorkQueue.MIRROR, lambda: self._mirror(action))
             case Commit():
-                self._submit(WorkQueue.COMMIT, lambda: self._commit(action))
+                self._submit(WorkQueue.COMMIT, lambda: self._committing.commit(action))
             case CommitQuarantine():
-                self._submit(WorkQueue.COMMIT, lambda: self._commit_quarantine(action))
+                self._submit(WorkQueue.COMMIT, lambda: self._committing.quarantine(action))
             case Answer():
                 self._submit(WorkQueue.BOOKS, lambda: self._answer(action))
+            case LogAction():
+                self._unlogged.append(action.action)
+                self._submit(WorkQueue.BOOKS, self._log_actions)
             case Resolve():
-                self._submit(WorkQueue.COMMIT, lambda: self._resolve(action))
+                self._submit(WorkQueue.COMMIT, lambda: self._committing.resolve(action))
             case Prove():
                 self._submit(
                     WorkQueue.COMMIT if action.step == "commit" else WorkQueue.WORK, lambda: self._prove(action)
@@ -361,27 +363,17 @@ class Runner:
         crash_points.reach(CrashPoint.MIRRORED, last)
         return Mirrored(txid=last)
 
-    def _commit(self, action: Commit) -> Event:
-        services = self._services
-        outcome = commit_batch(services.ledger, self._lead, action.plan, action.processed, services.topology)
-        self._notify_spouts(action.plan, outcome, "applied")
-        return CommitEnded(outcome=outcome)
-
-    def _commit_quarantine(self, action: CommitQuarantine) -> Event:
-        services = self._services
-        outcome = quarantine_batch(services.ledger, self._lead, action.plan, action.quarantine)  # R14
-        self._notify_spouts(action.plan, outcome, "quarantined")
-        return CommitEnded(outcome=outcome)
-
-    def _notify_spouts(self, plan: Plan, outcome: CommitOutcome, state: Settled | None) -> None:
-        """Notify the spouts after the outcome of COMMIT is known, and before the machine is, so that no later plan is
-        made before.
+    def _log_actions(self) -> Event | None:
+        """Append to the action log what is not there yet, oldest first. After a failure the next heartbeat tries
+        again.
         """
-        planner = self._planner
-        if not planner.wants_settled or not isinstance(outcome, Committed | AlreadyCommitted):
-            return
-        known = state if isinstance(outcome, Committed) else None
-        self._submit(WorkQueue.PLAN, lambda: planner.settled(plan, known))
+        try:
+            while self._unlogged:
+                self._services.ledger.log_action(self._lead, self._unlogged[0])
+                self._unlogged.popleft()
+        except PostgresUnavailable as error:
+            return PostgresSilent(message=str(error))
+        return None
 
     def _answer(self, action: Answer) -> Event | None:
         try:
@@ -391,16 +383,6 @@ class Runner:
             self._known_orders.discard(action.order_id)
             return PostgresSilent(message=str(error))
         return None
-
-    def _resolve(self, action: Resolve) -> Event:
-        try:
-            outcome = self._services.ledger.resolve(self._lead, action.plan.txid, action.plan.digest)  # R7
-        except PostgresUnavailable as error:
-            return ResolveFailed(message=str(error), patience=error.patience)
-        if isinstance(outcome, Unknown):
-            return ResolveFailed(message=outcome.message)
-        self._notify_spouts(action.plan, outcome, None)
-        return CommitEnded(outcome=outcome)
 
     def _checkpoint(self, action: Checkpoint) -> Event:
         crash_points.reach(CrashPoint.BEFORE_CLEANUP, action.last_txid)
@@ -430,6 +412,8 @@ class Runner:
                 return PostgresAnswered()
             return PostgresSilent(message=str(error))
         self._take_orders(orders)
+        if self._unlogged:
+            self._submit(WorkQueue.BOOKS, self._log_actions)
         return PostgresAnswered()
 
     def _take_orders(self, orders: Sequence[Order]) -> None:
@@ -448,6 +432,8 @@ class Runner:
         lack of privileges, it counts as halted: `status` would show another state.
         """
         services = self._services
+        if self._unlogged:
+            self._submit(WorkQueue.BOOKS, self._log_actions)
         services.queues.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
             return end  # another driver leads, or the lead is taken again immediately

@@ -84,6 +84,7 @@ def make_leader(
     )
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
+        single = topology.single_commits or services.ledger.single_commits(topology.committers)
         sizes = {plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans}
     except BaseException:
         planner.close()
@@ -105,6 +106,7 @@ def make_leader(
         sizes=sizes,
         last_digest=leadership.last_digest,
     )
+    state = replace(state, single_commits=single)
     runner = Runner(services, leadership.lead, planner)
     return ReadyLeader(planner=planner, runner=runner, state=state, leadership=leadership)
 

@@ -69,7 +69,7 @@ class HandWorkQueues:
         queue, work = self._waiting.popleft()
         txid = self._in_turn() if queue is WorkQueue.COMMIT and self.refused else None
         if txid is not None and txid in self.refused:
-            self.inbox.put(CommitEnded(outcome=Aborted(txid=txid, failure=self.refused.pop(txid))))
+            self.inbox.put(CommitEnded(outcomes=(Aborted(txid=txid, failure=self.refused.pop(txid)),)))
         else:
             work()
         return queue
@@ -94,7 +94,7 @@ class _HandInbox:
         match item:
             case AttemptEnded(outcome=outcome) if self.holds:
                 self.processing[outcome.attempt.txid] = item
-            case CommitEnded(outcome=outcome) if self.holds and not isinstance(outcome, Aborted):
+            case CommitEnded(outcomes=(outcome,)) if self.holds and not isinstance(outcome, Aborted):
                 self.commits[outcome.txid] = item
             case _:
                 self._items.append(item)

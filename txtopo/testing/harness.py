@@ -66,8 +66,8 @@ class TopologyHarness:
     `run` continues until there is nothing left to do. With `by_hand=True`, the result of each attempt's processing and
     of each commit is held until the test releases it or lets it fail; `spout_pending_max=` sets how many batches may be
     pending. Pass a Spark `session` to run the processing phase on Spark: the results are the same. Batches run one at a
-    time unless `waves=True`. Settings such as `attempts_max=`, `spout_pending_max=` and `on_poison=` are keyword
-    arguments and override the topology's `config`.
+    time unless `waves=True`, and each is committed alone. Settings such as `attempts_max=`, `spout_pending_max=` and
+    `on_poison=` are keyword arguments and override the topology's `config`.
 
     Emissions are recorded by hidden committers, with which every topology runs on tuples. `capture=False` runs the
     topology unchanged: DataFrame bolts share jobs as in production, and `emitted` finds nothing. So that a test with
@@ -116,7 +116,9 @@ class TopologyHarness:
         self._dead_letter_max = settings.dead_letter_max if dead_letter_max is None else dead_letter_max
         # Whatever may be pending can be held at once.
         workers = max(2, chosen.get("spout_pending_max", 2)) if by_hand else 2
-        self._rules = Rules(**{"workers": workers, **({} if waves else {"wave_bytes_max": 0}), **chosen})
+        self._rules = Rules(
+            **{"workers": workers, "run_txids_max": 1, **({} if waves else {"wave_bytes_max": 0}), **chosen}
+        )
         self._once = once
         self._queues = HandWorkQueues(self.stores.clock, self._idle_after, works_max, self._in_turn)
         self._queues.inbox.holds = by_hand

@@ -89,7 +89,7 @@ def words(hand: Hand) -> str | None:
 
 def aborted(message: str) -> CommitEnded:
     """The commit of batch 1 was aborted through trouble of the store."""
-    return CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message=message)))
+    return CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="infrastructure", message=message)),))
 
 
 def test_what_a_commit_waits_for_stays_until_it_went_through_whatever_else_goes_well() -> None:
@@ -129,7 +129,7 @@ def test_a_commit_that_did_not_happen_says_why_it_was_not_known() -> None:
     hand.succeed(1)
     hand.mirrored(1)
     for _ in range(3):
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="COMMIT of batch 1: refused (SQLSTATE 08006)")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="COMMIT of batch 1: refused (SQLSTATE 08006)"),)))
         hand.tell(aborted("it did not happen"))
         hand.tell(PostgresAnswered())
         said = words(hand)
@@ -159,7 +159,7 @@ def test_a_batch_that_is_processed_again_does_not_wait_to_be_committed() -> None
     hand.tell(PostgresAnswered())
     hand.tick(31)
 
-    hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="does not fit"))))
+    hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="data", message="does not fit")),)))
     hand.tell(PostgresAnswered())
 
     assert words(hand) is None

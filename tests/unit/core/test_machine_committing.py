@@ -37,13 +37,13 @@ class TestCommitting:
         waiting = hand.of(Mirror) + hand.of(Commit)
         hand.succeed(1)
         hand.mirrored(2)
-        first = [commit.plan.txid for commit in hand.of(Commit)]
+        first = [item.plan.txid for commit in hand.of(Commit) for item in commit.items]
 
         hand.committed(1)
 
         assert waiting == []
         assert first == [1]
-        assert [commit.plan.txid for commit in hand.of(Commit)] == [2]
+        assert [item.plan.txid for commit in hand.of(Commit) for item in commit.items] == [2]
 
     def test_no_commit_before_the_plan_is_mirrored(self) -> None:
         """R9."""
@@ -85,7 +85,9 @@ class TestCommitting:
         hand.mirrored(2)
         hand.tick(1.0)
 
-        assert [commit.plan.txid for commit in hand.everything if isinstance(commit, Commit)] == [1]
+        assert [
+            item.plan.txid for commit in hand.everything if isinstance(commit, Commit) for item in commit.items
+        ] == [1]
 
     def test_an_unknown_outcome_is_resolved_before_anything_else_is_committed(self) -> None:
         """R7."""
@@ -94,13 +96,16 @@ class TestCommitting:
         hand.succeed(2)
         hand.mirrored(2)
 
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="cut"),)))
         asked = hand.of(Resolve)
         hand.tell(ResolveFailed(message="away"))
         hand.tick(5.0)
 
-        assert [resolve.plan.txid for resolve in asked] == [1]
-        assert [resolve.plan.txid for resolve in hand.everything if isinstance(resolve, Resolve)] == [1, 1]
+        assert [plan.txid for resolve in asked for plan in resolve.plans] == [1]
+        assert [plan.txid for resolve in hand.everything if isinstance(resolve, Resolve) for plan in resolve.plans] == [
+            1,
+            1,
+        ]
         assert len([commit for commit in hand.everything if isinstance(commit, Commit)]) == 1
 
     def test_a_resolved_commit_advances_and_a_refuted_one_is_sent_again(self) -> None:
@@ -108,12 +113,12 @@ class TestCommitting:
         hand.succeed(1)
         hand.succeed(2)
         hand.mirrored(2)
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="cut"),)))
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="not there"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="infrastructure", message="not there")),)))
         hand.tick(1.0)
-        again = [commit.plan.txid for commit in hand.of(Commit)]
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        again = [item.plan.txid for commit in hand.of(Commit) for item in commit.items]
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="cut"),)))
         hand.committed(1)
 
         assert again == [1]
@@ -124,17 +129,17 @@ class TestCommitting:
         hand.succeed(1)
         hand.mirrored(1)
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock")),)))
         hand.tick(1.0)
 
-        assert [str(commit.processed.attempt) for commit in hand.of(Commit)] == ["1:0"]
+        assert [str(item.processed.attempt) for commit in hand.of(Commit) for item in commit.items] == ["1:0"]
 
     def test_rows_that_the_table_refuses_get_a_new_attempt(self) -> None:
         hand = ready(1)
         hand.succeed(1)
         hand.mirrored(1)
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="overflow"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="data", message="overflow")),)))
         hand.tick(1.0)
 
         assert started(hand) == ["1:1"]
@@ -145,7 +150,7 @@ class TestCommitting:
         hand.succeed(1)
         hand.mirrored(1)
 
-        hand.tell(CommitEnded(outcome=AlreadyCommitted(txid=1)))
+        hand.tell(CommitEnded(outcomes=(AlreadyCommitted(txid=1),)))
 
         assert hand.state.last_txid == 1
 
@@ -157,7 +162,7 @@ class TestCommitting:
         hand.tell(ZooKeeperSeen(suspended=True))
         hand.now += 5.0
         hand.mirrored(2)
-        early = [commit.plan.txid for commit in hand.of(Commit)]
+        early = [item.plan.txid for commit in hand.of(Commit) for item in commit.items]
         hand.now += 2.0
         hand.committed(1)
         late = hand.of(Commit)
@@ -166,7 +171,7 @@ class TestCommitting:
 
         assert early == [1]
         assert late == []
-        assert [commit.plan.txid for commit in hand.of(Commit)] == [2]
+        assert [item.plan.txid for commit in hand.of(Commit) for item in commit.items] == [2]
 
     def test_the_lead_is_given_up_when_postgres_is_away_for_too_long(self) -> None:
         """R16."""

@@ -42,7 +42,7 @@ class TestOneAtATime:
         hand = ready(1)
         hand.succeed(1)
         hand.mirrored(1)
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="cut"),)))
 
         hand.tick()
         hand.tick()
@@ -136,7 +136,7 @@ class TestNothingNew:
         hand.succeed(3)
         hand.committed(1)
 
-        assert [commit.plan.txid for commit in all_of(hand, Commit)] == [1]  # type: ignore[attr-defined]
+        assert [item.plan.txid for commit in all_of(hand, Commit) for item in commit.items] == [1]  # type: ignore[attr-defined]
         assert [plan.txid for mirror in all_of(hand, Mirror) for plan in mirror.plans] == [1, 2]  # type: ignore[attr-defined]
         assert hand.state.last_txid == 1
 
@@ -147,7 +147,7 @@ class TestEnding:
         hand = ready(1)
         hand.succeed(1)
         hand.mirrored(1)
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="cut"),)))
         hand.tell(StopWanted(at_once=True, reason="interrupted"))
         hand.tell(ResolveFailed(message="away"))
         hand.tick(0.001)
@@ -213,7 +213,7 @@ class TestTime:
         hand.tick()
         hand.succeed(1)
         hand.mirrored(1)
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="refused"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="data", message="refused")),)))
         hand.tick(5.0)
 
         assert [process.alone for process in hand.of(Process)] == [False]

@@ -106,7 +106,7 @@ def test_a_batch_that_was_one_too_many_counts_once_a_retry_succeeds() -> None:
     hand.succeed(2, 1)
     hand.mirrored(2)
 
-    assert [one.plan.txid for one in hand.of(Commit)] == [2]
+    assert [item.plan.txid for one in hand.of(Commit) for item in one.items] == [2]
 
 
 @pytest.mark.parametrize("order", ["retry", "skip"])
@@ -157,7 +157,7 @@ def test_a_quarantined_batch_keeps_no_results() -> None:
     hand.succeed(1)
     hand.mirrored(1)
     failure = Failure(kind="data", message=WORDS)
-    hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=failure)))
+    hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=failure),)))
     hand.proven(1)
 
     assert [one.txid for action in hand.of(CommitQuarantine) for one in [action.plan]] == [1]
@@ -173,7 +173,9 @@ def test_a_commit_that_goes_through_ends_the_count_of_tries() -> None:
     hand.mirrored(2)
     for txid in (1, 2):
         for _ in range(COMMIT_TRIES_MAX - 1):
-            hand.tell(CommitEnded(outcome=Aborted(txid=txid, failure=Failure(kind="infrastructure", message="full"))))
+            hand.tell(
+                CommitEnded(outcomes=(Aborted(txid=txid, failure=Failure(kind="infrastructure", message="full")),))
+            )
             hand.tell(PostgresAnswered())
             hand.tick(31)
         assert (hand.state.halting, hand.state.ended) == (None, None)

@@ -328,7 +328,7 @@ class TestMirror:
         hand.tick(100)
         hand.mirrored(1) if not answered else None
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="overflow"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="data", message="overflow")),)))
         hand.tick(100)
 
         assert hand.state.batches[1].plan == pinned
@@ -346,7 +346,7 @@ class TestMirror:
             hand.succeed(txid)
         hand.mirrored(1)
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="overflow"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="data", message="overflow")),)))
 
         assert sorted(hand.state.batches) == [1]
         assert hand.last_cut == (2, {2: 1, 3: 1})
@@ -358,7 +358,7 @@ class TestMirror:
             hand.succeed(txid)
         hand.mirrored(1)
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock")),)))
 
         assert sorted(hand.state.batches) == [1, 2, 3]
 

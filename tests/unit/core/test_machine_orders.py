@@ -170,10 +170,10 @@ class TestSkip:
         hand.mirrored(1)
         order(hand, "skip", 1, reason="no")
 
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="cut")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="cut"),)))
         unsure = hand.state.batches[1]
         hand.tell(
-            CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="did not happen")))
+            CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="infrastructure", message="did not happen")),))
         )
 
         assert unsure.quarantine is None
@@ -183,7 +183,7 @@ class TestSkip:
         hand = ready(1)
         order(hand, "skip", 1, reason="no")
         hand.mirrored(1)
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="infrastructure", message="deadlock")),)))
 
         hand.tick(20)
 
@@ -227,7 +227,7 @@ class TestPoison:
 
         assert action.quarantine.reason == "1 attempt failed: boom"
         assert action.quarantine.attempt == TransactionAttempt(2, 0)
-        assert [commit.plan.txid for commit in hand.of(Commit)] == [3]
+        assert [item.plan.txid for commit in hand.of(Commit) for item in commit.items] == [3]
         assert hand.state.quarantined == 1
 
     def test_infrastructure_failures_never_quarantine(self) -> None:

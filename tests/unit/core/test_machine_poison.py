@@ -161,7 +161,7 @@ class TestProof:
         hand.succeed(1)
         hand.mirrored(1)
 
-        hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=Failure(kind="data", message="does not fit"))))
+        hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=Failure(kind="data", message="does not fit")),)))
 
         assert [one.step for one in hand.of(Prove)] == ["commit"]
 
@@ -201,7 +201,7 @@ def aborted(hand: Hand, patience: Patience, *, heartbeat: bool = True) -> None:
     again.
     """
     failure = Failure(kind="infrastructure", message="no space left on device")
-    hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=failure, patience=patience)))
+    hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=failure, patience=patience),)))
     if hand.state.ended is None and heartbeat:
         hand.tell(PostgresAnswered())
     if hand.state.ended is None and hand.state.halting is None:
@@ -266,7 +266,7 @@ class TestNothingWaitsForEver:
     def test_a_commit_whose_outcome_is_never_known_halts(self) -> None:
         """R7: the next leader looks again, before anything else is committed."""
         hand = committing(postgres_away_max_s=1e9)
-        hand.tell(CommitEnded(outcome=Unknown(txid=1, message="no answer")))
+        hand.tell(CommitEnded(outcomes=(Unknown(txid=1, message="no answer"),)))
 
         for _ in range(COMMIT_TRIES_MAX):
             hand.tell(ResolveFailed(message="too many clients"))
@@ -453,7 +453,7 @@ class TestRecordsTakenOut:
         if where == "commit":
             hand.succeed(1)
             hand.mirrored(1)
-            hand.tell(CommitEnded(outcome=Aborted(txid=1, failure=failure)))
+            hand.tell(CommitEnded(outcomes=(Aborted(txid=1, failure=failure),)))
         else:
             hand.tell(AttemptEnded(outcome=Failed(attempt=TransactionAttempt(1, 0), failure=failure)))
 

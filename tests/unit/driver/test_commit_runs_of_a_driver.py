@@ -1,0 +1,145 @@
+"""Commit runs of a whole driver on memory stores: what an operator and the spouts learn of them (R25, R28)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.applications import orders_topology
+from tests.kit.orders import write_orders
+from txtopo.committers.memory.memory_ledger import MemoryLedger
+from txtopo.committers.memory.memory_session import MemoryLedgerSession
+from txtopo.core.plan import Plan
+from txtopo.core.state import Rules, State
+from txtopo.core.values import ActionRecord, Lead
+from txtopo.driver.planner import Planner
+from txtopo.driver.spout_coordinators import Settled
+from txtopo.errors import PostgresUnavailable
+from txtopo.testing.simulated import SerialWorkQueues, SimulatedDriver, SimulatedStores
+
+FILES = 8
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_orders(tmp_path / "orders", FILES, rows=2)
+    return tmp_path / "orders"
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run fails by a mistake in its statements."""
+    finish_run = MemoryLedgerSession.finish_run
+    failed: list[int] = []
+
+    def fail(session: MemoryLedgerSession, totals: dict[int, object]) -> None:
+        if not failed:
+            failed.extend(totals)
+            raise ValueError("a mistake in a run")
+        finish_run(session, totals)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MemoryLedgerSession, "finish_run", fail)
+
+
+def test_a_run_that_failed_is_in_the_action_log_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R25: once, with its batches and its cause; every batch is committed by its first attempt."""
+    failing_once(monkeypatch)
+    stores = SimulatedStores()
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores)
+
+    assert driver.run().kind == "finished"
+
+    [row] = [row for row in stores.postgres.actions if row.action.command == "run_failed"]
+    first, last = row.action.before["first"], row.action.before["last"]
+    assert (row.actor, row.reason, row.action.txid) == ("leader", "a mistake in a run", first)
+    assert f"the commit run of batches {first} to {last} failed, they are committed one by one" in "\n".join(
+        driver.said
+    )
+    rows = stores.postgres.topologies["orders"]
+    assert {attempt for _, attempt in rows.attempts} == {0}
+    assert [row.state for txid, row in rows.ledger.items() if txid] == ["applied"] * FILES
+
+
+def test_an_action_that_could_not_be_logged_is_logged_with_the_next_heartbeat(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R25: durable although Postgres was away when the run failed, as it is likely to be then."""
+    failing_once(monkeypatch)
+    stores, away = SimulatedStores(), 2
+    log_action = MemoryLedger.log_action
+
+    def refusing(ledger: MemoryLedger, lead: Lead, action: ActionRecord) -> None:
+        nonlocal away
+        away -= 1
+        if away >= 0:
+            raise PostgresUnavailable("connection refused")
+        log_action(ledger, lead, action)
+
+    monkeypatch.setattr(MemoryLedger, "log_action", refusing)
+    begin = stores.clock.now
+
+    def watch(state: State) -> None:
+        logged = [row for row in stores.postgres.actions if row.action.command == "run_failed"]
+        if (logged or stores.clock.now - begin > 60) and state.last_txid == FILES and not stores.postgres.orders:
+            stores.postgres.ask("orders", "stop")
+
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, watch=watch, once=False)
+
+    assert driver.run().kind == "stopped"
+    assert [row.action.command for row in stores.postgres.actions].count("run_failed") == 1
+
+
+def test_spouts_are_notified_of_a_run_in_one_piece_of_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R28: ascending, when all of it is in the ledger, and before anything is planned after it."""
+    stores = SimulatedStores()
+    told: list[tuple[int, int]] = []
+    works = 0
+
+    def settled(_: Planner, plan: Plan, state: Settled | None) -> None:
+        assert stores.postgres.topologies["orders"].ledger[plan.txid].state == state == "applied"
+        told.append((works, plan.txid))
+
+    work_once = SerialWorkQueues.work_once
+
+    def counted(queues: SerialWorkQueues) -> bool:
+        nonlocal works
+        works += 1
+        return work_once(queues)
+
+    runs: list[list[int]] = []
+    append_run = MemoryLedgerSession.append_run
+
+    def noted(session: MemoryLedgerSession, entries: list[object]) -> None:
+        runs.append([entry.plan.txid for entry in entries])  # type: ignore[attr-defined]
+        append_run(session, entries)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Planner, "wants_settled", property(lambda _: True))
+    monkeypatch.setattr(Planner, "settled", settled)
+    monkeypatch.setattr(SerialWorkQueues, "work_once", counted)
+    monkeypatch.setattr(MemoryLedgerSession, "append_run", noted)
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+
+    assert [txid for _, txid in told] == list(range(1, FILES + 1))
+    assert runs
+    for run in runs:
+        assert len({work for work, txid in told if txid in run}) == 1
+
+
+def test_a_table_that_is_not_plain_has_no_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R20: the leader asks when its tables are prepared; nothing fails, and nothing is said in the action log."""
+    monkeypatch.setattr(MemoryLedgerSession, "append_run", lambda *_: pytest.fail("a run was begun"))
+    stores = SimulatedStores()
+    stores.postgres.not_plain["public.order_totals"] = "a CHECK"
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+    assert stores.postgres.actions == []
+
+
+def test_a_driver_without_runs_commits_one_by_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness counts on it: a test releases each commit."""
+    monkeypatch.setattr(MemoryLedgerSession, "append_run", lambda *_: pytest.fail("a run was begun"))
+    rules = Rules(workers=3, run_txids_max=1)
+
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=SimulatedStores(), rules=rules)
+    assert driver.run().kind == "finished"
