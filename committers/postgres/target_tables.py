@@ -48,6 +48,8 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
     registered = owner is not None
     for table in tables_of(shape):
         _create_or_check(connection, shape, table, registered=registered)
+    if shape.contribution_table is not None:
+        _guard_contributions(connection, shape.schema, shape.contribution_table)
     if not registered:
         _register(connection, lead, applier, target)
 
@@ -81,7 +83,27 @@ def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
         create,
         f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()",
         f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()",
+        _contributes(name),
     )
+
+
+def _contributes(name: str) -> str:
+    """The trigger that refuses contributions of a batch that is not being applied. Commit runs need it: in one of
+    them, only the txid of a row tells the batch that it belongs to.
+    """
+    return (
+        f"create trigger contributes after insert on {name} referencing new table as new_rows for each statement "
+        f"execute function txtopo.contributes()"
+    )
+
+
+def _guard_contributions(connection: Connection, schema: str, table: str) -> None:
+    """Add the trigger to a table that was there before. A role that may not do it commits batch by batch, and
+    `single_commits` says why.
+    """
+    is_missing, may_add = run(connection, "read_contributes", schema=schema, table=table).one()
+    if is_missing and may_add:
+        connection.exec_driver_sql(_contributes(f"{quoted(schema)}.{quoted(table)}"), {})
 
 
 def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *, registered: bool) -> None:

@@ -166,7 +166,8 @@ select array_agg(a.attname::text order by a.attname) as columns, i.indnullsnotdi
 
 ADDED = """
 select 'trigger ' || tgname as what from pg_trigger where tgrelid = to_regclass(:table) and not tgisinternal and tgname
-  <> all (cast(:own as text[]))
+  <> all (cast(:own as text[])) and (tgname <> 'contributes' or tgfoid is distinct from
+  to_regproc('txtopo.contributes')::oid)
 union all
 select 'rule ' || rulename from pg_rewrite where ev_class = to_regclass(:table) and ev_type <> '1'
 union all
