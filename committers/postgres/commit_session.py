@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.actions import append_action
+from txtopo.committers.postgres.fenced_session import FencedSession
 from txtopo.committers.postgres.postgres_halves import Applying, PostgresHalf
 from txtopo.committers.postgres.sql_errors import (
     EDGES,
@@ -21,14 +20,13 @@ from txtopo.committers.postgres.sql_errors import (
     table_of,
     translate,
     translate_apply,
-    translate_commit,
     translate_kept,
     translating,
 )
 from txtopo.committers.postgres.sqlstates import LIMIT_EXCEEDED
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
-from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, run, status, tag
+from txtopo.committers.postgres.transactions import joined, run, tag
 from txtopo.core.remedies import RESTORE
 from txtopo.core.values import (
     ActionRecord,
@@ -36,12 +34,10 @@ from txtopo.core.values import (
     CommitterResult,
     DeadLetter,
     EdgeCount,
-    Fence,
-    Lead,
     Redone,
     RejectedRow,
 )
-from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, TxtopoError, invariant, unreachable
+from txtopo.errors import BatchDataError, Halted, TxtopoError, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
@@ -53,31 +49,13 @@ REJECTED_BYTES_PER_STATEMENT = 16 * 1024 * 1024
 Kept = TypeVar("Kept", RejectedRow, DeadLetter)
 
 
-class PostgresLedgerSession:
+class PostgresLedgerSession(FencedSession):
     """LedgerSession on Postgres. The ledger row is delayed and sent with the rows of the first committer; the edges are
     sent with `finish`.
     """
 
-    def __init__(
-        self, database: Database, lead: Lead, connection: Connection, half: Callable[[CommitterComponent], PostgresHalf]
-    ) -> None:
-        self._database = database
-        self._lead = lead
-        self._connection = connection
-        self._half = half
-        self._entry: LedgerEntry | None = None
-        self._held: Held | None = None
-        self._redone: Redone | None = None
-        self._xid: str | None = None
-        self._applied: list[str] = []
-        """Committers whose rows are in this database transaction."""
-
-    def lock_fence(self) -> Fence:
-        with translating("locking the fence"):
-            fence, self._xid = begin(self._connection, self._lead.topology, tag(self._lead), "lock_fence_to_commit")
-        if fence is None:
-            raise Fenced(f"topology {self._lead.topology} has no fence row any more")
-        return fence
+    _entry: LedgerEntry | None = None
+    _redone: Redone | None = None
 
     def ledger_digest(self, txid: int) -> bytes | None:
         with translating(f"reading ledger row {txid}"):
@@ -143,9 +121,6 @@ class PostgresLedgerSession:
                 cause=typed.cause,
             )
         return typed
-
-    def _answers(self) -> bool:
-        return self._database.answers(self._connection)
 
     def _compared(self, half: PostgresHalf) -> str | None:
         """Return what is wrong with a committer's tables, read on another connection, since this database transaction
@@ -283,19 +258,8 @@ class PostgresLedgerSession:
         self._check_finished(txid, rows, fences, xid)
 
     def commit(self) -> None:
-        txid, applied = self._appended().plan.txid, ", ".join(self._applied) or "commit"
-        pid = backend_pid(self._connection)
-        try:
-            commit(
-                self._connection,
-                f"COMMIT of batch {txid}",
-                lambda error: translate_commit(error, applied, txid, answers=self._answers),
-            )
-        except PostgresUnavailable as error:
-            if not error.definite:
-                self._database.unresolved_pids.add(pid)
-                self._connection.invalidate()
-            raise
+        txid = self._appended().plan.txid
+        self._commit(f"batch {txid}", txid)
 
     def _appended(self) -> LedgerEntry:
         return self._entry or unreachable("the ledger row comes before what it counts")
@@ -307,11 +271,7 @@ class PostgresLedgerSession:
         return redone.state
 
     def _check_finished(self, txid: int, rows: int, fences: int, xid: str) -> None:
-        if xid != self._xid or status(self._connection) != TRANSACTION_STATUS_INTRANS:
-            # P1, P9: a failed database transaction commits nothing, another one holds no lock.
-            raise PostgresUnavailable(
-                f"finishing batch {txid}: this is not the database transaction that locked the fence"
-            )
+        self._check_transaction(xid, f"batch {txid}")
         invariant(rows == 1, f"ledger row {txid} was not being applied")
         invariant(fences == 1, f"the fence was not at batch {txid - 1} although it was locked at that batch")  # R6
 
@@ -323,10 +283,6 @@ class PostgresLedgerSession:
         if table_of(error) == ("txtopo", "edge_count"):
             return translate_kept(error, "counts of edges", EDGES, txid, answers=self._answers)
         return translate(error, f"finishing batch {txid}")
-
-    def _take_held(self) -> Held | None:
-        held, self._held = self._held, None
-        return held
 
     def _send_held(self) -> None:
         held = self._take_held()

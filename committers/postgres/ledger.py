@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from txtopo.committers.postgres.actions import append_action, order_of
@@ -14,12 +14,15 @@ from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.fence import claim_fence
 from txtopo.committers.postgres.lock_holders import waits_for
 from txtopo.committers.postgres.mirror import mirror_plans
+from txtopo.committers.postgres.plain_targets import obstacles
 from txtopo.committers.postgres.postgres_halves import PostgresHalf, postgres_half
 from txtopo.committers.postgres.resolve import resolve_commit
+from txtopo.committers.postgres.run_session import PostgresRunSession
 from txtopo.committers.postgres.sql_errors import translating
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
 from txtopo.committers.postgres.transactions import Database, fence_of, joined, opening, run
+from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.committers.protocol.rules import (
     ANSWERS,
     ATTEMPT_STATES,
@@ -41,8 +44,8 @@ from txtopo.core.values import (
     Order,
     TransactionAttempt,
 )
-from txtopo.errors import Halted, invariant, unreachable
-from txtopo.ports import AttemptStart, Claim, Claimed, LedgerRunSession, MirrorEntry
+from txtopo.errors import Halted, invariant
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.topology.components import CommitterComponent
 
 
@@ -160,21 +163,31 @@ class PostgresLedger:
             yield PostgresLedgerSession(self._database, lead, connection, self._half)
 
     def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
-        return "the ledger on Postgres commits each batch in its own database transaction"
+        shapes: list[TableShape] = []
+        for committer in committers:
+            applier = self._half(committer).applier
+            if applier is None:
+                return f"committer {committer.name} has no table that txtopo keeps"
+            shapes.append(applier.shape)
+        with self._database.transaction("comparing the committers' tables") as connection:
+            return obstacles(connection, shapes)
 
-    def run_session(self, lead: Lead) -> AbstractContextManager[LedgerRunSession]:
-        unreachable(f"{lead.topology}: this ledger has no commit runs")
+    @contextmanager
+    def run_session(self, lead: Lead) -> Iterator[PostgresRunSession]:
+        with self._database.connected() as connection:
+            yield PostgresRunSession(self._database, lead, connection, self._half)
 
     def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
-        unreachable(f"{lead.topology}: this ledger has no commit runs, and {len(plans)} batches are to be resolved")
+        batches = f"batches {plans[0][0]} to {plans[-1][0]}" if len(plans) > 1 else f"batch {plans[0][0]}"
+        with translating(f"resolving {batches}"):
+            return resolve_commit(self._database, lead, plans, batches)
 
     def log_action(self, lead: Lead, action: ActionRecord) -> None:
         with self._database.fenced(lead, f"writing the action log: {action.command}") as connection:
             append_action(connection, lead.topology, action)
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-        with translating(f"resolving batch {txid}"):
-            return resolve_commit(self._database, lead, txid, digest)
+        return self.resolve_run(lead, [(txid, digest)])[0]
 
     def heartbeat(
         self,

@@ -182,11 +182,13 @@ def translate_kept(
     return _judged(error, verdict, f"keeping the {kept} of batch {txid}", txid, component)
 
 
-def translate_commit(error: Exception, committers: str, txid: int, *, answers: Answers | None = None) -> TxtopoError:
-    """Return the typed error for a COMMIT of batch `txid`: its outcome is unknown (R7), or a deferred constraint or
-    trigger, of txtopo or of a user's table, refused it.
+def translate_commit(
+    error: Exception, committers: str, txid: int, doing: str | None = None, *, answers: Answers | None = None
+) -> TxtopoError:
+    """Return the typed error for a COMMIT of batch `txid`, or of a commit run that it begins: its outcome is unknown
+    (R7), or a deferred constraint or trigger, of txtopo or of a user's table, refused it.
     """
-    doing = f"COMMIT of batch {txid}"
+    doing = doing or f"COMMIT of batch {txid}"
     if is_unknown(error) or _is_of_ledger(error) or table_of(error)[0] == "txtopo":
         return translate(error, doing, committing=True)
     verdict = verdict_of(error, Owner.TARGET, answers)

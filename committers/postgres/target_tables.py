@@ -75,6 +75,11 @@ def tables_of(shape: TableShape) -> tuple[Table, ...]:
 
 def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
     """Return the statements that create a table as txtopo needs it, with its triggers."""
+    added = (_contributes(f"{_plain(schema)}.{_plain(table.name)}"),) if table.append_only else ()
+    return (*_created(schema, table), *added)
+
+
+def _created(schema: str, table: Table) -> tuple[str, ...]:
     create = create_table(schema, table.name, table.columns, table.keys)
     if not table.append_only:
         return (create,)
@@ -83,7 +88,6 @@ def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
         create,
         f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()",
         f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()",
-        _contributes(name),
     )
 
 
@@ -98,8 +102,8 @@ def _contributes(name: str) -> str:
 
 
 def _guard_contributions(connection: Connection, schema: str, table: str) -> None:
-    """Add the trigger to a table that was there before. A role that may not do it commits batch by batch, and
-    `single_commits` says why.
+    """Add the trigger where it is missing: to a new table, and to one of an earlier release. A role that may not do it
+    commits batch by batch, and `single_commits` says why.
     """
     is_missing, may_add = run(connection, "read_contributes", schema=schema, table=table).one()
     if is_missing and may_add:
@@ -109,7 +113,7 @@ def _guard_contributions(connection: Connection, schema: str, table: str) -> Non
 def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *, registered: bool) -> None:
     table, columns, keys = wanted.name, wanted.columns, wanted.keys
     found = run(connection, "list_columns", schema=shape.schema, table=table).all()
-    ddl, *further = ddl_of(shape.schema, wanted)
+    ddl, *further = _created(shape.schema, wanted)
     if found:
         if found[0][3] not in ("r", "p") or found[0][4] != "p":
             # P5: an unlogged table is empty after a crash.

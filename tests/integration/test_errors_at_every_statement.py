@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,20 @@ import pytest
 
 from tests.contracts.ledger_driver import ROWS, Driver, claim_for, committer, dead_letter, rejected_row, result_of
 from tests.contracts.user_committer_contract import Words, own, words
+from tests.integration.test_commit_runs import processed, send
 from tests.kit.meanings import meaning_of
 from txtopo.committers.postgres import connect, statements
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.postgres.run_session import PostgresRunSession
 from txtopo.committers.postgres.sqlstates import Fault, Owner, verdict_on
 from txtopo.committers.postgres.statements import statement
+from txtopo.committers.protocol.commit import failure_of
 from txtopo.committers.protocol.fault_proof import prove_commit
 from txtopo.core.values import ActionRecord, EdgeCount, Failure, OrderKind, TransactionAttempt
-from txtopo.errors import Halted
+from txtopo.errors import BatchDataError, Halted
 from txtopo.operating.orders import NewOrder, place
-from txtopo.ports import AttemptStart, Claimed, Ledger, LedgerSession
+from txtopo.ports import AttemptStart, Claimed, Ledger, LedgerRunSession, LedgerSession
 
 BROKEN, LOCKED = None, "55P03"
 CODES = (
@@ -48,6 +51,11 @@ MEANINGS = {
 }
 UNKNOWN = (BROKEN, "08006", "57P01", "XX000")
 """Of those: after which a COMMIT may have happened all the same (R7)."""
+PORTS: dict[type, type] = {
+    PostgresLedger: Ledger,
+    PostgresLedgerSession: LedgerSession,
+    PostgresRunSession: LedgerRunSession,
+}
 STATEMENTS_MAX = 60
 LATE = """
 create function public.quiet() returns trigger language plpgsql as $$ begin return new; end $$;
@@ -145,7 +153,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
         monkeypatch.setattr(of, name, method)
 
-    for of, port in ((PostgresLedger, Ledger), (PostgresLedgerSession, LedgerSession)):
+    for of, port in PORTS.items():
         for name in methods_of(port):
             note(of, name)
     return names
@@ -220,6 +228,41 @@ def of_batches(driver: Driver, custom: Driver, order: int) -> Iterator[tuple[str
     yield "of a user", Case(call=lambda: custom.commit(of_user, results=results), in_turn=True, codes=CODES)
 
 
+def of_runs(driver: Driver) -> Iterator[tuple[str, Case]]:
+    """A commit run with all kinds of rows, and the looks that belong to runs. What is wrong with a run is told like
+    what is wrong with a batch; who gets it believes it of a batch alone (R25).
+    """
+    ledger, lead = driver.ledger, driver.lead
+    plans = [driver.ready(txid) for txid in (1, 2)]
+    more: dict[str, Any] = {
+        "rejected_rows": (rejected_row(3),),
+        "dead_letters": (dead_letter(),),
+        "edges": (EdgeCount(edge="a>b", sent=2, received=2),),
+    }
+    batches = [processed(driver, plan.txid, ROWS, **more) for plan in plans]
+    wanted = [(plan.txid, plan.digest) for plan in plans]
+
+    def commit() -> object:
+        try:
+            with ledger.run_session(lead) as session:
+                send(session, driver, plans, batches)
+                session.commit()
+        except BatchDataError as error:
+            return failure_of(error)
+        return "done"
+
+    def compare() -> object:
+        with ledger.run_session(lead) as session:
+            session.lock_fence()
+            return session.ledger_digests((1, 2))
+
+    yield "a run", Case(call=commit, in_turn=True, codes=CODES)
+    yield "runs: ledger_digests", Case(call=compare)
+    yield "runs: resolve_run", Case(call=lambda: ledger.resolve_run(lead, wanted))
+    yield "runs: resolve_run, locked", Case(call=lambda: ledger.resolve_run(lead, wanted), is_locked=True)
+    yield "runs: single_commits", Case(call=lambda: ledger.single_commits(driver.committers))
+
+
 def of_opaque(driver: Driver) -> Iterator[tuple[str, Case]]:
     """A batch that was planned three times: its last plan is pinned, a new leader takes it over, gives the attempt back
     and commits the next one. Then one that is left out.
@@ -281,6 +324,7 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "waits_for": ledger.waits_for,
         "note_progress": lambda: ledger.note_progress(lead, order, {}),
         "answer_order": lambda: ledger.answer_order(lead, order, "done", "so it was", action),
+        "log_action": lambda: ledger.log_action(lead, replace(action, order_id=None)),
         "redo_chain": lambda: ledger.redo_chain(1),
         "note_end": lambda: ledger.note_end(lead, "halted", "why", 5, 6),
         "note_halt": lambda: ledger.note_halt(Halted("why", next_command="txtopo run")),
@@ -307,7 +351,7 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
 
     Each statement of each call fails once with each code, and with it whatever is sent after it.
     """
-    ledgers = {name: PostgresLedger(database, name) for name in ("flights", "words", "others", "log")}
+    ledgers = {name: PostgresLedger(database, name) for name in ("flights", "words", "others", "log", "runs")}
     driver, custom = (made(database, name, ledgers[name]) for name in ("flights", "words"))
     with closing(psycopg2.connect(database)) as beside, beside, beside.cursor() as cursor:
         cursor.execute(LATE)
@@ -321,6 +365,7 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
         of_batches(driver, custom, orders[0]),
         of_ledger(driver, orders[1]),
         of_claims(ledgers["others"]),
+        of_runs(made(database, "runs", ledgers["runs"])),
         of_opaque(made(database, "log", ledgers["log"], opaque=True)),
     )
     for name, case in cases:
@@ -346,7 +391,7 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
         "resolve, not there": "waits",  # batch 5 was never committed
     }
     assert sent - planted == set()
-    assert (methods_of(Ledger) | methods_of(LedgerSession)) - called == set()
+    assert set().union(*map(methods_of, PORTS.values())) - called == set()
     assert [name for name in in_files() if not any(statement(name) in text for text in planted)] == []
 
 

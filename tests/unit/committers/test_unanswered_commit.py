@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from txtopo.committers.postgres import commit_session as module
+from txtopo.committers.postgres import fenced_session as module
 from txtopo.committers.postgres import resolve
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.resolve import TRIES_MAX, resolve_commit
@@ -80,11 +80,11 @@ def test_a_commit_without_an_answer_gives_up_its_connection_and_remembers_its_se
 def resolved(database: Any, monkeypatch: pytest.MonkeyPatch, looks: list[str]) -> Any:
     """`resolve_commit` where so many looks find the fence row locked."""
 
-    def look(connection: Any, lead: Any, txid: int, digest: bytes) -> Any:
+    def look(connection: Any, lead: Any, plans: Any) -> Any:
         looks.append("look")
         if len(looks) <= database.locked:
             raise OperationalError("select", {}, Locked())
-        return Committed(txid=txid)
+        return [Committed(txid=txid) for txid, _ in plans]
 
     def run(connection: Any, name: str, **values: Any) -> None:
         assert name == "terminate_older"
@@ -93,7 +93,7 @@ def resolved(database: Any, monkeypatch: pytest.MonkeyPatch, looks: list[str]) -
     monkeypatch.setattr(resolve, "_look", look)
     monkeypatch.setattr(resolve, "run", run)
     monkeypatch.setattr(resolve, "commit", lambda connection, what: looks.append("commit"))
-    return resolve_commit(database, LEAD, 4, b"digest")
+    return resolve_commit(database, LEAD, [(4, b"digest"), (5, b"other")], "batches 4 to 5")
 
 
 def test_a_commit_is_looked_up_on_new_connections_and_its_process_is_ended_where_it_holds_the_lock(
@@ -106,7 +106,7 @@ def test_a_commit_is_looked_up_on_new_connections_and_its_process_is_ended_where
     database.unresolved_pids.update({9, 7})
     looks: list[str] = []
 
-    assert resolved(database, monkeypatch, looks) == Committed(txid=4)
+    assert resolved(database, monkeypatch, looks) == [Committed(txid=4), Committed(txid=5)]
 
     assert looks == ["look", "look", "look", "commit"]
     assert database.terminated == [[7, 9], [7, 9]]
@@ -119,7 +119,7 @@ def test_a_commit_whose_fence_row_stays_locked_is_not_known(monkeypatch: pytest.
     database: Any = Noting(locked=TRIES_MAX)
     database.unresolved_pids.add(7)
 
-    with pytest.raises(PostgresUnavailable, match="stayed locked while batch 4 was to be resolved"):
+    with pytest.raises(PostgresUnavailable, match="stayed locked while batches 4 to 5 waited to be resolved"):
         resolved(database, monkeypatch, [])
 
     assert (len(database.terminated), database.unresolved_pids) == (TRIES_MAX, {7})
@@ -131,7 +131,7 @@ def test_what_is_wrong_with_a_look_besides_the_lock_is_told(monkeypatch: pytest.
     database.unresolved_pids.add(7)
     monkeypatch.setattr(Locked, "pgcode", "57014")
 
-    with pytest.raises(PostgresUnavailable, match="resolving batch 4"):
+    with pytest.raises(PostgresUnavailable, match="resolving batches 4 to 5"):
         resolved(database, monkeypatch, [])
 
     assert (database.terminated, database.unresolved_pids) == ([], {7})
@@ -153,7 +153,7 @@ def test_who_leads_no_more_resolves_nothing(other: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(resolve, "begin", begin)
 
     with pytest.raises(Fenced, match="another driver leads"):
-        resolve._look(SimpleNamespace(), LEAD, 4, b"digest")  # type: ignore[arg-type]
+        resolve._look(SimpleNamespace(), LEAD, [(4, b"digest")])  # type: ignore[arg-type]
 
     assert asked == ["lock_fence_to_commit"]
 

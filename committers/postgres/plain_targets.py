@@ -1,0 +1,52 @@
+"""Tells whether the tables of counting committers are plain (R20): whether one sum of several batches has the same
+effect there as the amount of each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.statements import statement
+from txtopo.committers.postgres.transactions import run
+from txtopo.committers.protocol.count_tables import TableShape
+
+
+def finish_statement() -> str:
+    """Return the statement that finishes a commit run and checks its tables, which are locked by then. The value
+    of `tables` is that of `tables_of`.
+    """
+    return (
+        f"with obstacles (name, problem) as materialized (\n{statement('list_run_obstacles')})\n"
+        f"{statement('finish_run')}"
+    )
+
+
+def obstacles(connection: Connection, shapes: Iterable[TableShape]) -> str | None:
+    """Return why these tables allow no commit runs, as text; None if they do."""
+    rows = run(connection, "list_run_obstacles", tables=tables_of(shapes)).all()
+    return "; ".join(f"table {name} {problem}" for name, problem in rows) or None
+
+
+def tables_of(shapes: Iterable[TableShape]) -> str:
+    """Return the tables of counting committers as JSON for `list_run_obstacles`."""
+    return json.dumps([table for shape in shapes for table in _tables(shape)])
+
+
+def _tables(shape: TableShape) -> Iterator[dict[str, Any]]:
+    yield {
+        "table_name": f"{shape.schema}.{shape.table}",
+        "quoted": shape.target,
+        "is_target": True,
+        "keys": sorted(key.name for key in shape.keys),
+        "columns": {column.name: column.type for column in shape.columns},
+    }
+    if shape.contributions is not None:
+        yield {
+            "table_name": f"{shape.schema}.{shape.contribution_table}",
+            "quoted": shape.contributions,
+            "is_target": False,
+        }

@@ -1,0 +1,179 @@
+"""The database transaction that commits a commit run, in four round trips: lock; ledger rows with the first committer;
+finish; COMMIT (R22).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import psycopg2
+from sqlalchemy.exc import SQLAlchemyError
+
+from txtopo.committers.postgres.apply_counts import array_literal
+from txtopo.committers.postgres.apply_run import apply_run
+from txtopo.committers.postgres.fenced_session import FencedSession
+from txtopo.committers.postgres.plain_targets import finish_statement, tables_of
+from txtopo.committers.postgres.sql_errors import table_of, translate, translate_apply, translate_kept, translating
+from txtopo.committers.postgres.statements import statement
+from txtopo.committers.postgres.storable_text import storable
+from txtopo.committers.postgres.transactions import joined, run
+from txtopo.committers.protocol.count_tables import TableShape
+from txtopo.core.remedies import RESTORE
+from txtopo.core.values import CommitterCount, CommitterResult, DeadLetter, EdgeCount, RejectedRow
+from txtopo.errors import Halted, RunRefused, TxtopoError, invariant, unreachable
+from txtopo.ports import LedgerEntry, LedgerTotals
+from txtopo.topology.components import CommitterComponent
+
+_KEPT = {"edge_count": "counts of edges", "rejected_row": "rejected records", "dead_letter": "dead letters"}
+
+
+class PostgresRunSession(FencedSession):
+    """LedgerRunSession on Postgres. The ledger rows are delayed and sent with the rows of the first committer; edges,
+    rejected records and dead letters are sent with `finish_run`. No value of the statements grows without a limit: what
+    is too large is in no run (R20).
+    """
+
+    _entries: Sequence[LedgerEntry] = ()
+    _shapes: tuple[TableShape, ...] = ()
+    """Of the committers that were applied."""
+
+    def ledger_digests(self, txids: Sequence[int]) -> Mapping[int, bytes]:
+        with translating(f"reading the ledger rows {txids[0]} to {txids[-1]}" if txids else "reading no ledger rows"):
+            rows = run(
+                self._connection, "list_ledger_digests", topology=self._lead.topology, txids=array_literal(txids)
+            ).all()
+        return {int(txid): bytes(digest) for txid, digest in rows}
+
+    def append_run(self, entries: Sequence[LedgerEntry]) -> None:
+        plans = [entry.plan for entry in entries]
+        for before, plan in zip([None, *plans], plans, strict=False):
+            invariant(before is None or plan.txid == before.txid + 1, f"batch {plan.txid} does not follow in its run")
+            invariant(plan.redo_of is None, f"batch {plan.txid} is a redo, which is in no run")
+            invariant(
+                (plan.topology, plan.incarnation) == (self._lead.topology, self._lead.incarnation),
+                f"plan {plan.txid} is of another life of {self._lead.topology}",
+            )
+        self._entries = entries
+        values = {
+            "topology": self._lead.topology,
+            "incarnation": self._lead.incarnation,
+            "epoch": self._lead.epoch,
+            "code_hash": self._lead.code_hash,
+            "txids": array_literal(plan.txid for plan in plans),
+            "prev_digests": array_literal(plan.previous_digest for plan in plans),
+            "digests": array_literal(plan.digest for plan in plans),
+            "attempts": array_literal(entry.attempt.attempt for entry in entries),
+            "cuts": array_literal(plan.cut for plan in plans),
+        }
+        self._held = (statement("append_run"), values)
+
+    def apply_run(
+        self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
+    ) -> Mapping[int, CommitterCount]:
+        applier = self._half(committer).applier
+        shape = applier.shape if applier else unreachable(f"committer {committer.name} has no table, and is in no run")
+        invariant(sorted(results) == self._txids(), f"committer {committer.name}: a result of each batch of the run")
+        held = self._take_held()
+        self._applied.append(committer.name)
+        self._shapes = (*self._shapes, shape)
+        try:
+            return apply_run(self._connection, shape, committer.name, self._lead.topology, results, held)
+        except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
+            raise translate_apply(
+                error, committer.name, self._txids()[0], ledger_held=held is not None, answers=self._answers
+            ) from error
+
+    def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
+        rows = [(txid, edge) for txid in self._among(edges) for edge in edges[txid]]
+        values = {
+            "edge_txids": array_literal(txid for txid, _ in rows),
+            "edges": array_literal(edge.edge for _, edge in rows),
+            "sent": array_literal(edge.sent for _, edge in rows),
+            "received": array_literal(edge.received for _, edge in rows),
+        }
+        self._hold("append_run_edges", rows, values)
+
+    def append_run_rejected(self, rows: Mapping[int, Sequence[RejectedRow]]) -> None:
+        kept = [(txid, row) for txid in self._among(rows) for row in rows[txid]]
+        values = {
+            "rejected_txids": array_literal(txid for txid, _ in kept),
+            "rejected_spouts": array_literal(row.spout for _, row in kept),
+            # P14: position and reason of a record must not be lost because of a byte that Postgres cannot hold.
+            "rejected_paths": array_literal(storable(row.path) for _, row in kept),
+            "rejected_lines": array_literal(row.line for _, row in kept),
+            "rejected_reasons": array_literal(storable(row.reason) for _, row in kept),
+            "rejected_raws": array_literal(row.raw for _, row in kept),
+            "rejected_sizes": array_literal(row.raw_bytes for _, row in kept),
+        }
+        self._hold("append_run_rejected", kept, values)
+
+    def append_run_dead_letters(self, rows: Mapping[int, Sequence[DeadLetter]]) -> None:
+        kept = [(txid, row) for txid in self._among(rows) for row in rows[txid]]
+        values = {
+            "dead_txids": array_literal(txid for txid, _ in kept),
+            "dead_spouts": array_literal(row.spout for _, row in kept),
+            "dead_positions": array_literal(storable(row.position) for _, row in kept),  # P14
+            "dead_components": array_literal(row.component for _, row in kept),
+            "dead_reasons": array_literal(storable(row.reason) for _, row in kept),
+            "dead_raws": array_literal(row.raw for _, row in kept),
+        }
+        self._hold("append_run_dead_letters", kept, values)
+
+    def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
+        txids = self._txids()
+        invariant(sorted(totals) == txids, f"the totals of {self._batches()} are of other batches")
+        numbers = {one.committers for one in totals.values()}
+        invariant(len(numbers) == 1, f"{self._batches()} have different numbers of committers")
+        values = {
+            "topology": self._lead.topology,
+            "txids": array_literal(txids),
+            "attempts": array_literal(entry.attempt.attempt for entry in self._entries),
+            "reads": array_literal(totals[txid].read for txid in txids),
+            "rejecteds": array_literal(totals[txid].rejected for txid in txids),
+            "dead_lettereds": array_literal(totals[txid].dead_lettered for txid in txids),
+            "spans": array_literal(json.dumps(dict(totals[txid].spans)) for txid in txids),
+            "committers": numbers.pop(),
+            "tables": tables_of(self._shapes),
+        }
+        try:
+            row = self._connection.exec_driver_sql(*joined(self._take_held(), finish_statement(), values)).one()
+        except (SQLAlchemyError, psycopg2.Error, ValueError) as error:
+            raise self._translate_finish(error) from error
+        finished, obstacles, xid = row
+        self._check_transaction(xid, self._batches())
+        invariant(finished == len(txids), f"{self._batches()}: {finished} of {len(txids)} were finished")
+        if obstacles is not None:
+            raise RunRefused(f"{obstacles}: a sum of several batches is not what each batch would do there")
+
+    def commit(self) -> None:
+        self._commit(self._batches(), self._txids()[0])
+
+    def _translate_finish(self, error: Exception) -> TxtopoError:
+        schema, table = table_of(error)
+        first = self._txids()[0]
+        if (schema, table) == ("txtopo", "ledger"):
+            return Halted(
+                f"the ledger refuses batch {first}: {translate(error, f'finishing {self._batches()}')}",
+                txid=first,
+                next_command=RESTORE,
+            )
+        if schema == "txtopo" and table in _KEPT:
+            return translate_kept(error, _KEPT[table], table, first, answers=self._answers)
+        return translate(error, f"finishing {self._batches()}")
+
+    def _hold(self, name: str, rows: Sequence[object], values: Mapping[str, str]) -> None:
+        if rows:
+            self._held = joined(self._held, statement(name), {"topology": self._lead.topology, **values})
+
+    def _among(self, rows: Mapping[int, object]) -> list[int]:
+        """The txids that have rows, ascending. None may be outside of the run."""
+        invariant(rows.keys() <= set(self._txids()), f"{self._batches()}: rows of another batch")
+        return sorted(rows)
+
+    def _txids(self) -> list[int]:
+        return [entry.plan.txid for entry in self._entries] or unreachable("ledger rows come before what they count")
+
+    def _batches(self) -> str:
+        txids = self._txids()
+        return f"batches {txids[0]} to {txids[-1]}"

@@ -1,0 +1,5 @@
+insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes)
+select %(topology)s, * from unnest(%(rejected_txids)s::bigint[], %(rejected_spouts)s::text[], %(rejected_paths)s::text[], %(rejected_lines)s::bigint[],
+                                   %(rejected_reasons)s::text[], %(rejected_raws)s::bytea[], %(rejected_sizes)s::bigint[])
+  as new (txid, spout, path, line, reason, raw, raw_bytes)
+order by txid
