@@ -20,7 +20,7 @@ from txtopo.core.backoff import backoff_s
 from txtopo.core.events import End
 from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.state import Rules
-from txtopo.core.values import IN_FOLDER, Fence, Lead
+from txtopo.core.values import IN_FOLDER, IN_NOTEBOOK, Fence, Lead
 from txtopo.driver.console import Reporter
 from txtopo.driver.failpoints import arm_from_environment
 from txtopo.driver.leader_services import LeaderServices
@@ -96,7 +96,7 @@ def own_script(name: str) -> str:
     from txtopo.core.connect_strings import masked
 
     if hasattr(builtins, "get_ipython"):
-        return f"{SCRIPT} # run it again in the notebook or session that has {name}"
+        return f"{SCRIPT}{IN_NOTEBOOK}{name}"
     typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
     return f"{SCRIPT}{typed}{IN_FOLDER}{Path.cwd()}"
 

@@ -168,6 +168,7 @@ class BatchDataError(TxtopoError):
         position: str | None = None,
         detail: str | None = None,
         cause: str | None = None,
+        fault: str | None = None,
     ) -> None:
         super().__init__(message)
         self.component = component
@@ -176,8 +177,23 @@ class BatchDataError(TxtopoError):
         """Place in the source, as `file:line`; None if unknown."""
         self.detail = detail
         """Traceback or raw record, for the log and `show`."""
-        self.cause = cause
+        self.fault = fault
+        """What is wrong, in a few words without values, the same for every batch: `file changed`."""
+        self._cause = cause
+
+    @property
+    def cause(self) -> str | None:
         """A key that is equal for equal causes (W7), as `cause_of` makes it; None: component and kind."""
+        return self._cause or (None if self.fault is None else cause_of_fault(self.component, self.fault))
+
+
+def cause_of_fault(component: str, fault: str) -> str:
+    """Return the cause of a failure (W7) for a fault that txtopo itself finds in the data or in what user code returns.
+
+    >>> cause_of_fault("files", "file changed")
+    'data (file changed) in files'
+    """
+    return f"data ({fault}) in {component}"
 
 
 class InvariantBroken(TxtopoError):

@@ -81,6 +81,7 @@ class PostgresTransaction(UserTransaction):
                 f"statements; "
                 f"the server allows {IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: compute in the executor half",
                 component=self._committer,
+                fault="slow commit",
             )
         return typed
 

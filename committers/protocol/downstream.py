@@ -72,6 +72,7 @@ class EmittedRows:
             raise BatchDataError(
                 f"committer {self._name} emits on stream {stream!r}; it declares {', '.join(self._streams) or 'none'}",
                 component=self._name,
+                fault="undeclared stream",
             )
         self._count(self._name)
         self._streams[stream].add(values)
@@ -283,6 +284,7 @@ class _Watch:
                 f"downstream of a committer; the server allows "
                 f"{limits.IDLE_IN_TRANSACTION_TIMEOUT_MS / 1000:g} s: do the work upstream of the committer",
                 component=self.at,
+                fault="slow call in the commit",
             ) from None
         self._told_s = time.monotonic()
 
@@ -295,6 +297,7 @@ class _Watch:
                 f"together, and batch {self._attempt.txid} has more: make batches smaller, or do the work upstream "
                 f"of the committer",
                 component=component,
+                fault="too many tuples in the commit",
             )
 
 
@@ -314,6 +317,7 @@ def _too_large(component: str, size: int) -> BatchDataError:
         f"{component}: its tuples take {size / 2**20:.0f} MiB in the commit of a batch, and at most "
         f"{limits.RESULTS_BYTES_MAX / 2**20:.0f} MiB are allowed: make batches smaller",
         component=component,
+        fault="too many bytes in the commit",
     )
 
 

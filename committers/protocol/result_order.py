@@ -46,6 +46,7 @@ def in_order(table: pa.Table, fields: Fields, who: str) -> pa.Table:
         raise BatchDataError(
             f"committer {who}: got columns {', '.join(table.column_names)}, expected {', '.join(fields.names)}",
             component=who,
+            fault="other columns",
         )
     table = table.combine_chunks()
     keys: list[pa.ChunkedArray] = []

@@ -36,6 +36,7 @@ class NoReaders:
         raise BatchDataError(
             f"committer {self._component} emits on stream {stream!r}, which it does not declare",
             component=self._component,
+            fault="undeclared stream",
         )
 
 
@@ -82,6 +83,7 @@ def checked_written(name: str, written: object, rows: int) -> int:
             f"committer {name}: commit returned {written!r}; it received {rows} rows, so it must return a number "
             f"from 0 to {rows}, or None for all",
             component=name,
+            fault="no number of rows",
         )
     return written
 

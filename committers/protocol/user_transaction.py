@@ -43,6 +43,7 @@ class UserTransaction(ABC):
                 raise BatchDataError(
                     f"committer {self._committer} may not execute {statement!r:.200}: {reason}",
                     component=self._committer,
+                    fault="refused statement",
                 )
             return self._execute(statement, parameters)
         except TxtopoError as error:

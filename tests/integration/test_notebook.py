@@ -72,4 +72,4 @@ def test_a_notebook_shows_the_progress_of_a_run_and_gets_its_result(outputs: lis
     assert frame["data"]["text/html"].count("<td>committed</td>") == 3
     assert (error["output_type"], error["ename"]) == ("error", "ConfigurationError")
     assert "once" in error["evalue"]
-    assert application["data"]["text/plain"] == "'python  # run it again in the notebook or session that has orders'"
+    assert application["data"]["text/plain"] == "'python in the notebook or session that has orders'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from txtopo.core import limits
@@ -14,6 +15,7 @@ from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
 from txtopo.core.values import Failure, Left, Processed, Quarantine, TransactionAttempt, cause_of
 
 Step = tuple[State, list[Action]]
+_FAULT = re.compile(r"^data \([^)]*\) in\b")
 
 
 def with_cause(failure: Failure) -> Failure:
@@ -23,6 +25,21 @@ def with_cause(failure: Failure) -> Failure:
     if failure.cause is not None:
         return failure
     return replace(failure, cause=cause_of(failure.component, failure.kind, None))
+
+
+def same_cause(stored: str, found: str | None) -> bool:
+    """Return True if two failures have one cause. Release 0.1.0 stored no fault with a cause: such a cause is equal to
+    one with any fault, so that the row of batches does not start again at an upgrade.
+
+    >>> same_cause("data in files", "data (file changed) in files")
+    True
+    >>> same_cause("data (line too long) in files", "data (file changed) in files")
+    False
+    """
+    if found is None or stored == found:
+        return stored == found
+    plain = _FAULT.sub("data in", stored.replace("BatchDataError in", "data in")), _FAULT.sub("data in", found)
+    return plain[0] == plain[1] and _FAULT.match(stored) is None
 
 
 def used_up(state: State, batch: Batch, failure: Failure, step: ProofOf, processed: Processed | None = None) -> Step:
@@ -128,7 +145,7 @@ def _too_many(state: State, quarantine: Quarantine) -> str | None:
     most = state.rules.quarantined_in_row_max
     row: list[int] = []
     for one in reversed(state.recent):
-        if one.cause is None or one.cause != quarantine.cause:
+        if one.cause is None or not same_cause(one.cause, quarantine.cause):
             break
         row.insert(0, one.txid)
     setting = f"(topology.quarantined.in.row.max is {most})"

@@ -342,6 +342,8 @@ class LedgerBatch:
 
 IN_FOLDER = "  # in "
 """Separates the command line of a script that runs a topology from the folder in which it was started."""
+IN_NOTEBOOK = "in the notebook or session that has "
+"""In place of a command line, where a notebook or an interactive session ran the topology that is named after it."""
 
 OrderKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
 

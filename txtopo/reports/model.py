@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from txtopo.core import limits
-from txtopo.core.values import IN_FOLDER, FailureKind, OrderKind
+from txtopo.core.values import IN_FOLDER, IN_NOTEBOOK, FailureKind, OrderKind
 
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
 """RUNNING: its leader's heartbeat is fresh. STALLED: the last state is running and the heartbeat is old, or nothing was
@@ -42,9 +42,12 @@ def told_advice(advice: str | None) -> str | None:
 
 def how_to_run(application: str | None) -> str:
     """Return the command that runs an application again: `txtopo run APP`, or its own script, with its folder if that
-    differs.
+    differs; for a notebook what its user does there.
     """
     name = application or "APP"
+    _, is_notebook, topology = name.partition(IN_NOTEBOOK)
+    if is_notebook:
+        return f"call txtopo.run(…) again {IN_NOTEBOOK}{topology}"
     script, _, folder = name.partition(IN_FOLDER)
     if not name.startswith("python "):
         script = f"txtopo run {shlex.quote(script)}"

@@ -68,7 +68,9 @@ def _told(file: Mapping[str, Any], error: OSError) -> Exception:
         case "gone":
             return _changed(file, f"found no file there ({words})")
         case "data":
-            return BatchDataError(f"{path}: cannot be read ({words})", component=COMPONENT, position=path)
+            return BatchDataError(
+                f"{path}: cannot be read ({words})", component=COMPONENT, position=path, fault="unreadable file"
+            )
         case _:
             return OSError(error.errno, words, path)
 
@@ -79,4 +81,4 @@ def _changed(file: Mapping[str, Any], found: str) -> BatchDataError:
         f"{path}: the source changed after it was planned: planned {file['size']} bytes with sha256 "
         f"{file['sha256']}, {found}"
     )
-    return BatchDataError(message, component=COMPONENT, position=str(path))
+    return BatchDataError(message, component=COMPONENT, position=str(path), fault="file changed")

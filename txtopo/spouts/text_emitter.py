@@ -111,6 +111,7 @@ def _windows(descriptor: int, file: Mapping[str, Any], start: int, end: int) -> 
                     f"{position}: the line is longer than {RECORD_BYTES_MAX} bytes",
                     component=COMPONENT,
                     position=position,
+                    fault="line too long",
                 )
             wanted = min(2 * wanted, RECORD_BYTES_MAX)
             continue

@@ -50,6 +50,7 @@ def emit_tuples(emitted: Iterable[Any], fields: Fields, tally: Tally, place: str
             f"{place}: the emitter returned {_shown(emitted)} instead of tuples: `yield` each tuple, or return a "
             f"list".lstrip(": "),
             component=COMPONENT,
+            fault="no tuples",
         )
     waiting: list[Sequence[Any]] = []
     for item in emitted:
@@ -157,7 +158,9 @@ def _check_batch(batch: pa.RecordBatch, fields: Fields, place: str) -> None:
 
 def _refused(place: str, number: int | None, why: str) -> BatchDataError:
     position = place if number is None else f"{place} tuple {number + 1}".lstrip()
-    return BatchDataError(f"{position}: {why}" if position else why, component=COMPONENT, position=position or None)
+    fault = "record batch that does not fit" if number is None else "tuple that does not fit"
+    message = f"{position}: {why}" if position else why
+    return BatchDataError(message, component=COMPONENT, position=position or None, fault=fault)
 
 
 def _shown(value: object) -> str:

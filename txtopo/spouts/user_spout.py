@@ -129,7 +129,12 @@ def errors_of(component: str, what: str) -> Iterator[None]:
         raise OSError(f"{component}: {what} failed: {said(error) or type(error).__name__}") from error
     except BatchDataError as error:
         raise BatchDataError(
-            str(error), component=component, position=error.position, detail=error.detail, cause=error.cause
+            str(error),
+            component=component,
+            position=error.position,
+            detail=error.detail,
+            cause=error.cause if error.fault is None else None,
+            fault=error.fault,
         ) from error
     except (OSError, StoreUnavailable, TxtopoError):
         raise

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txtopo.config import Settings
 from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt, cause_of
-from txtopo.errors import BatchDataError, TopologyError
+from txtopo.errors import BatchDataError, TopologyError, cause_of_fault
 from txtopo.ports import Assignment, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
 from txtopo.topology.components import Topology
@@ -129,7 +129,7 @@ class InProcessExecutor:
                 component=component,
                 position=error.position,
                 detail=error.detail,
-                cause=error.cause,
+                cause=error.cause if error.fault is None else cause_of_fault(component, error.fault),
             )
             return Failed(attempt=assignment.attempt, failure=failure)
         except OSError as error:

@@ -11,6 +11,7 @@ from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import unreachable
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
+from txtopo.topology.user_exceptions import note_component
 
 if TYPE_CHECKING:
     from txtopo.topology.components import CommitterComponent
@@ -60,6 +61,10 @@ class CommitterBolt(ABC):
     """Settings of its executor half, if this receives tuples."""
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Returns a spec of this component for a class-style topology."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        note_component(cls.__module__)
 
     @abstractmethod
     def aggregation(self) -> Aggregation:

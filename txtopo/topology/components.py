@@ -20,6 +20,7 @@ from txtopo.topology.spark_types import DataFrame, FrameFunction, RowsPromise, S
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
+from txtopo.topology.user_exceptions import note_component
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,6 +188,10 @@ class Spout(ABC):
     """True: its coordinator half is a SettledListener."""
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Returns a spec of this component for a class-style topology."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        note_component(cls.__module__)
 
     @abstractmethod
     def open_coordinator(self, context: SpoutContext) -> SpoutCoordinator:

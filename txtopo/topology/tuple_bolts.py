@@ -11,6 +11,7 @@ from txtopo.core.fields import Fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
+from txtopo.topology.user_exceptions import note_component
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,6 +143,10 @@ class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its 
     """Settings of this component; they override the settings of the topology."""
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Returns a spec of this component for a class-style topology."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        note_component(cls.__module__)
 
     def check_inputs(self, inputs: Sequence[Subscription], tasks: int) -> None:  # noqa: B027 - most take any
         """Raise TopologyError if the bolt cannot work correctly with these inputs in `tasks` tasks. Called when the

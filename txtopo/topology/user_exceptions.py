@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
@@ -44,8 +46,43 @@ def is_of_code(error: BaseException) -> bool:
 
 def user_line(error: BaseException) -> str | None:
     """Return `file:line` of the innermost frame in the user's code; None if there is none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_user(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    found = users_own([(frame.filename, str(frame.lineno)) for frame in traceback.extract_tb(error.__traceback__)])
+    return None if found is None else f"{found[0]}:{found[1]}"
+
+
+def users_own(frames: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the innermost of these frames, (file, line) from the outermost, in the user's code; None if there is none.
+
+    Of installed code, only the package that defines a component is the user's, and only if no other file is.
+    """
+    for is_own in (is_of_user, _defines_components):
+        own = [frame for frame in frames if is_own(frame[0])]
+        if own:
+            return own[-1]
+    return None
+
+
+def note_component(module: str) -> None:
+    """Note that a module defines a class of components, in this process: its package is the user's code, also if it is
+    installed among libraries.
+    """
+    names = module.split(".")
+    if names[0] == __name__.partition(".")[0]:
+        return
+    for depth in range(1, len(names) + 1):
+        found = sys.modules.get(".".join(names[:depth]))
+        file = getattr(found, "__file__", None)
+        if file is not None:  # a namespace package has no file, and is shared by strangers
+            _components.add(f"{Path(file).parent}{os.sep}" if hasattr(found, "__path__") else file)
+            return
+
+
+_components: set[str] = set()
+"""Folders of packages, and files, that define components."""
+
+
+def _defines_components(file: str) -> bool:
+    return file.startswith(tuple(_components))
 
 
 def is_of_user(file: str) -> bool:

@@ -51,7 +51,9 @@ class CountHalf:
         try:
             return aggregator.rows()
         except Overflow as error:
-            raise BatchDataError(f"{committer.name}: {error}", component=committer.name) from error
+            raise BatchDataError(
+                f"{committer.name}: {error}", component=committer.name, fault="sum too large"
+            ) from error
 
 
 class CodeHalf:

@@ -145,7 +145,11 @@ def root_id(node: Node, part: int, number: int) -> int:
     """
     if part >= ROOT_PARTS_MAX:
         # Its bits would be those of another spout: another tuple would be blamed.
-        raise BatchDataError(f"a batch has more than {ROOT_PARTS_MAX} parts: make batches smaller", component=node.name)
+        raise BatchDataError(
+            f"a batch has more than {ROOT_PARTS_MAX} parts: make batches smaller",
+            component=node.name,
+            fault="too many parts",
+        )
     return (node.ordinal << _ROOT_PART_BITS | part) << PLACE_BITS | number
 
 

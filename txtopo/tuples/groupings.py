@@ -173,6 +173,7 @@ class Custom(TaskChooser):
                 f"{self._edge.name}: choose_tasks of {type(self._grouping).__name__} returned {tasks!r}, which is not "
                 f"a list of task ids",
                 component=self._edge.source,
+                fault="grouping returned no list",
             )
         return tasks
 
@@ -183,6 +184,7 @@ class Custom(TaskChooser):
                 f"{self._edge.name}: {type(self._grouping).__name__} chose task {target!r}; "
                 f"{self._edge.target} has the tasks {', '.join(map(str, self._positions))}",
                 component=self._edge.source,
+                fault="grouping chose no task of its target",
             )
         return position
 

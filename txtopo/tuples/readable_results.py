@@ -26,7 +26,9 @@ def check_readable(committer: str, rows: pa.Table) -> None:
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         trouble = _trouble(column)
         if trouble is not None:
-            raise BatchDataError(f"committer {committer}: column {name}: {trouble}", component=committer)
+            raise BatchDataError(
+                f"committer {committer}: column {name}: {trouble}", component=committer, fault="unreadable result"
+            )
 
 
 def _trouble(column: pa.ChunkedArray) -> str | None:

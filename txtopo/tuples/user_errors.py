@@ -11,8 +11,8 @@ from typing import Any
 
 from txtopo.core.os_errors import fault_of
 from txtopo.core.values import Failure, cause_of
-from txtopo.errors import BatchDataError
-from txtopo.topology.user_exceptions import is_of_user, said
+from txtopo.errors import BatchDataError, cause_of_fault
+from txtopo.topology.user_exceptions import said, users_own
 
 VALUE_CHARACTERS_MAX = 80
 ROW_CHARACTERS_MAX = 1000
@@ -31,8 +31,8 @@ def user_frame(trace: str) -> str | None:
     """Return `file:line` of the last frame in a Python traceback that is the user's own: not Spark's, a library's or
     txtopo's; None if there is none.
     """
-    own = [(file, line) for file, line in _FRAME.findall(trace) if is_of_user(file)]
-    return f"{_SHIPPED.sub('', own[-1][0])}:{own[-1][1]}" if own else None
+    own = users_own(_FRAME.findall(trace))
+    return f"{_SHIPPED.sub('', own[0])}:{own[1]}" if own is not None else None
 
 
 def shown(values: Mapping[str, Any]) -> str:
@@ -83,9 +83,15 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         component=component,
         position=position,
         detail=detail,
-        cause=cause_of(component, type(error).__name__, where),
+        cause=_cause(error, component, where),
         next_command=shipping_remedy(message) if lacking else None,
     )
+
+
+def _cause(error: BaseException, component: str, where: str | None) -> str:
+    if where is None and isinstance(error, BatchDataError) and error.fault is not None:
+        return cause_of_fault(component, error.fault)
+    return cause_of(component, type(error).__name__, where)
 
 
 def is_of_memory(words: str) -> bool:

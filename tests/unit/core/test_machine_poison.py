@@ -27,10 +27,11 @@ from txtopo.core.events import (
     StopWanted,
 )
 from txtopo.core.limits import COMMIT_TRIES_MAX
+from txtopo.core.poison import same_cause
 from txtopo.core.remedies import RUN_AGAIN
 from txtopo.core.state import Phase
 from txtopo.core.values import Aborted, Failed, Failure, Left, Order, TransactionAttempt, Unknown
-from txtopo.errors import Patience
+from txtopo.errors import BatchDataError, Patience
 
 
 def broken(count: int = 3, txid: int = 2, **rules: Any) -> Hand:
@@ -406,6 +407,30 @@ class TestTooManyLeftOut:
 
         assert halted is not None and halted.txid == 1
         assert (skipping.state.halting, skipping.state.last_txid) == (None, 1)
+
+    def test_different_faults_of_one_spout_are_different_causes(self) -> None:
+        """Three bad files are three bad files; three times the same fault is a fault of something else."""
+        hand, same = self.hand(), self.hand()
+        for one, faults in ((hand, ("file changed", "line too long", "other fields")), (same, ("file changed",) * 3)):
+            one.tick()
+            for txid, fault in enumerate(faults, 1):
+                left_out(one, txid, BatchDataError("x", component="files", fault=fault).cause or "")
+
+        assert (hand.state.halting, hand.state.last_txid) == (None, 3)
+        assert same.state.halting is not None and same.state.halting.txid == 3
+
+    @pytest.mark.parametrize("stored", ["data in files", "BatchDataError in files"])
+    def test_a_cause_without_a_fault_as_release_0_1_0_stored_it_counts_with_any_fault(self, stored: str) -> None:
+        """The row of batches does not start again at an upgrade."""
+        hand = self.hand()
+        hand.tick()
+        for txid, cause in enumerate((stored, stored, "data (file changed) in files"), 1):
+            left_out(hand, txid, cause)
+
+        assert hand.state.halting is not None and hand.state.halting.txid == 3
+        assert not same_cause("data (file changed) in files", "data in files")
+        assert not same_cause(stored, "data (file changed) in others")
+        assert not same_cause(stored, None)
 
     def test_which_of_them_failed_first_decides_nothing(self) -> None:
         """Decided in txid order: the third is number 3 in the order, not the third to fail."""

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import importlib
 import json
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow
 import pytest
@@ -24,6 +26,7 @@ from txtopo.spouts import TransactionalSpout
 from txtopo.spouts.user_spout import errors_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 from txtopo.topology.user_exceptions import is_of_code, is_of_user, said, user_line
+from txtopo.tuples.user_errors import spout_failure_of, user_frame
 
 
 class Mute(Exception):
@@ -233,6 +236,36 @@ def test_a_file_is_the_users_where_neither_txtopo_nor_spark_nor_a_library_has_it
     assert is_of_user(file) == is_own
 
 
+def test_the_package_of_an_installed_component_is_the_users_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spout from a wheel fails with the line of its own package, not with one of a library that it calls, and not
+    without a line; a file outside of libraries comes first.
+    """
+    libraries = tmp_path / "site-packages"
+    for package, text in {
+        "acme_sources": "from txtopo.spouts import TransactionalSpout\nfrom acme_sources.parse import number\n"
+        "class Numbers(TransactionalSpout):\n    outputs = ['n bigint']\n"
+        "    def read(self, text): return number(text)\n",
+        "acme_library": "def whole(text): return int(text)\n",
+    }.items():
+        (libraries / package).mkdir(parents=True)
+        (libraries / package / "__init__.py").write_text(text, encoding="utf-8")
+    called = "from acme_library import whole\n\ndef number(text):\n    return whole(text)\n"
+    (libraries / "acme_sources" / "parse.py").write_text(called, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(libraries))
+    read: Any = importlib.import_module("acme_sources").Numbers.read
+
+    with pytest.raises(ValueError) as raised:
+        read(None, "seven")
+    frames = [frame for frame in traceback.extract_tb(raised.value.__traceback__) if "site-packages" in frame.filename]
+    installed = ValueError("x").with_traceback(cast(Any, raised.value.__traceback__).tb_next)
+    trace = "".join(traceback.format_list(frames))
+
+    assert user_line(installed) == f"{libraries}/acme_sources/parse.py:4" == user_frame(trace)
+    assert user_line(raised.value) == f"{__file__}:{cast(Any, raised.value.__traceback__).tb_lineno}"
+
+
 def test_a_coordinator_that_calls_a_library_wrongly_is_told_by_its_own_line() -> None:
     """The line in the library says nothing to its user."""
     with pytest.raises(BatchDataError) as found, errors_of("lines", "initialize_transaction"):
@@ -244,3 +277,19 @@ def test_a_coordinator_that_calls_a_library_wrongly_is_told_by_its_own_line() ->
     assert line is not None
     assert line.startswith(f"{__file__}:")
     assert str(found.value).startswith(f"{line}: JSONDecodeError in initialize_transaction: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (BatchDataError("a.csv: 3 bytes", component="spout", fault="file changed"), "data (file changed) in files"),
+        (BatchDataError("a.csv: 3 bytes", component="spout", cause="23514 in files"), "BatchDataError in files"),
+        (BatchDataError("a.csv: 3 bytes", component="spout"), "BatchDataError in files"),
+    ],
+)
+def test_a_fault_that_a_spout_of_txtopo_finds_has_a_cause_of_the_spout(error: BatchDataError, cause: str) -> None:
+    """W7: the emitter does not know the name of its spout, and its words have values in them."""
+    assert spout_failure_of(error, "files").cause == cause
+    with pytest.raises(BatchDataError) as again, errors_of("files", "initialize_transaction"):
+        raise error
+    assert again.value.cause == (cause if error.fault else error.cause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def test_a_script_is_proposed_with_its_folder_and_arguments(tmp_path: Path, monk
     )
     assert own_script("birds").startswith("python ")
     assert how_to_run("python run.py") == "python run.py"  # as earlier releases kept it
+
+
+def test_a_notebook_user_is_told_what_to_do_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command of a shell repeats a run of a notebook; a database of release 0.1.0 has other words for it."""
+    monkeypatch.setattr(builtins, "get_ipython", object, raising=False)
+    again = "call txtopo.run(…) again in the notebook or session that has birds"
+
+    assert how_to_run(own_script("birds")) == again
+    assert own_script("birds").startswith("python ")  # nothing that a command could start by itself
+    assert how_to_run("python  # run it again in the notebook or session that has birds") == again
 
 
 def test_a_file_is_proposed_with_the_folder_that_it_was_named_from(

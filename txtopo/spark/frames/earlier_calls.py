@@ -39,6 +39,7 @@ class EarlierCalls:
                 "reads rows that an earlier call checkpointed or cached, which are not its batch's; make what all "
                 "batches read before the topology is built",
                 component=component,
+                fault="rows of an earlier call",
             )
 
 

@@ -331,6 +331,7 @@ class FrameJobs:
                 raise BatchDataError(
                     f"results exceed {RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
                     component=counted.name,
+                    fault="results too large",
                 )
         return results
 

@@ -320,7 +320,9 @@ def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadat
             raise TopologyError(f"spout {spout} gave {type(made).__name__}, not a DataFrame")
         # Spark's `to` would fill a missing field with NULL.
         if missing := set(map(str.lower, schema.names)) - set(map(str.lower, made.columns)):
-            raise BatchDataError(f"its DataFrame lacks {', '.join(sorted(missing))}", component=spout)
+            raise BatchDataError(
+                f"its DataFrame lacks {', '.join(sorted(missing))}", component=spout, fault="missing columns"
+            )
         check_leaves(spout, made, frozenset())
         return made.to(schema)
     except TxtopoError:

@@ -44,6 +44,7 @@ def check_leaves(component: str, made: DataFrame, own: frozenset[str]) -> None:
         raise BatchDataError(
             "reads tuples of another plan: a view or a DataFrame that an earlier call made, or another batch's",
             component=component,
+            fault="tuples of another plan",
         )
 
 

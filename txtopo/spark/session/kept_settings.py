@@ -30,6 +30,7 @@ def settings_kept(spark: SparkSession, component: str) -> Iterator[None]:
         raise BatchDataError(
             f"{component} changes the Spark session: {', '.join(changed)}, and results depend on it",
             component=component,
+            fault="changed session",
         )
 
 

@@ -241,6 +241,7 @@ class TupleJobs:
                 raise BatchDataError(
                     f"results exceed {limits.RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
                     component=result.committer,
+                    fault="results too large",
                 )
         return results
 

@@ -131,7 +131,11 @@ class Keeper:
 def _refusal(reject: RejectedRow, more: str = "") -> BatchDataError:
     position = f"{reject.path}:{reject.line}"
     return BatchDataError(
-        f"{position}: {reject.reason}{more}", component=COMPONENT, position=position, detail=shown_raw(reject.raw)
+        f"{position}: {reject.reason}{more}",
+        component=COMPONENT,
+        position=position,
+        detail=shown_raw(reject.raw),
+        fault="record that does not parse" if not more else "too many bytes of rejected records",
     )
 
 
@@ -148,5 +152,5 @@ def _chosen(planned: Fields, declared: Fields) -> list[int] | None:
                 f"the batch was planned with {planned.ddl}, but the topology now declares {field.ddl}; declare "
                 f"the planned field again to process it"
             )
-            raise BatchDataError(message, component=COMPONENT)
+            raise BatchDataError(message, component=COMPONENT, fault="other fields than planned")
     return [planned.names.index(name) for name in declared.names]

@@ -98,7 +98,9 @@ class Piece:
                 yield splitter.split(window)
         except RecordTooLongError as error:
             position = f"{self._path}:{self._lines.at(error.offset)}"
-            raise BatchDataError(f"{position}: {error}", component=COMPONENT, position=position) from None
+            raise BatchDataError(
+                f"{position}: {error}", component=COMPONENT, position=position, fault="unreadable record"
+            ) from None
 
     def position(self, split: SplitWindow, number: int) -> Position:
         """Return the position of record `number` among those of the window that parse."""
