@@ -500,6 +500,7 @@ def test_files_that_are_only_counted_share_jobs_from_the_first_wave_on(
         for txid in (1, 2, 3)
     ]
 
+    assert executor.waves_proven and not started(list_topology(), proven=False).waves_proven
     together = processed(executor.process(wave))
     assert shared == [3]
 

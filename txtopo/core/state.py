@@ -139,7 +139,7 @@ class Batch:
 
     @property
     def may_share(self) -> bool:
-        """True if its next attempt may run in a wave; False after a failure of its own, since then only separate runs
+        """True if its next attempt may run in a wave; False after its own failure, since then only separate runs
         are conclusive. An attempt that could not begin, or ended for a cause of others, is no such failure.
         """
         return not (self.suspect or self.data_failures or self.unread or self.dead_letter)
@@ -208,7 +208,9 @@ class State:
     read: int = 0
     """Number of attempts processed since the lead was taken: each could read its source."""
     waved: int = 0
-    """Batches processed in waves since the lead was taken; waves grow with it."""
+    """Batches processed in waves since the lead was taken; waves grow with it. It begins at 1 if no first wave is
+    compared.
+    """
     quarantined: int = 0
     """Batches quarantined since the lead was taken (R14)."""
     cutting: bool = False
@@ -387,6 +389,7 @@ def first_state(
     suspects: Mapping[int, int] | None = None,
     cut: bool = True,
     one_by_one: str | None = None,
+    waves_proven: bool = False,
     sizes: Mapping[int, int] | None = None,
     last_digest: bytes | None = None,
     suspects_once: frozenset[int] = frozenset(),
@@ -438,6 +441,7 @@ def first_state(
         next_attempts=unplanned,
         carried=carried if rules.opaque else {},
         one_by_one=one_by_one,
+        waved=int(waves_proven),
         last_digest=last_digest,
         recent=tuple(recent)[1 - limits.RECENT_TXIDS :],
         owed=owed,

@@ -103,6 +103,7 @@ def make_leader(
         owed=frozenset(plan.txid for plan in reconciled.discarded),
         cut=cut,
         one_by_one=services.executor.one_by_one,
+        waves_proven=services.executor.waves_proven,
         sizes=sizes,
         last_digest=leadership.last_digest,
     )

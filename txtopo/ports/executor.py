@@ -54,6 +54,12 @@ class Executor(Protocol):
         other rows. It may change from None to a reason, but never back.
         """
 
+    @property
+    def waves_proven(self) -> bool:
+        """True if no first wave is compared with separate runs of its batches: it was already, or nothing can depend on
+        other batches. It never changes back.
+        """
+
     def start(self) -> None:
         """Start Spark, run every bolt once on empty input and compare its fields with the declared ones. Raises
         TopologyError or BatchDataError if a bolt fails or its fields differ.

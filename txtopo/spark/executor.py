@@ -97,6 +97,11 @@ class SparkExecutor:
         """See Executor.one_by_one."""
         return self._waves.one_by_one if self._waves is not None else None
 
+    @property
+    def waves_proven(self) -> bool:
+        """See Executor.waves_proven."""
+        return self._waves is not None and self._waves.proven
+
     def start(self) -> None:
         """See Executor.start. Raises ConfigurationError if Spark does not start or has settings that change results,
         ExecutorLost if its JVM dies.

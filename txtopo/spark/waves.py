@@ -70,7 +70,8 @@ class Waves:
         self._reports = reports
         self._judge = judge
         self._say = say or logging.getLogger(__name__).warning
-        self._proven = proven
+        self.proven = proven
+        """See Executor.waves_proven."""
         self._differs: str | None = None
         self._told: set[str] = set()
         """Kinds of wave failures that were reported to the operator."""
@@ -88,7 +89,7 @@ class Waves:
         try:
             pairs = list(zip(runs, wave, strict=True))
             while pairs:
-                count = len(pairs) if self._proven else FIRST_WAVE_TXIDS_MAX
+                count = len(pairs) if self.proven else FIRST_WAVE_TXIDS_MAX
                 outcomes.extend(self._shared(pairs[:count], tell))
                 pairs = pairs[count:]
             return outcomes
@@ -99,7 +100,7 @@ class Waves:
     def _shared(self, pairs: Sequence[_Pair], tell: Tell) -> list[Outcome]:
         if len(pairs) == 1 or self.one_by_one is not None:
             return self._each_alone(pairs, tell)
-        proven = self._proven
+        proven = self.proven
         found = self._in_one_job(pairs)
         if proven and not isinstance(found, _WaveFailed):
             return _told(found, tell)
@@ -250,7 +251,7 @@ class Waves:
             if difference := _difference(together, by_itself):
                 self._refuse(f"batch {by_itself.attempt.txid} has other {difference} in a first wave than alone")
                 return
-        self._proven = True
+        self.proven = True
 
     def _tell_once(self, pairs: Sequence[_Pair], failure: Failure) -> None:
         """Tell the operator about a wave that failed although its attempts succeeded; nothing else reports it. Unless a

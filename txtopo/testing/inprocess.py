@@ -61,6 +61,8 @@ class InProcessExecutor:
         self._closed = False
         self.one_by_one: str | None = None
         """Never: the attempts of a wave run one after another, and nothing is gained by passing them one by one."""
+        self.waves_proven = False
+        """Never, so that waves begin as they do on Spark where a bolt may depend on other batches."""
         self.broken: str | None = None
         """Never: there is no JVM that could die."""
 

@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.kit.machines import plan
+from tests.kit.machines import chain, plan
 from txtopo import CountCommitter, TopologyBuilder
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.coordinators.memory import MemorySession
+from txtopo.core.events import Moment, PlansCut, Process, Tick
 from txtopo.core.fields import parse_fields
+from txtopo.core.machine import step
 from txtopo.core.state import Rules, State
 from txtopo.core.values import Left
 from txtopo.driver.leader_services import LeaderServices
@@ -57,7 +59,7 @@ class Files(Spout):
         self.closed += 1
 
 
-def led(files: Files, one_by_one: str | None = None, **found: Any) -> ReadyLeader:
+def led(files: Files, one_by_one: str | None = None, waves_proven: bool = False, **found: Any) -> ReadyLeader:
     """A leader that has just taken the lead, on stores in which that was `found`."""
     builder = TopologyBuilder("t")
     builder.set_spout("s", files)
@@ -82,7 +84,7 @@ def led(files: Files, one_by_one: str | None = None, **found: Any) -> ReadyLeade
     recent = found.pop("recent", ())
     leadership = replace(leadership, recent=recent, reconciled=replace(leadership.reconciled, **found))
     chance, executor = random.Random(1), InProcessExecutor(topology, b"code")
-    executor.one_by_one = one_by_one
+    executor.one_by_one, executor.waves_proven = one_by_one, waves_proven
     services = LeaderServices(
         topology=topology,
         session=session,
@@ -140,6 +142,22 @@ def test_an_executor_that_shares_no_jobs_is_known_from_the_start() -> None:
     leader = led(Files("transactional"), "a bolt depends on other rows")
 
     assert leader.state.one_by_one == "a bolt depends on other rows"
+
+
+def test_an_executor_that_compares_no_first_wave_holds_no_batch_for_it() -> None:
+    """Its first wave is as large as any early one, whatever the bytes, and the other workers start at the same time."""
+    rules = Rules(workers=2)
+
+    def first_waves(waves_proven: bool) -> list[int]:
+        leader = led(Files("transactional"), waves_proven=waves_proven)
+        plans = chain(1, 40)
+        state, _ = step(replace(leader.state, rules=rules), Tick(progress={}), Moment(0.0, 0.5))
+        cut = PlansCut(plans=plans, exhausted=False, sizes=dict.fromkeys((plan.txid for plan in plans), 1000))
+        _, actions = step(state, cut, Moment(0.0, 0.5))
+        return [len(action.attempts) for action in actions if isinstance(action, Process)]
+
+    assert first_waves(True) == [16, 16]
+    assert first_waves(False) == [2]
 
 
 def test_a_leader_that_may_not_begin_closes_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:

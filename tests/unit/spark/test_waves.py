@@ -406,6 +406,9 @@ def test_what_is_apart_by_construction_is_compared_with_nothing(kit: Kit) -> Non
     waves.process([Assignment(attempt=TransactionAttempt(txid, 0), metadata={}) for txid in (1, 2, 3)])
 
     assert kit.jobs.goes == [[1, 2, 3]]
+    assert waves.proven and not kit.waves.proven
+    kit.process(4, 5)
+    assert kit.waves.proven
 
 
 class Remembering(FileSpout):
