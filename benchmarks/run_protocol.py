@@ -28,6 +28,7 @@ class Recorder:
 
     broken: str | None = None
     one_by_one: str | None = None
+    waves_proven = False
 
     def __init__(self, executor: Executor | None, code_hash: bytes, known: dict[int, Processed]) -> None:
         self._executor = executor
