@@ -404,8 +404,7 @@ def first_state(
     once. In an opaque topology the plans are those that are pinned; other txids that were planned before are `owed`:
     they are planned again, also without `cut`.
     """
-    attempts = next_attempts or {}
-    planned = {plan.txid for plan in plans}
+    attempts, planned = next_attempts or {}, {plan.txid for plan in plans}
     # Only the batch that was next to commit may have ended the drivers: later ones were processed, and waited.
     most, lowest = limits.SUSPECT_RUNS_ALONE_MAX, last_txid + 1
     alone = {txid: min(runs, most - (txid > lowest)) for txid, runs in (suspects or {}).items()}
