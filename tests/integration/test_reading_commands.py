@@ -133,6 +133,7 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     ledger.attempt(6, 1, "failed", kind="suspect", message="silent")
     order = ledger.order("retry", 6)
     ledger.order("stop", answer="done")
+    ledger.action("run_failed", 1, before={"first": 1, "last": 2}, after={"commits": "one by one"})
 
     said = run("status", "--json")
 
@@ -141,6 +142,7 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
     assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
     assert (one["open_order_count"], one["open_orders"]) == (1, [{"order_id": order, "kind": "retry", "txids": [6]}])
+    assert one["failed_runs"] == 1
     assert one["next_commands"] == ["txtopo run APP", "txtopo redrive flights 3"]  # the run carries the order out
     assert f"1 open: retry of batch 6 (order {order})" in run("status").out
 

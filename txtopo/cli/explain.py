@@ -108,6 +108,7 @@ def explain_text(document: Mapping[str, Any]) -> str:
             f"  runtime    {RUNTIMES[document['runtime']]}",
             f"  acking     {_acking(document)}",
             f"  waves      {_waves(document['waves'])}",
+            f"  commits    {_commits(document['commit_runs'])}",
             "",
             "Components:",
             *_indented(line for item in document["components"] for line in _component(item)),
@@ -136,6 +137,15 @@ def _waves(waves: Mapping[str, Any]) -> str:
     size = waves["bytes_max"]
     limit = f"{size // MIB} MiB" if not size % MIB else f"{size} bytes"
     return f"yes, up to {waves['txids_max']} batches or {limit} of input share a Spark job"
+
+
+def _commits(runs: Mapping[str, Any]) -> str:
+    if not runs["shared"]:
+        return f"one by one: {runs['reason']}"
+    return (
+        f"batches that are ready at the same time together, up to {runs['txids_max']}, unless a target table has a "
+        f"CHECK, a trigger, a rule, row security, partitions or another unique index"
+    )
 
 
 def _component(item: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from txtopo.committers.postgres.postgres_halves import postgres_half
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
+from txtopo.core.limits import RUN_TXIDS_MAX
 from txtopo.topology.components import (
     BoltComponent,
     CommitterComponent,
@@ -25,7 +26,7 @@ from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt
 from txtopo.tuples.graph import ACKER, task_ids
 
-SCHEMA = "txtopo.explain/1"
+SCHEMA = "txtopo.explain/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
             "txids_max": settings.wave_txids_max,
             "bytes_max": settings.wave_bytes_max,
         },
+        "commit_runs": _commit_runs(topology),
         "components": _components(topology, ackers),
         "guarantees": [
             {
@@ -96,6 +98,17 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
         "committers": [{"name": item.name, "ddl": _ddl(item)} for item in topology.committers],
         "ignored": [one._asdict() for one in ignored_settings(topology)],
     }
+
+
+def _commit_runs(topology: Topology) -> Mapping[str, Any]:
+    """Whether batches that are ready at the same moment are committed in one database transaction (R20). The leader
+    also checks the target tables.
+    """
+    opaque = next((spout.name for spout in topology.spouts if spout.spout.kind == "opaque"), None)
+    reason = topology.single_commits
+    if reason is None and opaque is not None:
+        reason = f"spout {opaque} is opaque: a plan is final only when its batch is the next to commit"
+    return {"shared": reason is None, "reason": reason, "txids_max": RUN_TXIDS_MAX}
 
 
 def spouts_upstream(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:

@@ -145,6 +145,10 @@ class TopologyStatus:
     """Source records in the ledger that did not parse under the declared schema."""
     dead_lettered: int
     """Source records in the ledger that were removed because a bolt failed on them."""
+    failed_runs: int = 0
+    """Commit runs that failed, so that their batches were committed one by one; each is in the action log with its
+    cause.
+    """
     open_order_count: int
     open_orders: tuple[OpenOrder, ...]
     """The oldest open orders, at most `ORDERS_NAMED_MAX`."""

@@ -207,6 +207,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     )
     failures = dict(rows(connection, report_statements.FAILURES, topology=topology)[0])
     (sums,) = rows(connection, report_statements.LEDGER_SUMS, topology=topology)
+    (runs,) = rows(connection, report_statements.FAILED_RUNS, topology=topology)
     (holes,) = rows(connection, report_statements.HOLES, topology=topology, named=TXIDS_NAMED_MAX)
     orders = rows(connection, report_statements.OPEN_ORDERS, topology=topology, limit=ORDERS_NAMED_MAX)
     tried = tried_states(connection, topology, row["last_txid"])
@@ -230,6 +231,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         hole_txids=tuple(holes["hole_txids"] or ()),
         rejected=sums["rejected"],
         dead_lettered=sums["dead_lettered"],
+        failed_runs=runs["failed_runs"],
         open_orders=tuple(
             OpenOrder(order_id=order["order_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
             for order in orders

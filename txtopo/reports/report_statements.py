@@ -55,6 +55,11 @@ select request_id as order_id, kind, arguments from txtopo.request where topolog
  order by request_id limit :limit
 """
 
+FAILED_RUNS = """
+select count(*) as failed_runs from txtopo.action where topology = :topology and command = 'run_failed'
+"""
+"""Commit runs that were rolled back, so that their batches were committed one by one (R25)."""
+
 NAMES = """select topology from txtopo.fence order by topology collate "C" limit 1000"""
 
 OPEN_PLANS = """select distinct txid from txtopo.plan where topology = :topology and txid > :last limit 100000"""

@@ -68,6 +68,7 @@ words
   runtime    tuples go from task to task, level by level
   acking     by tuple: counts between tasks, and the tree of every spout tuple
   waves      yes, up to 64 batches or 1000 bytes of input share a Spark job
+  commits    one by one: committer kept is a Kept, which commits batches one by one
 
 Components:
   lines: spout FileSpout, transactional, a task a part
@@ -166,7 +167,7 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(said(capsys, TUPLES, "words_as_json", "--json"))
 
     by_name = {item["name"]: item for item in document["components"]}
-    assert (document["schema"], document["topology"], document["ackers"]) == ("txtopo.explain/1", "words", 2)
+    assert (document["schema"], document["topology"], document["ackers"]) == ("txtopo.explain/2", "words", 2)
     assert document["waves"] == {"shared": True, "reason": None, "txids_max": 64, "bytes_max": 1000}
     assert by_name["split"]["inputs"][1] == {
         "source": "more",
@@ -174,6 +175,11 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "grouping": "all",
         "fields": [],
         "class": None,
+    }
+    assert document["commit_runs"] == {
+        "shared": False,
+        "reason": "committer kept is a Kept, which commits batches one by one",
+        "txids_max": 64,
     }
     assert (by_name["count"]["level"], by_name["count"]["task_ids"]) == (2, [4, 5])
     assert [item["ddl"] == [] for item in document["committers"]] == [False, True, True]
@@ -185,6 +191,7 @@ def test_without_spark_dataframe_bolts_leave_waves_open(capsys: pytest.CaptureFi
 
     assert "waves      not known: whether clean, loose, again depends on other rows is seen in Spark's plan" in out
     assert "runtime    DataFrames" in out
+    assert "commits    batches that are ready at the same time together, up to 64, unless a target table has a" in out
     assert "  clean: DataFrame bolt clean, rows any\n    reads departures\n    emits carrier string\n" in out
     assert "  loose: DataFrame bolt clean, rows any\n    reads departures\n    emits what Spark infers\n" in out
     assert "  counts: committer CountCommitter\n    reads clean by fields(carrier)\n" in out

@@ -184,6 +184,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
         "epoch",
         "failed_attempts",
         "failed_inputs",
+        "failed_runs",
         "failed_txids",
         "failures",
         "halted_txid",
