@@ -136,7 +136,14 @@ class MemoryLedger:
         with self._fenced(lead) as rows:
             rows.life.update(description=dict(description), settings=dict(settings or {}))
 
-    def consumed(self, spout: str) -> Mapping[str, bytes]:
+    def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+        found = self._consumed(spout)
+        return {path: found[path] for path in paths if path in found}
+
+    def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
+        return [item for item in sorted(self._consumed(spout).items()) if item[0] > path][:count]
+
+    def _consumed(self, spout: str) -> dict[str, bytes]:
         with self._transaction():
             rows = self._store.topologies.get(self._topology)
             sources = rows.sources if rows else {}

@@ -84,10 +84,16 @@ class PostgresLedger:
                 code_hash=lead.code_hash,
             )
 
-    def consumed(self, spout: str) -> Mapping[str, bytes]:
+    def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         with self._database.transaction("reading what was consumed") as connection:
-            rows = run(connection, "list_consumed", topology=self._topology, spout=spout).all()
+            rows = run(connection, "list_consumed", topology=self._topology, spout=spout, paths=list(paths)).all()
         return {path: bytes(fingerprint) for path, fingerprint in rows}
+
+    def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
+        values = {"topology": self._topology, "spout": spout, "path": path, "count": count}
+        with self._database.transaction("reading what was consumed") as connection:
+            rows = run(connection, "list_consumed_after", **values).all()
+        return [(found, bytes(fingerprint)) for found, fingerprint in rows]
 
     def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
         with self._database.transaction("reading the last plans") as connection:

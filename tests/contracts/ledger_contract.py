@@ -182,8 +182,13 @@ class MirrorContract:
 
         driver.mirror(first, second)
 
-        assert driver.ledger.consumed("spout") == {"/in/1.csv": b"/in/1.csv", "/in/2.csv": b"/in/2.csv"}
-        assert driver.ledger.consumed("other") == {}
+        named = ["/in/2.csv", "/in/1.csv", "/in/3.csv"]
+        assert driver.ledger.consumed("spout", named) == {"/in/1.csv": b"/in/1.csv", "/in/2.csv": b"/in/2.csv"}
+        assert driver.ledger.consumed("spout", named[:1]) == {"/in/2.csv": b"/in/2.csv"}
+        assert driver.ledger.consumed("other", named) == driver.ledger.consumed("spout", []) == {}
+        assert driver.ledger.consumed_after("spout", "", 1) == [("/in/1.csv", b"/in/1.csv")]
+        assert driver.ledger.consumed_after("spout", "/in/1.csv", 9) == [("/in/2.csv", b"/in/2.csv")]
+        assert driver.ledger.consumed_after("spout", "/in/2.csv", 9) == driver.ledger.consumed_after("x", "", 9) == []
 
     def test_the_last_plans_are_read_newest_first(self, world: LedgerWorld) -> None:
         """As far as they are asked for, and of this topology alone."""
@@ -252,7 +257,7 @@ class MirrorContract:
         with pytest.raises(Halted, match=r"/in/a\.csv is planned into batch 3, but batch 1 consumed it"):
             driver.mirror(second, third)
 
-        assert list(driver.ledger.consumed("spout")) == ["/in/a.csv"]
+        assert [path for path, _ in driver.ledger.consumed_after("spout", "", 9)] == ["/in/a.csv"]
         assert len(world.open().claim_fence(claim_for()).plans) == 1
 
     def test_mirror_does_not_wait_behind_a_commit(self, world: LedgerWorld) -> None:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any, Literal
 
 import psycopg2
@@ -21,6 +22,7 @@ from txtopo.core.values import Committed, Failure, Processed, Quarantine, Transa
 from txtopo.ports import Assignment, AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import SpoutContext, SpoutCoordinator, Topology
+from txtopo.topology.consumed_inputs import ConsumedInputs
 
 CODE = b"c" * 32
 
@@ -105,7 +107,11 @@ class Leader:
             SpoutContext(
                 topology=self._topology.name,
                 spout=self._spout.name,
-                consumed=self._ledger.consumed(self._spout.name),
+                consumed=ConsumedInputs(
+                    partial(self._ledger.consumed, self._spout.name),
+                    partial(self._ledger.consumed_after, self._spout.name),
+                    {},
+                ),
                 once=True,
                 monotonic=time.monotonic,
                 say=lambda _: None,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from txtopo.core import crash_points, limits
@@ -23,6 +23,7 @@ from txtopo.driver.spout_coordinators import NoInputError, Settled, Sources, is_
 from txtopo.errors import BatchDataError, Halted, StoreUnavailable, invariant, unreachable
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
 from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext
+from txtopo.topology.consumed_inputs import ConsumedInputs
 
 CUT_S = 0.25
 """A call of `cut` ends after about this many seconds, so that the first batches need not wait for the fingerprints of
@@ -121,16 +122,18 @@ class Planner:
             self._try_to_notify()
 
     def _context(self, spout: str) -> SpoutContext:
-        consumed = dict(self.ledger.consumed(spout))
+        uncommitted: dict[str, bytes] = {}
         for plan in (*self._chain, *self._unrecorded):
-            consumed |= {
+            uncommitted |= {
                 item.path: item.fingerprint for item in self._sources.inputs(self.metadata(plan)).get(spout, ())
             }
         previous = last_of(self._before().get(spout))
         return SpoutContext(
             topology=self.lead.topology,
             spout=spout,
-            consumed=consumed,
+            consumed=ConsumedInputs(
+                partial(self.ledger.consumed, spout), partial(self.ledger.consumed_after, spout), uncommitted
+            ),
             once=self.once,
             monotonic=self.clock.monotonic,
             say=self.say,
@@ -204,7 +207,7 @@ class Planner:
                     self._refused = error if isinstance(error, BatchDataError) else None
                     break
                 raise self._not_cut(txid, error) from error
-            except OSError:
+            except (OSError, StoreUnavailable):
                 if self._unrecorded:
                     break  # the batches before it are good
                 raise

@@ -307,8 +307,13 @@ class Ledger(Protocol):
         found compatible with what is committed.
         """
 
-    def consumed(self, spout: str) -> Mapping[str, bytes]:
-        """Return path -> fingerprint of all inputs of this spout that belong to a mirrored batch."""
+    def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """Return path -> last fingerprint of those of `paths` that are inputs of this spout in a mirrored batch."""
+
+    def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
+        """Return (path, last fingerprint) of inputs of this spout in mirrored batches, sorted by path as the store
+        sorts, from the first one after `path` on, at most `count`.
+        """
 
     def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
         """Return the last mirrored plans below `txid` as (txid, bytes), newest first, at most `count`. Plans that

@@ -8,7 +8,7 @@ import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from txtopo.core.os_errors import is_gone
@@ -24,11 +24,15 @@ def find_files(path: str) -> Iterator[Found]:
     folders; hidden folders must be named. Raises OSError if a plain path does not exist, and if a folder or a file
     cannot be read.
     """
-    seen: set[str] = set()
+    seen: set[str] | None = set() if "**" in path else None  # only a path with `**` finds a file in two ways
     for name, status in _candidates(path):
-        if not _is_hidden(os.path.basename(name)) and stat.S_ISREG(status.st_mode) and name not in seen:  # noqa: PTH119 - runs a million times
+        if _is_hidden(os.path.basename(name)) or not stat.S_ISREG(status.st_mode):  # noqa: PTH119 - runs a million times
+            continue
+        if seen is not None:
+            if name in seen:
+                continue
             seen.add(name)
-            yield name, status
+        yield name, status
 
 
 def why_none(path: str) -> str:
@@ -78,13 +82,12 @@ def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]]
         above |= here
         if rest:
             yield from _expand(folder, rest)
-    if not glob.has_magic(head):
-        names = [head]
-    else:
+    names: Iterable[str] = [head]
+    if glob.has_magic(head):
         wanted = "*" if head == "**" else head
-        names = [
+        names = (
             name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_skipped(name, wanted)
-        ]
+        )
     for name in names:
         for found, status in _stat(os.path.join(folder, name)):  # noqa: PTH118
             if not rest and not (head == "**" and stat.S_ISDIR(status.st_mode)):
@@ -101,13 +104,15 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
     return fnmatch.fnmatchcase(names[0], pattern[0]) and _fits(pattern[1:], names[1:])
 
 
-def _names_in(folder: str) -> list[str]:
+def _names_in(folder: str) -> Iterator[str]:
+    """Read a folder piece by piece: it may have a million names."""
     try:
-        return os.listdir(folder)  # noqa: PTH208
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield entry.name
     except OSError as error:
-        if is_gone(error):
-            return []  # Removed since it was listed.
-        raise
+        if not is_gone(error):  # Removed since it was listed.
+            raise
 
 
 def _stat(path: str) -> Iterator[Found]:

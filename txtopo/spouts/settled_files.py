@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
-from txtopo.core.limits import FILES_COMPARED_MAX
 from txtopo.core.os_errors import is_gone
+from txtopo.spouts.consumed_files import ConsumedFiles
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
-from txtopo.spouts.matching_files import find_files, means, why_none
+from txtopo.spouts.matching_files import Found, find_files, means, why_none
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 from txtopo.topology.components import SpoutContext
+from txtopo.topology.consumed_inputs import PATHS_PER_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,22 @@ class _Seen:
     """
     first_s: float
     """Time of the first check that found it at all, or found that it has changed."""
+    is_consumed: bool
+    """True if it was input before, and has changed."""
+
+
+@dataclass(slots=True)
+class _Check:
+    """One check of the source."""
+
+    now: float
+    """Time before it began: what it finds was the state of a file then or later."""
+    known: set[str]
+    """Files of the backlog."""
+    stamps: StampedHere = field(default_factory=StampedHere)
+    found: int = 0
+    watched: set[str] = field(default_factory=set)
+    settled: list[SettledFile] = field(default_factory=list)
 
 
 class FileWatch:
@@ -50,9 +68,7 @@ class FileWatch:
         self._may_be_empty = may_be_empty
         self._settled_s = settled_s
         self._context = context
-        self._consumed: dict[str, bytes] = dict(context.consumed)
-        self._consumed_stats: dict[str, FileStat] = {}
-        self._planned = _as_planned(context)
+        self._consumed = ConsumedFiles(context)
         self._watched: dict[str, _Seen] = {}
         self._said: set[str] = set()
         self._backlog: list[SettledFile] = []
@@ -92,24 +108,28 @@ class FileWatch:
         now = self._context.monotonic()
         if self._looks_done or now < self._next_look_s():
             return
-        known = {file.path for file in self._backlog}
-        found = set()
-        settled = []
-        stamps = StampedHere()
+        check = _Check(now=now, known={file.path for file in self._backlog})
+        unknown: list[Found] = []
         for path, status in find_files(self._path):
-            found.add(path)
-            if path not in known and self._has_settled(path, status, now, stamps):
-                settled.append(SettledFile(path=path, stat=self._watched[path].stat))
+            check.found += 1
+            if path in self._watched:
+                self._consider(path, status, check, is_consumed=self._watched[path].is_consumed)
+            elif path not in check.known and not self._consumed.is_unchanged(path, FileStat.of(status)):
+                unknown.append((path, status))
+            if len(unknown) >= PATHS_PER_READ:
+                self._consider_all(unknown, check)
+        self._consider_all(unknown, check)
         # Only now: if something cannot be read, the files that had settled do not have to settle again.
-        for gone in self._watched.keys() - found:
+        for gone in self._watched.keys() - check.watched:
             del self._watched[gone]
-        if not found:
+        if not check.found:
             self._found_none()
+        self._consumed.checked(check.found)
         self._last_look_s = now
         if self._open_until_s is None:
             self._open_until_s = self._context.monotonic() + self._settled_s
         is_opening = now < self._open_until_s
-        self._take(self._in_order(settled, is_opening=is_opening))
+        self._take(self._in_order(check.settled, is_opening=is_opening))
         if self._context.once and not (self._watched and is_opening):
             self._finish()
 
@@ -131,7 +151,7 @@ class FileWatch:
         those before them, by path.
         """
         has_settled = {file.path for file in settled}
-        young = [path for path in self._watched.keys() - has_settled if path not in self._consumed]
+        young = [path for path, seen in self._watched.items() if not seen.is_consumed and path not in has_settled]
         self._is_incomplete = is_opening and bool(young)
         if not self._is_incomplete:
             return settled
@@ -141,15 +161,13 @@ class FileWatch:
     def consume(self, file: SettledFile, fingerprint: bytes) -> None:
         """Remove a planned file from the input, permanently."""
         self._backlog.remove(file)
-        self._consumed[file.path] = fingerprint
-        self._consumed_stats[file.path] = file.stat
+        self._consumed.consume(file.path, file.stat, fingerprint)
 
     def redo(self, file: SettledFile, fingerprint: bytes) -> None:
         """Allow the redo to read the file in its current state: it is not reported as changed, and is not input of a
         later batch.
         """
-        self._consumed[file.path] = fingerprint
-        self._consumed_stats[file.path] = file.stat
+        self._consumed.consume(file.path, file.stat, fingerprint)
         self._watched.pop(file.path, None)
 
     def put_back(self, file: SettledFile) -> None:
@@ -160,55 +178,54 @@ class FileWatch:
         if self._looks_done:
             self._leave(file.path)
 
-    def _has_settled(self, path: str, status: os.stat_result, now: float, stamps: StampedHere) -> bool:
-        """`now` is before the check began: what is found was the state of the file then or later."""
-        found = FileStat.of(status)
-        if path in self._consumed and self._is_as_known(path, found):
-            self._consumed_stats[path] = found
-            return False
-        seen = self._watched.get(path)
-        if seen is None or seen.stat != found:
-            first_s = now if seen is None else seen.first_s
-            age_s = self._context.age_s(changed_s(status)) if stamps.covers(path, status) else 0.0
-            # In this order: a process that is paused between the two calls takes the file for younger than it is.
-            self._watched[path] = _Seen(found, self._context.monotonic() - age_s, first_s)
-            if self._settled_s > 0 and path in self._consumed and seen is not None and now - first_s >= self._settled_s:
-                self._say_ignored(path, "was read before and is being written to again")  # It may never settle.
-        return self._settled_s == 0 or now >= self._watched[path].since_s + self._settled_s
+    def _consider_all(self, unknown: list[Found], check: _Check) -> None:
+        """Look up which of these files were input before, and watch those that are new or have changed."""
+        consumed = self._consumed.among([path for path, _ in unknown])
+        for path, status in unknown:
+            self._consider(path, status, check, is_consumed=path in consumed)
+        unknown.clear()
 
-    def _is_as_known(self, path: str, found: FileStat) -> bool:
-        """True if, according to `stat`, a file that was input before is unchanged."""
-        baseline = self._consumed_stats.get(path)
-        if baseline is not None:
-            return baseline == found
-        # The files found when this driver took the lead were compared when they were planned; hashing all of them again
-        # would take hours. Inode and ctime change with every move to another disk, so a difference in them alone means
-        # nothing.
-        planned = self._planned.get(path)
-        return planned is None or planned == (found.size, found.mtime_ns)
+    def _consider(self, path: str, status: os.stat_result, check: _Check, *, is_consumed: bool) -> None:
+        if path in check.watched:
+            return  # A folder that changes while it is read may give a name twice.
+        found, seen = FileStat.of(status), self._watched.get(path)
+        if is_consumed and (self._consumed.is_unchanged(path, found) or self._consumed.is_as_planned(path, found)):
+            self._consumed.note(path, found)
+            return
+        check.watched.add(path)
+        if seen is None or seen.stat != found:
+            first_s = check.now if seen is None else seen.first_s
+            age_s = self._context.age_s(changed_s(status)) if check.stamps.covers(path, status) else 0.0
+            # In this order: a process that is paused between the two calls takes the file for younger than it is.
+            since_s = self._context.monotonic() - age_s
+            self._watched[path] = _Seen(found, since_s, first_s, is_consumed)
+            if self._settled_s > 0 and is_consumed and seen is not None and check.now - first_s >= self._settled_s:
+                self._say_ignored(path, "was read before and is being written to again")  # It may never settle.
+        if self._settled_s == 0 or check.now >= self._watched[path].since_s + self._settled_s:
+            check.settled.append(SettledFile(path=path, stat=found))
 
     def _take(self, settled: list[SettledFile]) -> None:
         for file in settled:
-            del self._watched[file.path]
-            if file.path in self._consumed:
-                self._consider_consumed(file)
+            if self._watched.pop(file.path).is_consumed:
+                self._compare(file)
             else:
                 self._backlog.append(file)
         self._backlog.sort(key=lambda file: os.fsencode(file.path))
 
-    def _consider_consumed(self, file: SettledFile) -> None:
+    def _compare(self, file: SettledFile) -> None:
         """Handle a changed path that was input before: it is never input again, and is reported once if its content
         differs.
         """
         differs = False
         if file.path not in self._said:
+            fingerprint = self._consumed.fingerprint(file.path)
             try:
                 with open_regular(file.path) as descriptor:
-                    differs = read_content(descriptor, hexadecimal=False).sha256 != self._consumed[file.path].hex()
+                    differs = read_content(descriptor, hexadecimal=False).sha256 != fingerprint.hex()
             except OSError as error:
                 if not is_gone(error):
                     return  # It is compared again when it has settled again.
-        self._consumed_stats[file.path] = file.stat
+        self._consumed.note(file.path, file.stat)
         if differs:
             self._say_ignored(file.path, "was read before and has other content now")
 
@@ -219,7 +236,9 @@ class FileWatch:
 
     def _found_none(self) -> None:
         """Handle a source without files: a path with a typo must not look like a source without new input."""
-        had_some = any(means(self._path, path) for path in self._consumed)
+        if self._path in self._said and not self._context.once:
+            return
+        had_some = self._consumed.any_of(partial(means, self._path))
         why = why_none(self._path)
         words = f"no file matches {self._path!r}{f' ({why})' if why else ''}"
         if self._context.once and not had_some and not self._may_be_empty:
@@ -232,22 +251,9 @@ class FileWatch:
 
     def _finish(self) -> None:
         self._looks_done = True
-        for path in sorted(self._watched):
-            if path not in self._consumed:
+        for path, seen in sorted(self._watched.items()):
+            if not seen.is_consumed:
                 self._leave(path)
 
     def _leave(self, path: str) -> None:
         self._context.say(f"{path!r} is still changing: left for the next run")
-
-
-def _as_planned(context: SpoutContext) -> dict[str, tuple[int, int]]:
-    """Return size and mtime of the files of the last batches when they were planned, so that writes while no driver ran
-    are reported.
-    """
-    known: dict[str, tuple[int, int]] = {}
-    for metadata in context.recent():
-        for file in metadata.get("files", ()):
-            known.setdefault(str(file["path"]), (file["size"], file["mtime_ns"]))
-        if len(known) >= FILES_COMPARED_MAX:
-            break
-    return known

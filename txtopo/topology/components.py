@@ -45,7 +45,9 @@ class SpoutContext:
     topology: str
     spout: str
     consumed: Mapping[str, bytes]
-    """Path -> fingerprint of every input that was ever planned into a batch, including uncommitted plans."""
+    """Path -> fingerprint of every input that was ever planned into a batch, including uncommitted plans. Read from
+    Postgres when it is asked for.
+    """
     once: bool
     """True: the run ends when the input that exists now is processed."""
     monotonic: Callable[[], float]

@@ -1,1 +1,4 @@
-select path, fingerprint from txtopo.source_file where topology = %(topology)s and spout = %(spout)s order by txid
+select distinct on (path) path, fingerprint
+from txtopo.source_file
+where topology = %(topology)s and spout = %(spout)s and path = any(%(paths)s)
+order by path, txid desc

@@ -101,8 +101,11 @@ class Stores:
     def read_part(self, digest: str) -> bytes:
         return self.parts[digest]
 
-    def consumed(self, spout: str) -> Mapping[str, bytes]:
-        return {"/committed": b"c"}
+    def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+        return {path: b"c" for path in paths if path == "/committed"}
+
+    def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
+        return [("/committed", b"c")] if path < "/committed" else []
 
 
 def planner(source: Source, stores: Stores, *, once: bool = True, last_metadata: Metadata | None = None) -> Planner:

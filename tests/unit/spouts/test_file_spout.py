@@ -9,7 +9,7 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.kit.files import rewrite_in_place
 from txtopo.audit.recount import recount
 from txtopo.audit.unbatched_files import files_of as unbatched
 from txtopo.errors import BatchDataError, InvariantBroken, TopologyError
-from txtopo.spouts import file_coordinator, fingerprint, settled_files
+from txtopo.spouts import consumed_files, file_coordinator, fingerprint
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.matching_files import find_files, means
 from txtopo.topology.components import SpoutContext, SpoutCoordinator, Tally
@@ -36,7 +36,7 @@ class Driver:
         path: Path | str,
         *,
         once: bool = False,
-        consumed: dict[str, bytes] | None = None,
+        consumed: Mapping[str, bytes] | None = None,
         recent: list[Any] | None = None,
         age_s: Callable[[float], float] = lambda stamp_s: 0.0,
         **options: Any,
@@ -47,7 +47,7 @@ class Driver:
         context = SpoutContext(
             topology="t",
             spout="lines",
-            consumed=consumed or {},
+            consumed={} if consumed is None else consumed,
             once=once,
             monotonic=lambda: self.now,
             say=self.said.append,
@@ -171,7 +171,7 @@ def test_what_was_planned_is_compared_with_its_last_plan_and_not_without_end(
     again = Driver(tmp_path, consumed=consumed, recent=[redone, first])
     assert (again.settled(), again.said) == ([], [])
 
-    monkeypatch.setattr(settled_files, "FILES_COMPARED_MAX", 1)
+    monkeypatch.setattr(consumed_files, "FILES_COMPARED_MAX", 1)
     read: list[int] = []
 
     def plans() -> Iterator[Any]:
@@ -179,7 +179,7 @@ def test_what_was_planned_is_compared_with_its_last_plan_and_not_without_end(
             read.append(number)
             yield redone
 
-    settled_files._as_planned(
+    consumed_files._as_planned(
         SpoutContext(topology="t", spout="lines", consumed={}, once=True, monotonic=float, say=print, recent=plans)
     )
     assert read == [0]
@@ -441,15 +441,15 @@ def test_a_folder_that_cannot_be_listed_is_trouble_and_no_file_less(
 ) -> None:
     write(tmp_path / "a.csv")
     driver = Driver(f"{tmp_path}/{pattern}", once=True)
-    listdir = os.listdir
+    scandir = os.scandir
 
-    def away(path: str) -> list[str]:
+    def away(path: str) -> Any:
         raise OSError(errno.ESTALE, "Stale file handle", path)
 
-    monkeypatch.setattr(os, "listdir", away)
+    monkeypatch.setattr(os, "scandir", away)
     with pytest.raises(OSError, match="Stale file handle"):
         driver.look()
-    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "scandir", scandir)
 
     assert len(driver.settled()) == 1
 

@@ -124,13 +124,13 @@ def test_a_once_run_over_old_files_checks_once_and_ends(tmp_path: Path, monkeypa
     paths = [write(tmp_path / name) for name in ("a.csv", "b.csv")]
     driver = Day(tmp_path, today=stamp(paths[1]) + 2.1, once=True)
     listed: list[str] = []
-    real = os.listdir
+    real = os.scandir
 
-    def listdir(folder: str) -> list[str]:
+    def scandir(folder: str) -> Any:
         listed.append(folder)
         return real(folder)
 
-    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "scandir", scandir)
 
     assert names(driver.batches()) == [["a.csv"], ["b.csv"]]
     assert driver.coordinator.is_exhausted()

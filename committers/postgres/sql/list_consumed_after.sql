@@ -1,0 +1,5 @@
+select distinct on (path) path, fingerprint
+from txtopo.source_file
+where topology = %(topology)s and spout = %(spout)s and path > %(path)s
+order by path, txid desc
+limit %(count)s

@@ -1,0 +1,179 @@
+"""Which files were input before: looked up in the ledger, with bounded memory, whatever the ledger holds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tracemalloc
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.spouts.test_file_spout import CONTENT, Driver, names, write
+from txtopo.errors import PostgresUnavailable
+from txtopo.spouts import consumed_files, matching_files
+from txtopo.spouts.consumed_files import ConsumedFiles
+from txtopo.spouts.fingerprint import FileStat
+from txtopo.topology import consumed_inputs
+from txtopo.topology.components import SpoutContext
+from txtopo.topology.consumed_inputs import ConsumedInputs
+
+FILES = 100_000
+
+
+class Ledger:
+    """A ledger with made-up rows: a path is in it if the test says so. Counts what is asked."""
+
+    def __init__(self, rows: Mapping[str, bytes] | None = None) -> None:
+        self.rows = dict(rows or {})
+        self.asked: list[int] = []
+        self.away = 0
+
+    def among(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        if self.away:
+            self.away -= 1
+            raise PostgresUnavailable("gone")
+        self.asked.append(len(paths))
+        "".join(paths).encode()  # as a statement needs it
+        return {path: self.rows[path] for path in paths if path in self.rows}
+
+    def after(self, path: str, count: int) -> Sequence[tuple[str, bytes]]:
+        self.asked.append(count)
+        return [item for item in sorted(self.rows.items()) if item[0] > path][:count]
+
+    def consumed(self, **uncommitted: bytes) -> ConsumedInputs:
+        return ConsumedInputs(self.among, self.after, uncommitted)
+
+
+def context(consumed: Mapping[str, bytes]) -> SpoutContext:
+    return SpoutContext(topology="t", spout="s", consumed=consumed, once=False, monotonic=float, say=print)
+
+
+def stat(number: int) -> FileStat:
+    return FileStat(size=number, mtime_ns=number * 10**9, inode=number + 2**40, ctime_ns=number * 10**9 + 2**60)
+
+
+def paths() -> Iterator[str]:
+    return (f"/data/{number // 1000:05}/orders_of_the_day_{number:09}.csv" for number in range(FILES))
+
+
+def test_a_hundred_thousand_consumed_files_need_few_bytes_and_few_statements() -> None:
+    """A dictionary of their paths with states and fingerprints took 470 bytes each besides the paths."""
+    files = ConsumedFiles(context(Ledger().consumed()))
+    tracemalloc.start()
+    for number, path in enumerate(paths()):
+        files.note(path, stat(number))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held / FILES < 200
+    assert all(files.is_unchanged(path, stat(number)) for number, path in enumerate(paths()) if number % 97 == 0)
+    assert not files.is_unchanged(next(paths()), stat(1))
+
+
+def test_what_is_gone_from_the_source_needs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the paths that the ledger holds, nor the states of files that were moved away."""
+    monkeypatch.setattr(consumed_files, "GONE_MAX", 10)
+    files = ConsumedFiles(context(Ledger().consumed()))
+    for number in range(100):
+        files.note(f"/{number}", stat(number))
+    files.checked(10)
+    assert all(files.is_unchanged(f"/{number}", stat(number)) for number in range(10))
+    files.checked(10)
+
+    assert len(files._states) == 10 and not files._older
+    assert not files.is_unchanged("/50", stat(50)), "it is compared by content if it comes back"
+
+
+def test_files_of_this_driver_are_known_until_the_ledger_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned is not mirrored yet: a file must not become input again meanwhile."""
+    monkeypatch.setattr(consumed_files, "RECENT_MAX", 4)
+    ledger = Ledger()
+    files = ConsumedFiles(context(ledger.consumed()))
+    for number in range(6):
+        files.consume(f"/{number}", stat(number), b"%d" % number)
+    ledger.rows = {"/0": b"0"}
+    files.checked(6)
+
+    everyone = [f"/{number}" for number in range(6)]
+    assert files.among([*everyone, "/new"]) == set(everyone)
+    assert list(files._recent) == everyone[1:]
+    assert files.fingerprint("/0") == b"0" and files.fingerprint("/5") == b"5"
+
+
+def test_the_ledger_is_asked_in_pieces_and_only_for_names_that_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumed_inputs, "PATHS_PER_READ", 3)
+    ledger = Ledger({f"/{number}": b"f" for number in range(0, 8, 2)})
+    consumed = ledger.consumed(**{"/7": b"planned"})
+
+    asked = [*(f"/{number}" for number in range(8)), os.fsdecode(b"/bad\xff")]
+    assert consumed.among(asked) == {"/0": b"f", "/2": b"f", "/4": b"f", "/6": b"f", "/7": b"planned"}
+    assert ledger.asked == [3, 3, 2]
+    assert consumed == {"/0": b"f", "/2": b"f", "/4": b"f", "/6": b"f", "/7": b"planned"} and len(consumed) == 5
+    assert "/0" in consumed and "/1" not in consumed
+    assert consumed and not Ledger().consumed()
+
+
+def test_a_new_driver_reads_only_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million rows of files that were moved away are never read, and what was found once is not asked for again."""
+    monkeypatch.setattr("txtopo.spouts.settled_files.PATHS_PER_READ", 2)
+    known = [write(tmp_path / f"{name}.csv") for name in "abc"]
+    ledger = Ledger({str(path): hashlib.sha256(CONTENT.encode()).digest() for path in known})
+    driver = Driver(tmp_path, consumed=ledger.consumed())
+
+    assert not driver.look() and ledger.asked == [2, 1]
+    write(tmp_path / "d.csv")
+    assert names(driver.settled()) == [["d.csv"]]
+    assert driver.settled() == [] and driver.said == []
+    assert ledger.asked == [2, 1, 1]
+
+
+def test_without_the_ledger_no_file_is_taken_for_new(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv")
+    ledger = Ledger({str(path): hashlib.sha256(CONTENT.encode()).digest()})
+    ledger.away = 2
+    driver = Driver(tmp_path, consumed=ledger.consumed(), settled_s=0, once=True)
+
+    for _ in range(2):
+        with pytest.raises(PostgresUnavailable):
+            driver.look()
+    assert not driver.look() and driver.coordinator.is_exhausted() and driver.said == []
+
+
+def test_a_consumed_file_that_comes_back_is_compared(tmp_path: Path) -> None:
+    """Moved away and back, with one row more: no driver has seen it in this state."""
+    path, aside = write(tmp_path / "a.csv"), tmp_path / "_a.csv"
+    ledger = Ledger({str(path): hashlib.sha256(CONTENT.encode()).digest()})
+    path.rename(aside)
+    driver = Driver(tmp_path, consumed=ledger.consumed())
+    assert not driver.look()
+
+    aside.rename(path)
+    assert driver.settled() == [] and driver.said[1:] == []
+    write(path, CONTENT + "AA,2\n").rename(aside)
+    driver.look(2.0)
+    aside.rename(path)
+
+    assert driver.settled() == []
+    assert driver.said[-1].endswith("has other content now: ignored, a path is input once")
+
+
+def test_a_name_that_a_changing_folder_gives_twice_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """POSIX allows it: an entry that is renamed while the folder is read."""
+    path = write(tmp_path / "a.csv")
+    monkeypatch.setattr(matching_files, "_names_in", lambda folder: iter([path.name, path.name]))
+
+    for settled_s in (0, 2.0):
+        assert names(Driver(tmp_path, settled_s=settled_s).settled()) == [["a.csv"]]
+
+
+def test_a_folder_is_read_piece_by_piece(tmp_path: Path) -> None:
+    """The list of a million names would take as much memory as the driver."""
+    for number in range(5):
+        write(tmp_path / f"{number}.csv")
+    names_in: Any = matching_files._names_in(str(tmp_path))
+
+    assert iter(names_in) is names_in and len({next(names_in), next(names_in)}) == 2
+    names_in.close()
