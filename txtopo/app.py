@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import os
-import shlex
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +17,8 @@ from txtopo.core.backoff import backoff_s
 from txtopo.core.events import End
 from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
 from txtopo.core.state import Rules
-from txtopo.core.values import IN_FOLDER, IN_NOTEBOOK, Fence, Lead
+from txtopo.core.values import Fence, Lead
+from txtopo.driver.application_names import in_its_folder
 from txtopo.driver.console import Reporter
 from txtopo.driver.failpoints import arm_from_environment
 from txtopo.driver.leader_services import LeaderServices
@@ -39,6 +37,7 @@ from txtopo.errors import (
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
+    TxtopoError,
     ZooKeeperUnavailable,
     raise_if_full,
 )
@@ -50,14 +49,14 @@ from txtopo.topology.ignored_settings import ignored_settings, told_ignored
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txtopo.committers.postgres.ledger import PostgresLedger
     from txtopo.config import Settings
     from txtopo.spark.session.spark_session import SessionOptions
 
 MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
 ZOOKEEPER_START_S = 15.0
-SCRIPT = "python "
-"""Prefix of an application's name if it was run from its own script and not by `txtopo run`."""
 STANDBY_SAYS_EVERY_S = 30.0
+STANDBY_CONNECTS_EVERY_S = 5.0
 
 
 def run_application(
@@ -89,23 +88,6 @@ def _run_with_early_spark(application: str, settings: Settings, cut: bool, is_wa
         finally:
             with signals.call(lambda: None):
                 stop_session()
-
-
-def own_script(name: str) -> str:
-    """Return the command that runs this script again, with its folder and without passwords; in IPython words."""
-    from txtopo.core.connect_strings import masked
-
-    if hasattr(builtins, "get_ipython"):
-        return f"{SCRIPT}{IN_NOTEBOOK}{name}"
-    typed = " ".join(shlex.quote(masked(word)) for word in [sys.argv[0] or name, *sys.argv[1:]])
-    return f"{SCRIPT}{typed}{IN_FOLDER}{Path.cwd()}"
-
-
-def in_its_folder(application: str) -> str:
-    """Return the application as stored for `next`: with its folder if its name is a relative path."""
-    place = application.rpartition(":")[0] or application
-    relative = place.endswith(".py") and not Path(place).is_absolute()
-    return f"{application}{IN_FOLDER}{Path.cwd()}" if relative else application
 
 
 def drive(
@@ -172,21 +154,23 @@ def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
     migrated if necessary.
     """
     from txtopo.committers.postgres.connect import check_server, make_engine
-    from txtopo.committers.postgres.migrate import migrate, pending
+    from txtopo.committers.postgres.migrate import migrate, pending_on
     from txtopo.config import LOCAL_SERVICES
     from txtopo.local.services import running_dev
 
     settings = settings.with_services(running_dev)
     dsn = str(settings.dsn)
-    engine = make_engine(dsn, "txtopo/check", pooled=False)
+    engine = make_engine(dsn, "txtopo/check")
+    is_local = settings.source("dsn") == LOCAL_SERVICES
     try:
         check_server(engine)
+        missing = [] if is_local else pending_on(engine)
     finally:
         engine.dispose()
-    if settings.source("dsn") == LOCAL_SERVICES:
+    if is_local:
         reporter.note("using the local services (txtopo dev status)")
         migrate(dsn)
-    elif missing := pending(dsn):
+    elif missing:
         raise ConfigurationError(
             f"the database lacks {len(missing)} migrations ({', '.join(missing)}): run `txtopo migrate` first"
         )
@@ -286,11 +270,17 @@ class Driver:
         """Lead until the run has ended. After a lost lead or a lost place in the queue the driver becomes a candidate
         again, unless another driver leads (R16: a leader without Postgres gives up the lead).
         """
-        epoch_seen = self._epoch_in_fence()
+        ledger = self._open_ledger()
+        try:
+            fence = ledger.read_fence()
+        except BaseException:
+            ledger.close()
+            raise
+        epoch_seen = 0 if fence is None else fence.epoch
         while True:
             before = self._lead
             try:
-                end = self._lead_once(executor, epoch_seen)
+                end = self._lead_once(executor, epoch_seen, ledger)
             except (StoreUnavailable, LeadLost) as error:
                 if not self._stood:
                     raise
@@ -300,6 +290,7 @@ class Driver:
                 end = End(kind="lead_lost", reason=reason)
             if end.kind == "replan" and not self.signals.received:
                 self.reporter.note(f"{end.reason}; taking the lead again")
+                ledger = self._open_ledger()
                 continue
             if end.kind != "lead_lost" or self.signals.received:
                 return end
@@ -309,6 +300,7 @@ class Driver:
                 return End(kind="stopped", reason="interrupted")
             self._check_not_replaced()
             epoch_seen = max(epoch_seen, self._epoch)
+            ledger = self._open_ledger()
 
     def _tell(self, words: str) -> None:
         """Report a failure of a store once, not at every repetition."""
@@ -316,13 +308,17 @@ class Driver:
             self.reporter.say(words)
         self._told = words
 
-    def _lead_once(self, executor: Executor, epoch_seen: int) -> End:
-        """One candidacy on a new ZooKeeper session (Z4: a lock object has one use). Closes all that it opened (R15)."""
-        from txtopo.committers.postgres.ledger import PostgresLedger
+    def _lead_once(self, executor: Executor, epoch_seen: int, ledger: PostgresLedger) -> End:
+        """One candidacy on a new ZooKeeper session (Z4: a lock object has one use). Closes the session and the ledger
+        (R15).
+        """
         from txtopo.coordinators.zookeeper_session import open_session
 
-        session = open_session(str(self.settings.zookeeper), self.settings.zookeeper_session_s, ZOOKEEPER_START_S)
-        ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
+        try:
+            session = open_session(str(self.settings.zookeeper), self.settings.zookeeper_session_s, ZOOKEEPER_START_S)
+        except BaseException:
+            ledger.close()
+            raise
         try:
             identity = self._identity(epoch_seen)
             since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -330,7 +326,7 @@ class Driver:
             with noting_halts(lambda halt: ledger.note_halt(halt)):
                 election.enter()
                 self._stood = True
-                is_my_turn = self._wait_for_turn(election.wait, election.leader)
+                is_my_turn = self._wait_for_turn(election.wait, election.leader, ledger)
             if not is_my_turn:
                 waiting = "interrupted while waiting for the lead"
                 return End(
@@ -395,13 +391,21 @@ class Driver:
             opaque=is_opaque(self.topology),
         )
 
-    def _wait_for_turn(self, wait: Callable[[float], bool], leader: Callable[[], str | None]) -> bool:
-        """Wait in the queue for the lead and report who leads; returns False if the run was stopped meanwhile."""
-        next_say = 0.0
+    def _wait_for_turn(
+        self, wait: Callable[[float], bool], leader: Callable[[], str | None], ledger: PostgresLedger
+    ) -> bool:
+        """Wait in the queue for the lead and report who leads; returns False if the run was stopped meanwhile. The
+        connection to Postgres is used from time to time: one that died is replaced now, not when the lead is taken.
+        """
+        next_say, next_use = 0.0, time.monotonic() + STANDBY_CONNECTS_EVERY_S
         while not wait(0.5):
             if self.signals.received or not self._is_wanted():
                 return False
             now = time.monotonic()
+            if now >= next_use:
+                with suppress(TxtopoError):  # what is wrong is told by whoever takes the lead
+                    ledger.read_fence()
+                next_use = time.monotonic() + STANDBY_CONNECTS_EVERY_S
             if now >= next_say and (who := leader()) is not None:
                 self.reporter.say(f"led by {who}; waiting as standby")
                 next_say = now + STANDBY_SAYS_EVERY_S
@@ -413,14 +417,14 @@ class Driver:
         """
         return self.is_wanted is None or self.is_wanted()
 
-    def _fence(self) -> Fence | None:
+    def _open_ledger(self) -> PostgresLedger:
         from txtopo.committers.postgres.ledger import PostgresLedger
 
-        ledger = PostgresLedger(str(self.settings.dsn), self.topology.name)
-        try:
+        return PostgresLedger(str(self.settings.dsn), self.topology.name)
+
+    def _fence(self) -> Fence | None:
+        with closing(self._open_ledger()) as ledger:
             return ledger.read_fence()
-        finally:
-            ledger.close()
 
     def _epoch_in_fence(self) -> int:
         fence = self._fence()

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from txtopo.driver.application_names import own_script
 from txtopo.driver.run_result import RunResult
 from txtopo.errors import ConfigurationError, InvariantBroken, TopologyTypeError, TxtopoError, format_error
 from txtopo.run_settings import RunSettings
@@ -47,7 +48,7 @@ def run(topology: Topology, *, spark: SparkSession | None = None, **settings: Un
         )
     found = load_settings(settings, cwd=Path.cwd(), environment=os.environ, target=settings.get("target"))
     executor = app.spark_executor if spark is None else partial(app.executor_on, spark)
-    return app.drive_to_end(topology, app.own_script(topology.name), found, executor)
+    return app.drive_to_end(topology, own_script(topology.name), found, executor)
 
 
 def run_cli(topology: Topology, **settings: Unpack[RunSettings]) -> int:

@@ -117,8 +117,14 @@ class MemoryLedger:
             rows = self._store.topologies.get(self._topology)
             return None if rows is None else rows.fence
 
-    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
-        with self._fenced(lead):
+    def prepare_targets(
+        self,
+        lead: Lead,
+        committers: Sequence[CommitterComponent],
+        description: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        with self._fenced(lead) as rows:
             kept = [
                 dict(self._store.tables),
                 dict(self._store.columns),
@@ -131,10 +137,8 @@ class MemoryLedger:
             except BaseException:
                 self._store.tables, self._store.columns, self._store.targets, self._store.contributions = kept  # type: ignore[assignment]
                 raise
-
-    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
-        with self._fenced(lead) as rows:
-            rows.life.update(description=dict(description), settings=dict(settings or {}))
+            if description is not None:
+                rows.life.update(description=dict(description), settings=dict(settings or {}))
 
     def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         found = self._consumed(spout)

@@ -68,21 +68,25 @@ class PostgresLedger:
             row = run(connection, "read_fence", topology=self._topology).one_or_none()
         return None if row is None else fence_of(row)
 
-    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+    def prepare_targets(
+        self,
+        lead: Lead,
+        committers: Sequence[CommitterComponent],
+        description: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         with self._database.fenced(lead, "preparing the committers' tables") as connection:
             for committer in committers:
                 self._half(committer).prepare(connection, lead)
-
-    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
-        with self._database.fenced(lead, "describing the topology") as connection:
-            run(
-                connection,
-                "describe_topology",
-                topology=lead.topology,
-                description=json.dumps(dict(description)),
-                settings=json.dumps(dict(settings or {})),
-                code_hash=lead.code_hash,
-            )
+            if description is not None:
+                run(
+                    connection,
+                    "describe_topology",
+                    topology=lead.topology,
+                    description=json.dumps(dict(description)),
+                    settings=json.dumps(dict(settings or {})),
+                    code_hash=lead.code_hash,
+                )
 
     def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         with self._database.transaction("reading what was consumed") as connection:

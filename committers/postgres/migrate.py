@@ -10,7 +10,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from txtopo._version import __version__
 from txtopo.committers.postgres.connect import check_version_and_encoding, make_engine
@@ -41,7 +41,11 @@ def pending(dsn: str) -> list[str]:
     """Return the revisions that `migrate` would apply, oldest first. Changes nothing. Raises ConfigurationError if a
     newer release has migrated the database.
     """
-    engine = make_engine(dsn, "txtopo/migrate", pooled=False)
+    return pending_on(make_engine(dsn, "txtopo/migrate", pooled=False))
+
+
+def pending_on(engine: Engine) -> list[str]:
+    """Like `pending`, on a connection of `engine`."""
     with translating("looking at the schema"), engine.connect() as connection:
         check_version_and_encoding(connection)
         _refuse_newer(connection)

@@ -117,7 +117,7 @@ class ClaimContract:
 
         writes: list[Callable[[], object]] = [
             lambda: ledger.prepare_targets(lead, old.committers),
-            lambda: ledger.describe(lead, {"name": "of an older epoch"}),
+            lambda: ledger.prepare_targets(lead, (), {"name": "of an older epoch"}),
             lambda: ledger.mirror(lead, [old.entry(plan)]),
             lambda: ledger.begin_attempts(lead, [AttemptStart(attempt=TransactionAttempt(1, 1))]),
             lambda: ledger.end_attempt(lead, attempt, "cancelled", None),
@@ -342,7 +342,10 @@ class TargetContract:
         committed.
         """
         first = lead_on(world)
-        first.ledger.describe(first.lead, {"name": "accepted"})
+        first.ledger.prepare_targets(first.lead, first.committers, {"name": "accepted"})
+        with pytest.raises(Halted, match="cannot change to"):
+            moved = (committer(first.committers[0].name, "elsewhere"),)
+            first.ledger.prepare_targets(first.lead, moved, {"name": "refused with its table"})
 
         refused = world.open().claim_fence(claim_for(description={"name": "refused"}))
         seen = world.open().claim_fence(claim_for())

@@ -310,7 +310,7 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "read_fence": ledger.read_fence,
         "prepare_targets": lambda: ledger.prepare_targets(lead, driver.committers),
         "prepare_targets, made": lambda: ledger.prepare_targets(lead, (committer("by_day", "days_count"),)),
-        "describe": lambda: ledger.describe(lead, {"name": "flights"}),
+        "prepare_targets, described": lambda: ledger.prepare_targets(lead, (), {"name": "flights"}),
         "consumed": lambda: ledger.consumed("spout", ["/in/1.csv"]),
         "consumed_after": lambda: ledger.consumed_after("spout", "", 2),
         "plans_below": lambda: ledger.plans_below(2, 3),

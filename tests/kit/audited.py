@@ -40,8 +40,7 @@ class Leader:
         self._ledger = PostgresLedger(dsn, topology.name)
         claimed = self._claim(code_hash)
         self._lead, self._digest, self.txid = claimed.lead, claimed.last_digest, claimed.last_txid
-        self._ledger.prepare_targets(self._lead, topology.committers)
-        self._ledger.describe(self._lead, topology.describe())
+        self._ledger.prepare_targets(self._lead, topology.committers, topology.describe())
         self._executor = InProcessExecutor(topology, code_hash)
         self._spout = topology.spouts[0]
 

@@ -14,9 +14,17 @@ from txtopo.core.crash_points import CrashPoint
 from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
 from txtopo.core.remedies import RUN_AGAIN, rebuild_zookeeper
-from txtopo.core.values import ActionRecord, Lead, Left, Order
+from txtopo.core.values import ActionRecord, Fence, Lead, Left, Order
 from txtopo.driver.planner import Planner
-from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, TopologyError, TxtopoError
+from txtopo.errors import (
+    BatchDataError,
+    ConfigurationError,
+    Fenced,
+    Halted,
+    PostgresUnavailable,
+    TopologyError,
+    TxtopoError,
+)
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
 from txtopo.topology.components import Topology
 
@@ -190,22 +198,21 @@ def begin(
     """Check that spouts and tables of the topology fit what is committed. Raises Halted, ConfigurationError and
     BatchDataError, which are recorded for `status`.
 
-    Only after that, its description and the settings of this run are stored: a refused topology changes nothing, and
-    audits still use the previous description.
+    Only after that, its description and the settings of this run are stored, with the tables in one database
+    transaction: a refused topology changes nothing, and audits still use the previous description.
     """
     lead, plans = leadership.lead, leadership.reconciled.plans
     try:
         check_spouts(leadership, topology)
         check_contributions(leadership, topology)
         planner.open(plans, leadership.reconciled.discarded)
-        ledger.prepare_targets(lead, topology.committers)
+        ledger.prepare_targets(lead, topology.committers, topology.describe(), settings)
     except (Halted, ConfigurationError, BatchDataError) as error:
         txid = error.txid if isinstance(error, Halted) else None
         with suppress(TxtopoError):
             following = error.next_command if isinstance(error, Halted) else RUN_AGAIN
             ledger.note_end(lead, "halted", str(error), txid, leadership.last_txid + len(plans), following)
         raise
-    ledger.describe(lead, topology.describe(), settings)
 
 
 def check_spouts(leadership: Leadership, topology: Topology) -> None:
@@ -298,13 +305,20 @@ def _check_code(identity: CandidateIdentity, ledger: Ledger) -> None:
     """Raise Fenced if a leader with other code took the lead after this driver started (R12: a standby with other code
     does not take the lead unless it was started later).
     """
-    fence = ledger.read_fence()
+    fence = _read_fence(ledger)
     if fence is None or fence.code_hash == identity.code_hash or fence.epoch <= identity.epoch_seen:
         return
     raise Fenced(
         f"{identity.topology}: a driver with other code took the lead while this one waited (epoch {fence.epoch}); "
         "start this one again if its code is newer"
     )
+
+
+def _read_fence(ledger: Ledger) -> Fence | None:
+    try:
+        return ledger.read_fence()
+    except PostgresUnavailable:
+        return ledger.read_fence()  # the connection was opened while this driver waited, and may have died since
 
 
 def _check_cluster(topology: str, before: str | None, now: str) -> None:

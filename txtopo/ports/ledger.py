@@ -295,16 +295,18 @@ class Ledger(Protocol):
     def read_fence(self) -> Fence | None:
         """Return the fence row as it is now, without a lock; None if there is none."""
 
-    def prepare_targets(self, lead: Lead, committers: Sequence[CommitterComponent]) -> None:
+    def prepare_targets(
+        self,
+        lead: Lead,
+        committers: Sequence[CommitterComponent],
+        description: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         """Create or check the table and the contribution table of each counting committer, and register the target
-        (fenced). A BatchCommitter has none. May be repeated.
+        (fenced). A BatchCommitter has none. Then store `description` and settings of the topology, if given, for
+        audits and operators. All of it happens, or nothing. May be repeated.
 
         Raises Halted if a table has other columns, belongs to another committer, or has rows and is not adopted.
-        """
-
-    def describe(self, lead: Lead, description: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
-        """Store description and settings of the topology for audits and operators (fenced). Called after they were
-        found compatible with what is committed.
         """
 
     def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:

@@ -20,7 +20,7 @@ from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.plan import Plan
 from txtopo.core.values import Committed, Failure, TransactionAttempt
 from txtopo.driver.takeover import CandidateIdentity, Leadership, take_lead
-from txtopo.errors import Fenced, Halted, LeadLost
+from txtopo.errors import Fenced, Halted, LeadLost, PostgresUnavailable
 from txtopo.ports import AttemptStart, DeleteNode, MirrorEntry, Operation, SetNode
 
 CODE = b"code-1"
@@ -157,6 +157,28 @@ def test_a_standby_with_other_code_stands_aside_unless_it_was_started_later(
         with pytest.raises(Fenced, match="other code"):
             standby.lead()
         assert postgres.topologies["t"].fence.epoch == 1
+
+
+@pytest.mark.parametrize(("failures", "leads"), [(1, True), (2, False)])
+def test_a_connection_that_died_while_a_standby_waited_does_not_cost_the_lead(
+    zookeeper: MemoryZooKeeper, postgres: MemoryPostgres, failures: int, leads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: a second failure is an outage of Postgres, and another standby may do better."""
+    standby = Candidacy(zookeeper, postgres)
+    left, read = [failures], standby.ledger.read_fence
+
+    def dying() -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise PostgresUnavailable("server closed the connection unexpectedly")
+        return read()
+
+    monkeypatch.setattr(standby.ledger, "read_fence", dying)
+    if leads:
+        assert standby.lead().lead.epoch == 1
+    else:
+        with pytest.raises(PostgresUnavailable):
+            standby.lead()
 
 
 def test_another_cluster_with_the_same_incarnation_halts(zookeeper: MemoryZooKeeper, postgres: MemoryPostgres) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tests.kit.applications import orders_topology
-from txtopo.app import Driver, in_its_folder, own_script
+from txtopo.app import Driver
 from txtopo.config import Settings, load_settings
+from txtopo.driver.application_names import in_its_folder, own_script
 from txtopo.driver.console import Reporter
 from txtopo.driver.signals import StopSignals
+from txtopo.errors import PostgresUnavailable
 from txtopo.operating.last_run import LAST_RUN, given_by_hand, with_last_run
 from txtopo.reports.model import how_to_run
 
@@ -72,9 +74,27 @@ def test_a_run_for_an_order_takes_no_lead_once_the_order_is_answered(tmp_path: P
             is_wanted=lambda: is_wanted,
         )
 
-        assert driver._wait_for_turn(lambda _: True, lambda: None) is is_wanted
+        ledger: Any = None
+        assert driver._wait_for_turn(lambda _: True, lambda: None, ledger) is is_wanted
         if not is_wanted:
-            assert driver._wait_for_turn(lambda _: False, lambda: "another driver") is False
+            assert driver._wait_for_turn(lambda _: False, lambda: "another driver", ledger) is False
+
+
+def test_a_standby_keeps_its_connection_to_postgres_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that died is replaced while it waits; that Postgres is away is told by whoever takes the lead."""
+    monkeypatch.setattr("txtopo.app.STANDBY_CONNECTS_EVERY_S", 0.0)
+    used: list[bool] = []
+
+    class Ledger:
+        def read_fence(self) -> None:
+            used.append(True)
+            raise PostgresUnavailable("the connection has died")
+
+    with StopSignals() as signals:
+        driver = Driver(orders_topology(tmp_path), "a.py:t", Settings(), b"c", Reporter("orders", quiet=True), signals)
+        ledger: Any = Ledger()
+
+        assert driver._wait_for_turn(lambda _: len(used) == 3, lambda: "another driver", ledger) is True
 
 
 def test_a_script_is_proposed_with_its_folder_and_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
