@@ -152,10 +152,17 @@ def _component(item: Mapping[str, Any]) -> Iterator[str]:
     yield f"{item['name']}: {', '.join(_traits(item))}"
     for one in item["inputs"]:
         yield f"  reads {_named(one['source'], one['stream'])}{_grouping(one)}"
+    if counted := item.get("counted"):
+        yield f"  counts {_place(counted)}"
     for one in item["outputs"]:
         stream = "" if one["stream"] == DEFAULT_STREAM else f" on {one['stream']}"
         direct = " (direct)" if one["direct"] else ""
         yield f"  emits{stream}{direct} {one['fields'] or 'what Spark infers'}"
+
+
+def _place(counted: Mapping[str, Any]) -> str:
+    source = counted["in_tasks_of"]
+    return f"in the tasks of {source}" if source is not None else f"one tuple at a time: {counted['reason']}"
 
 
 def _traits(item: Mapping[str, Any]) -> Iterator[str]:

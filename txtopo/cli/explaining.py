@@ -21,6 +21,7 @@ from txtopo.topology.components import (
 from txtopo.topology.guarantees import given
 from txtopo.topology.ignored_settings import ignored_settings
 from txtopo.topology.outputs import fields_of
+from txtopo.topology.partial_counts import counted_upstream
 from txtopo.topology.promised_rows import unchecked_promises
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt
@@ -146,6 +147,7 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
                 "phase": topology.phases[item.name],
                 "inputs": [_input(one) for one in item.inputs],
                 "outputs": _outputs(item),
+                **_counted(topology, item),
             }
         )
     if ackers:
@@ -163,6 +165,16 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
             }
         )
     return shown
+
+
+def _counted(topology: Topology, item: BoltComponent | TupleBoltComponent | CommitterComponent) -> Mapping[str, Any]:
+    """Return where the tuples of a counting committer are counted first."""
+    if not isinstance(item, CommitterComponent) or item.bolt.takes_tuples:
+        return {}
+    found = counted_upstream(topology, item)
+    if isinstance(found, str):
+        return {"counted": {"in_tasks_of": None, "reason": found}}
+    return {"counted": {"in_tasks_of": item.input.source, "reason": None}}
 
 
 def _levels(topology: Topology) -> Mapping[str, int]:

@@ -19,8 +19,10 @@ from txtopo.spark.session.ship_modules import package_version
 from txtopo.spark.session.used_workers import end_if_used
 from txtopo.spark.signatures import Signer
 from txtopo.topology.components import Spout, Tally
+from txtopo.topology.partial_counts import PartialCount
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples.columns import Columns
+from txtopo.tuples.partial_groups import PartialGroups
 from txtopo.tuples.tracing import restrict
 from txtopo.tuples.user_errors import spout_failure_of
 
@@ -54,6 +56,8 @@ class TaskEmitter:
     """Name of the last column: the run of the wave that a tuple belongs to. None: there is no such column, because the
     plan serves one run at a time.
     """
+    partial: PartialCount | None = None
+    """How tuples are grouped before they leave; None: they leave one by one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sign, then emit the parts named in `batches`; emit nothing when the plan runs over no rows at the start."""
@@ -98,10 +102,11 @@ class TaskEmitter:
                 declared = Columns(self.name, DEFAULT_STREAM, self.spout.fields)
                 # Spark takes columns by position, and does not check a `not null` field for NULL.
                 batches = map(declared.fitted, self.spout.emit_part(found["metadata"], found["parts"][part], tally))
-            for batch in batches if only is None else restrict(batches, *only.get(str(part), (0, 0))):
+            # A search for a bad row emits some tuples only: they are chosen first, and then grouped.
+            emitted = batches if only is None else restrict(batches, *only.get(str(part), (0, 0)))
+            for batch in self._leaving(emitted, needed):
                 if batch.num_rows:
-                    shown = batch if needed is None else blank(batch, needed, self.spout.fields)
-                    yield shown if self.hidden is None else _numbered(shown, self.hidden, run)
+                    yield batch if self.hidden is None else _numbered(batch, self.hidden, run)
         except Exception as error:
             failure = spout_failure_of(error, self.name)
         if failure is not None:
@@ -122,10 +127,18 @@ class TaskEmitter:
             ]
         )
 
+    def _leaving(self, batches: Iterator[pa.RecordBatch], needed: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Return what leaves the task: groups, or tuples with their `needed` columns."""
+        if self.partial is not None:
+            return PartialGroups(self.partial, self.spout.fields).of(batches)
+        if needed is None:
+            return batches
+        return (blank(batch, needed, self.spout.fields) for batch in batches)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrameEmitter(TaskEmitter):
-    """The emitter of a spout that gives a DataFrame: passes its partitions on unchanged, and counts them as parts.
+    """The emitter of a spout that gives a DataFrame: passes its partitions on, and counts them as parts.
 
     Identifies partitions by the number of the task: a bolt downstream may repartition, but not `coalesce` or `union`
     without an exchange; otherwise the reports do not match the partitions and the verdict fails the attempt.

@@ -78,16 +78,23 @@ class Aggregator:
             raise Overflow(f"a sum does not fit {DECIMAL_PRECISION_MAX} digits ({error})") from error
 
     def _grouped(self, table: pa.Table) -> pa.Table:
-        keys = self._names[: len(self._keys)]
-        values = self._names[len(self._keys) :]
-        options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=0)
-        grouped = table.group_by(keys, use_threads=False).aggregate([(value, "sum", options) for value in values])
-        ordered = [*[grouped.column(key) for key in keys], *[grouped.column(f"{value}_sum") for value in values]]
-        wide = [*[column.type for column in ordered[: len(keys)]], pa.int64(), *self._wide]
+        grouped = added_up(table, len(self._keys))
+        wide = [*[column.type for column in grouped.columns[: len(self._keys)]], pa.int64(), *self._wide]
         return pa.Table.from_arrays(
             [
                 column if column.type == kind else pc.cast(column, kind)
-                for column, kind in zip(ordered, wide, strict=True)
+                for column, kind in zip(grouped.columns, wide, strict=True)
             ],
             names=self._names,
         )
+
+
+def added_up(table: pa.Table, keys: int) -> pa.Table:
+    """Return one row for each value of the first `keys` columns, in the order of first appearance, with the sums of all
+    other columns, where NULL counts as 0. Sums may have a wider type.
+    """
+    names = table.column_names
+    options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=0)
+    summed = [(value, "sum", options) for value in names[keys:]]
+    grouped = table.group_by(names[:keys], use_threads=False).aggregate(summed)
+    return grouped.rename_columns(names)

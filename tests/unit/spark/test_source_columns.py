@@ -17,6 +17,7 @@ from txtopo.spark.jobs import BatchWork
 from txtopo.spark.signatures import Signer
 from txtopo.spark.tuples.tuple_order import Ordered, TupleOrder
 from txtopo.spark.tuples.tuple_tasks import LeafTask, TaskWiring
+from txtopo.topology.partial_counts import PartialCount
 from txtopo.tuples.edge_checks import judge
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.graph import TaskGraph
@@ -68,6 +69,27 @@ def to_dataframes(spout: Giving) -> Left:
         name="words", spout=spout, code_hash=b"", reports=added, signer=Signer(reports=added), order=order
     )
     return _by_place(spout, task(iter([NUMBER]))), added[0].failure
+
+
+def grouped(
+    spout: Giving, partial: PartialCount, *, hidden: str | None = None, only: Any = None
+) -> tuple[list[Mapping[str, Any]], Any]:
+    """What a task sends that groups its tuples, and what it reports."""
+    added: Any = Added()
+    work = BatchWork(assignment=Assignment(attempt=run_spec({}).attempt, metadata={"words": {}}), parts={"words": [{}]})
+    order = emitter_order(["run"], [work], together=True, needed={"words": []}, only=only)
+    signer = Signer(reports=added)
+    task = TaskEmitter(
+        name="words",
+        spout=spout,
+        code_hash=b"",
+        reports=added,
+        signer=signer,
+        order=order,
+        hidden=hidden,
+        partial=partial,
+    )
+    return [row for batch in task(iter([NUMBER])) for row in batch.to_pylist()], added[0]
 
 
 def to_dataframes_among_tuples(spout: Giving) -> Left:
@@ -126,3 +148,21 @@ def test_columns_that_do_not_fit_fail_the_batch(
 
     assert rows == []
     assert failure is not None and failure.component == "words" and f"words, stream default: {why}" in failure.message
+
+
+def test_a_task_that_counts_sends_groups_and_reports_its_tuples() -> None:
+    """Promise: what is reported does not come from the groups; a search for a bad row chooses tuples before they are
+    grouped; groups name the run that they belong to.
+    """
+    days, numbers = ["a", None] * 300, [2**62] * 600
+    batch = pa.RecordBatch.from_pydict({"n": numbers, "day": days, "id": [str(at) for at in range(600)]})
+    partial = PartialCount(keys=("day",), sums=("n",))
+
+    groups, report = grouped(Giving(batch), partial)
+    of_run, _ = grouped(Giving(batch), partial, hidden="$run")
+    some, searched = grouped(Giving(batch), partial, only={"words": {0: (1, 301)}})
+
+    assert groups == [{"$k0": day, "$s0": 300 * 2**62, "$n": 300} for day in ("a", None)]
+    assert of_run == [{**group, "$run": 0} for group in groups]
+    assert (report.emitted, searched.failure) == (600, None)
+    assert [(group["$k0"], group["$n"]) for group in some] == [(None, 150), ("a", 150)]

@@ -21,10 +21,12 @@ from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import Aggregation
 from txtopo.topology.components import CommitterComponent
+from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples.readable_results import check_readable
 
 _RUN = "$run"
 _ROW = "$row"
+_WEIGHT = "$weight"
 _TOTAL = "$total"
 PARTITIONS_MAX = 16
 """Up to this number of partitions, each group contains the bounds of each partition."""
@@ -48,7 +50,8 @@ class Counted:
     """True if several runs share the plan; the first column of the frame is then the number of the run."""
     partitions: int = 0
     """Number of partitions of the input. For each of them every group has the last row number, and the first one if
-    runs share the plan. 0: groups have no such numbers, and the sum over the groups is the number that arrived.
+    runs share the plan. 0: groups have no such numbers, and what arrived is the sum over the groups, until the tasks of
+    the spout say how many tuples they grouped.
     """
     mark: str = "_n"
     """Name of the column that counts the rows of a group. It contains the number of the plan's copy, so that the schema
@@ -65,10 +68,19 @@ class Counted:
 
 
 def count_frame(
-    component: CommitterComponent, frame: DataFrame, run: str | None = None, *, counting: bool = False, copy: int = 0
+    component: CommitterComponent,
+    frame: DataFrame,
+    run: str | None = None,
+    *,
+    counting: bool = False,
+    copy: int = 0,
+    partial: PartialCount | None = None,
 ) -> Counted:
     """Plan the aggregation over the committer's input stream. If several runs share the plan, `run` is the column with
     the number of the run.
+
+    With `partial` the rows of `frame` are groups that the tasks of the spout made. Their numbers of tuples are added
+    up, and compared with what the same tasks report: what arrived is known from there.
 
     With `counting`, the same job counts the tuples that arrived separately (docs/protocol.md): each partition numbers
     its rows in their order, from 0 and independently of how the groups count them, and each group has the last number
@@ -79,15 +91,25 @@ def count_frame(
     """
     aggregation = component.bolt.aggregation()
     runs = [] if run is None else [column_called(run).alias(_RUN)]
-    keys = [column_called(name).alias(f"_k{index}") for index, name in enumerate(aggregation.keys)]
-    sums = [_addend(source, component.fields).alias(f"_s{index}") for index, (source, _) in enumerate(aggregation.sums)]
+    keys = [
+        column_called(name if partial is None else partial.key_column(name)).alias(f"_k{index}")
+        for index, name in enumerate(aggregation.keys)
+    ]
+    sums = [
+        (_addend(source, component.fields) if partial is None else column_called(partial.sum_column(source))).alias(
+            f"_s{index}"
+        )
+        for index, (source, _) in enumerate(aggregation.sums)
+    ]
+    counting = counting and partial is None
     numbers = [F.monotonically_increasing_id().alias(_ROW)] if counting else []
+    weights = [] if partial is None else [column_called(TUPLES).alias(_WEIGHT)]
     names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
     scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
     totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
-    rows = frame.select(*runs, *keys, *sums, *numbers)
+    rows = frame.select(*runs, *keys, *sums, *numbers, *weights)
     mark = f"_n{copy}"
-    count = F.count(F.lit(1)).alias(mark)
+    count = (F.count(F.lit(1)) if partial is None else F.sum(_WEIGHT)).alias(mark)
     # Ask for the aggregated columns only, not for the whole stream: a column that nobody reads is removed, and with it
     # the window, the join and the exchange upstream of it.
     known = partitions_of(rows) if counting else 0

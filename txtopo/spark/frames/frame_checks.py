@@ -46,9 +46,7 @@ def check_frames(
 
 def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterResult]) -> tuple[EdgeCount, ...]:
     """Return the counts of spouts that committers read directly; edges of DataFrame bolts are not counted."""
-    sent = dict.fromkeys((item.name for item in topology.spouts), 0)
-    for (spout, _), found in reports.items():
-        sent[spout] += found[0].emitted
+    sent = {item.name: sent_by(item.name, reports) for item in topology.spouts}
     return tuple(
         EdgeCount(
             edge=f"{component.input.source} -> {component.name}",
@@ -58,6 +56,11 @@ def edges(topology: Topology, reports: PartReports, results: Sequence[CommitterR
         for component, result in zip(topology.committers, results, strict=True)
         if component.input.source in sent
     )
+
+
+def sent_by(spout: str, reports: PartReports) -> int:
+    """Return how many tuples a spout emitted in a batch whose reports agree: read and not rejected, by part."""
+    return sum(found[0].emitted for (name, _), found in reports.items() if name == spout)
 
 
 def rejected_rows(topology: Topology, reports: PartReports) -> tuple[RejectedRow, ...]:

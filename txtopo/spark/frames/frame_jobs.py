@@ -22,7 +22,7 @@ from txtopo.spark.failures import building_error, is_about_size
 from txtopo.spark.frames.aggregate import Counted, results_of
 from txtopo.spark.frames.bisect import Ranges
 from txtopo.spark.frames.find_bad_row import BadRows, Only
-from txtopo.spark.frames.frame_checks import check_frames, edges, emitter_failure, rejected_rows
+from txtopo.spark.frames.frame_checks import check_frames, edges, emitter_failure, rejected_rows, sent_by
 from txtopo.spark.frames.frame_plan import Compiled, Compiler, Reusable
 from txtopo.spark.frames.planned_frames import settled
 from txtopo.spark.frames.row_local_check import NotCarriedError
@@ -196,7 +196,7 @@ class FrameJobs:
             marked(self._context, [run], order if small else None) as number,
             self._context.reports.signatures.held(signer.copy, number),
         ):
-            frame = self._given([work], signer, inside).get(spout)
+            frame = self._given([work], signer, inside, one_by_one=True).get(spout)
             if frame is None:
                 frame = self._compiler.leaf(spout, 1 if together else len(work.parts[spout]), signer, inside)
             return pa.Table.from_batches(collect_batches(frame))
@@ -225,7 +225,7 @@ class FrameJobs:
             read=sum(report.read for report in every),
             rejected=sum(report.rejected for report in every),
             rejected_rows=rejected_rows(self._topology, reports),
-            results=tuple(results),
+            results=tuple(self._arrived(results, reports)),
             edges=edges(self._topology, reports, results),
         )
 
@@ -241,6 +241,16 @@ class FrameJobs:
             )
             failure = finder.explain(run, work, failure)
         return Failed(attempt=run.attempt, failure=failure)
+
+    def _arrived(self, results: Sequence[CommitterResult], reports: RunReports) -> Iterator[CommitterResult]:
+        """Yield the results, those that tasks of a spout counted with what these report as arrived: a number that does
+        not come from the groups, and that the verdict has compared with them.
+        """
+        for component, result in zip(self._topology.committers, results, strict=True):
+            source = component.input.source
+            if self._compiler.is_counted_in_spout(source):
+                result = replace(result, arrived=sent_by(source, reports))
+            yield result
 
     def _is_together(self, works: Sequence[BatchWork]) -> bool:
         """True if one task per spout may read everything: one part for each batch, and a limited number of bytes for a
@@ -294,10 +304,14 @@ class FrameJobs:
             self.one_by_one = str(error)
             raise
 
-    def _given(self, works: Sequence[BatchWork], signer: Signer, order: str | None) -> dict[str, DataFrame]:
+    def _given(
+        self, works: Sequence[BatchWork], signer: Signer, order: str | None, *, one_by_one: bool = False
+    ) -> dict[str, DataFrame]:
         return {
             # Its leaf names the run that the DataFrame belongs to, not the plan that contains it.
-            spout: self._compiler.counted(spout, given.frame, replace(signer, made_for=given.run), order)
+            spout: self._compiler.counted(
+                spout, given.frame, replace(signer, made_for=given.run), order, one_by_one=one_by_one
+            )
             for work in works
             if isinstance(work, FrameWork)
             for spout, given in work.given.items()

@@ -36,6 +36,7 @@ from txtopo.spark.jobs import Run, check
 from txtopo.spark.session.kept_settings import settings_kept
 from txtopo.spark.signatures import Signer
 from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
+from txtopo.topology.partial_counts import PartialCount, counted_in_spout
 from txtopo.topology.user_exceptions import is_of_code
 
 HIDDEN = "$run"
@@ -81,6 +82,7 @@ class Compiler:
         self._code_hash = code_hash
         self._reports = reports
         self._schemas: dict[str, StructType] = {item.name: spark_schema(item.spout.fields) for item in topology.spouts}
+        self._partial = {item.name: partial_count(topology, item.name) for item in topology.spouts}
         self._counting = topology.acking != "off"
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
         self._earlier = EarlierCalls(spark)
@@ -126,7 +128,8 @@ class Compiler:
     def _counted(
         self, component: CommitterComponent, stream: DataFrame, signer: Signer, run: str | None = None
     ) -> Counted:
-        return count_frame(component, stream, run, counting=self._counting, copy=signer.copy)
+        partial = self._partial.get(component.input.source)
+        return count_frame(component, stream, run, counting=self._counting, copy=signer.copy, partial=partial)
 
     def check(self, signer: Signer) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or
@@ -180,7 +183,12 @@ class Compiler:
         self, rows: Mapping[str, int], signer: Signer, order: str | None = None, hidden: str | None = None
     ) -> dict[str, DataFrame]:
         spouts = self._topology.spouts
-        return {item.name: self.leaf(item.name, rows[item.name], signer, order, hidden) for item in spouts}
+        return {
+            item.name: self.leaf(
+                item.name, rows[item.name], signer, order, hidden=hidden, partial=self._partial[item.name]
+            )
+            for item in spouts
+        }
 
     def _streams(self, leaves: Mapping[str, DataFrame], runs: Sequence[Run] = ()) -> dict[str, DataFrame]:
         """Return by name the tuples of every spout, and of every DataFrame bolt with no tuple bolt upstream."""
@@ -226,9 +234,18 @@ class Compiler:
         self._check_leaves(leaves, streams)
         return {name: _carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
 
-    def leaf(self, spout: str, rows: int, signer: Signer, order: str | None, hidden: str | None = None) -> DataFrame:
-        """Return the tuples of a spout, before any bolt, read by `tasks` source tasks; with the number of their run in
-        the column `hidden` if it is given.
+    def leaf(
+        self,
+        spout: str,
+        rows: int,
+        signer: Signer,
+        order: str | None,
+        *,
+        hidden: str | None = None,
+        partial: PartialCount | None = None,
+    ) -> DataFrame:
+        """Return the tuples of a spout, before any bolt, read by `rows` source tasks, or their groups if `partial` is
+        given; with the number of their run in the column `hidden` if it is given.
         """
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = TaskEmitter(
@@ -239,8 +256,9 @@ class Compiler:
             signer=signer,
             order=order,
             hidden=hidden,
+            partial=partial,
         )
-        schema = self._schemas[spout]
+        schema = self._schema(component, partial)
         if hidden is not None:
             schema = StructType([*schema.fields, StructField(hidden, IntegerType(), nullable=False)])
         leaf = leaf_of(self._spark.range(0, rows, 1, min(rows, self._slices_max)), emitter, schema)
@@ -255,10 +273,13 @@ class Compiler:
         with PLAN_LOCK.taken(runs):
             return call_spout(component, self._spark, metadata)
 
-    def counted(self, spout: str, frame: DataFrame, signer: Signer, order: str | None) -> DataFrame:
-        """Return the tuples of such a spout, counted by partition as they pass. `signer` names the run that the
-        DataFrame belongs to.
+    def counted(
+        self, spout: str, frame: DataFrame, signer: Signer, order: str | None, *, one_by_one: bool = False
+    ) -> DataFrame:
+        """Return the tuples of such a spout, counted by partition as they pass, or their groups unless they must leave
+        `one_by_one`. `signer` names the run that the DataFrame belongs to.
         """
+        partial = None if one_by_one else self._partial[spout]
         component = next(item for item in self._topology.spouts if item.name == spout)
         emitter = FrameEmitter(
             name=spout,
@@ -267,8 +288,19 @@ class Compiler:
             reports=self._reports,
             signer=signer,
             order=order,
+            partial=partial,
         )
-        return leaf_of(frame, emitter, self._schemas[spout])
+        return leaf_of(frame, emitter, self._schema(component, partial))
+
+    def _schema(self, spout: SpoutComponent, partial: PartialCount | None) -> StructType:
+        if partial is None:
+            return self._schemas[spout.name]
+        schema: StructType = spark_schema(Fields(partial.columns(spout.spout.fields)))
+        return schema
+
+    def is_counted_in_spout(self, source: str) -> bool:
+        """Return True if the tasks of this spout count its tuples; False if not, and for a bolt."""
+        return self._partial.get(source) is not None
 
     @property
     def one_task(self) -> dict[str, int]:
@@ -284,6 +316,9 @@ class Compiler:
 
     def _needed(self, compiled: Compiled) -> dict[str, list[str]]:
         names = columns_read(counted.frame for counted in compiled.counted)
+        # Groups have columns of their own; their tasks read these.
+        for partial in filter(None, self._partial.values()):
+            names |= {name.lower() for name in (*partial.keys, *partial.sums)}
         return {
             item.name: [name for name in item.spout.fields.names if name.lower() in names]
             for item in self._topology.spouts
@@ -295,6 +330,12 @@ class Compiler:
             if committer.input.source == source:
                 named |= set(required_fields(committer.bolt.aggregation()))
         return named
+
+
+def partial_count(topology: Topology, spout: str) -> PartialCount | None:
+    """Return how the tasks of a spout group its tuples; None if these are sent one by one."""
+    found = counted_in_spout(topology, spout)
+    return None if isinstance(found, str) else found
 
 
 def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:

@@ -1,0 +1,107 @@
+"""Decides where tuples are counted before they reach a committer: a pure function of the topology.
+
+A task that reads or makes tuples may send their groups instead (keys, number of tuples, sums), and whatever is
+downstream adds them up. Groups of a task need only be as fine as the final ones, so this is safe if values that are
+equal for Arrow are the same value for every reader, and if no sum of a task can overflow. Everything else is sent tuple
+by tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txtopo.core.fields import DECIMAL_PRECISION_MAX, INTEGER_KINDS, Field, Fields, FieldType
+from txtopo.topology.committer_bolt import Aggregation
+from txtopo.topology.components import CommitterComponent, Topology
+
+KEY_KINDS = frozenset({"string", "binary", "boolean", "date", "timestamp", "timestamp_ntz", "decimal", *INTEGER_KINDS})
+"""Types of which each value has one form only. Floats are not among them: 0.0 is -0.0, and there are many NaNs."""
+SHORT_KINDS = frozenset({"tinyint", "smallint", "int"})
+"""Types whose sums over TUPLES_MAX tuples fit 64 bits."""
+SUMMED_DIGITS_MAX = 28
+"""A sum of decimals with at most this many digits, over TUPLES_MAX tuples, fits 38 digits."""
+TUPLES_MAX = 2**30
+"""Maximum number of tuples of one group of a task."""
+TUPLES = "$n"
+"""Column of a group: the number of its tuples."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCount:
+    """What the tuples of a stream are grouped by, and what is summed, for all its readers together."""
+
+    keys: tuple[str, ...]
+    sums: tuple[str, ...]
+    """Summed fields, each once."""
+
+    def key_column(self, field: str) -> str:
+        """Return the column of a group with the value of this key."""
+        return f"$k{self.keys.index(field)}"
+
+    def sum_column(self, field: str) -> str:
+        """Return the column of a group with the sum of this field."""
+        return f"$s{self.sums.index(field)}"
+
+    def columns(self, fields: Fields) -> tuple[Field, ...]:
+        """Return the columns of a group in their order, for tuples of `fields`: keys, sums, number of tuples."""
+        keys = [Field(self.key_column(item.name), item.type, item.nullable) for item in _named(fields, self.keys)]
+        sums = [Field(self.sum_column(item.name), sum_type(item.type), False) for item in _named(fields, self.sums)]
+        return (*keys, *sums, Field(TUPLES, FieldType("bigint"), nullable=False))
+
+
+def sum_type(of: FieldType) -> FieldType:
+    """Return the type of a task's sums: 64 bits if they cannot overflow, otherwise 38 digits."""
+    if of.kind in SHORT_KINDS:
+        return FieldType("bigint")
+    return FieldType("decimal", DECIMAL_PRECISION_MAX, of.scale or 0)
+
+
+def counted_in_spout(topology: Topology, spout: str) -> PartialCount | str:
+    """Return what the tasks of a spout group by, in a topology of DataFrames; or the reason why its tuples are sent one
+    by one, in a few words.
+    """
+    for bolt in topology.bolts:
+        if any(item.source == spout for item in bolt.inputs):
+            return f"bolt {bolt.name} reads tuples of {spout}"
+    readers = [item for item in topology.committers if any(one.source == spout for one in item.inputs)]
+    fields = next(item.spout.fields for item in topology.spouts if item.name == spout)
+    return _together(readers, fields) if readers else f"no committer reads {spout}"
+
+
+def counted_upstream(topology: Topology, committer: CommitterComponent) -> PartialCount | str:
+    """Return the same for what a committer reads."""
+    source = committer.input.source
+    if topology.has_tuples:
+        return "tasks send tuples"
+    if any(item.name == source for item in topology.spouts):
+        return counted_in_spout(topology, source)
+    return f"bolt {source} is a function over DataFrames"
+
+
+def _together(readers: Sequence[CommitterComponent], fields: Fields) -> PartialCount | str:
+    aggregations: list[Aggregation] = []
+    for reader in readers:
+        if reader.bolt.takes_tuples:
+            return f"committer {reader.name} receives tuples"
+        aggregations.append(reader.bolt.aggregation())
+        if not aggregations[-1].keys:
+            return f"committer {reader.name} has no keys"
+    keys = tuple(dict.fromkeys(name for one in aggregations for name in one.keys))
+    sums = tuple(dict.fromkeys(name for one in aggregations for name, _ in one.sums))
+    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, sums)
+
+
+def _refusal(keys: Sequence[Field], sums: Sequence[Field]) -> str | None:
+    for field in keys:
+        if field.type.kind not in KEY_KINDS:
+            return f"key {field.name} is a {field.type}"
+    for field in sums:
+        if not field.type.is_exact_number or (field.type.precision or 0) > SUMMED_DIGITS_MAX:
+            return f"a sum of {field.name}, a {field.type}, may overflow in a task"
+    return None
+
+
+def _named(fields: Fields, names: Sequence[str]) -> list[Field]:
+    found = {item.name: item for item in fields.items}
+    return [found[name] for name in names]

@@ -1,0 +1,122 @@
+"""Groups tuples in the task that reads or makes them: record batches of tuples in, record batches of groups out, with
+the number of tuples and the sums of each.
+
+Groups may come out in any number of pieces, and a key more than once: downstream they are added up. So memory is
+bounded, and tuples with many different keys leave as groups of one, which costs no more than sending them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.core.fields import Fields
+from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.topology.partial_counts import TUPLES_MAX, PartialCount
+from txtopo.tuples.aggregate_batches import added_up
+
+BLOCK_ROWS = 8192
+"""Fewer tuples than this wait for more, since each grouping costs as much as a few hundred tuples."""
+SLICE_ROWS = 65_536
+"""Maximum number of tuples that are grouped in one step."""
+GROUPED_ROWS_MIN = 256
+"""At the end of a part, fewer tuples than this leave as groups of one, which is cheaper than to group them."""
+HELD_ROWS_MAX = 65_536
+"""Maximum number of groups that are held; if there are more, they are merged."""
+HELD_BYTES_MAX = 16 * 2**20
+"""The same in bytes; also the maximum size of tuples that wait."""
+
+
+class PartialGroups:
+    """Groups the tuples of one part."""
+
+    def __init__(self, partial: PartialCount, fields: Fields) -> None:
+        self._schema = arrow_schema(Fields(partial.columns(fields)))
+        """The columns of a group."""
+        self._keys, self._sums = partial.keys, partial.sums
+        self._read = list(dict.fromkeys([*partial.keys, *partial.sums]))
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._held: list[pa.Table] = []
+        self._held_rows = self._held_bytes = 0
+        self._tuples = 0
+        """Number of tuples in the groups that are held."""
+        self._is_grouping = True
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the groups of all tuples in `batches`."""
+        for batch in batches:
+            needed = batch.select(self._read)
+            for start in range(0, batch.num_rows, SLICE_ROWS):
+                yield from self._take(needed.slice(start, SLICE_ROWS))
+        yield from self._end_block(is_last=True)
+        yield from self._emptied()
+
+    def _take(self, tuples: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not self._is_grouping:
+            yield from self._ones([tuples]).to_batches()
+            return
+        self._waiting.append(tuples)
+        self._waiting_rows += tuples.num_rows
+        self._waiting_bytes += tuples.nbytes
+        if self._waiting_rows >= BLOCK_ROWS or self._waiting_bytes > HELD_BYTES_MAX:
+            yield from self._end_block()
+
+    def _end_block(self, *, is_last: bool = False) -> Iterator[pa.RecordBatch]:
+        """Group what waits. If that makes more than half as many groups as tuples, the rest of the part is not
+        grouped.
+        """
+        if not self._waiting:
+            return
+        block, is_wide = self._ones(self._waiting), self._waiting_bytes > HELD_BYTES_MAX
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if is_last and block.num_rows < GROUPED_ROWS_MIN:
+            yield from block.to_batches()
+            return
+        # To group very wide values is to copy them.
+        groups = block if is_wide else self._grouped(block)
+        if 2 * groups.num_rows > block.num_rows:
+            self._is_grouping = False
+            yield from self._emptied()
+            yield from groups.to_batches()
+        else:
+            yield from self._hold(groups, block.num_rows)
+
+    def _hold(self, groups: pa.Table, tuples: int) -> Iterator[pa.RecordBatch]:
+        if self._tuples + tuples > TUPLES_MAX:
+            yield from self._emptied()
+        self._tuples += tuples
+        self._held.append(groups)
+        self._held_rows += groups.num_rows
+        self._held_bytes += groups.nbytes
+        if self._held_rows > HELD_ROWS_MAX or self._held_bytes > HELD_BYTES_MAX:
+            merged = self._grouped(pa.concat_tables(self._held))
+            self._held, self._held_rows, self._held_bytes = [merged], merged.num_rows, merged.nbytes
+            # To merge again and again what is mostly different would cost more than to send it.
+            if 2 * self._held_rows > HELD_ROWS_MAX or 2 * self._held_bytes > HELD_BYTES_MAX:
+                yield from self._emptied()
+
+    def _emptied(self) -> Iterator[pa.RecordBatch]:
+        """Yield the groups that are held, and hold none."""
+        held, self._held = self._held, []
+        self._held_rows = self._held_bytes = self._tuples = 0
+        if held:
+            merged = held[0] if len(held) == 1 else self._grouped(pa.concat_tables(held))
+            yield from merged.combine_chunks().to_batches()
+
+    def _ones(self, tuples: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return a group for each tuple."""
+        table = pa.Table.from_batches(tuples)
+        keys = [table.column(name) for name in self._keys]
+        kinds = self._schema.types[len(keys) :]
+        sums = [
+            pc.fill_null(pc.cast(table.column(name), kind), pa.scalar(0, kind))
+            for name, kind in zip(self._sums, kinds, strict=False)
+        ]
+        ones = pa.repeat(pa.scalar(1, pa.int64()), table.num_rows)
+        return pa.Table.from_arrays([*keys, *sums, ones], names=self._schema.names)
+
+    def _grouped(self, groups: pa.Table) -> pa.Table:
+        return added_up(groups, len(self._keys))
