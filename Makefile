@@ -48,11 +48,11 @@ BENCH ?=
 bench: setup
 	@$(BIN)/python -m benchmarks --passes $(PASSES) $(if $(CASE),--case $(CASE)) $(BENCH)
 
-# The same beside Apache Storm (needs Maven and a JDK; else it is skipped, with a word) and Pathway, which are installed below build/.
+# The same with Apache Storm (needs Maven and a JDK; else it is skipped, with a word) and Pathway, which are installed below build/.
 bench-peers: setup
 	@$(BIN)/python -m benchmarks --peers --passes $(PASSES) $(if $(CASE),--case $(CASE)) $(BENCH)
 
-# Words a second by every kind of bolt, with counting and acking on and off, beside bare PySpark.
+# Words a second by every kind of bolt, with counting and acking on and off, compared with bare PySpark.
 bench-words: setup
 	@PYTHONPATH=. $(BIN)/python -m benchmarks.words
 

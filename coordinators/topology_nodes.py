@@ -356,7 +356,10 @@ class TopologyCoordinator:
             f"plan {plan.txid} of {plan.topology}, incarnation {plan.incarnation}, under the lead of "
             f"{lead.topology}, {lead.incarnation}",
         )
-        invariant(len(plan.bytes) <= limits.METADATA_BYTES_MAX, f"plan {plan.txid} has {len(plan.bytes)} bytes (Z9)")
+        invariant(
+            len(plan.bytes) <= limits.METADATA_BYTES_MAX,
+            f"plan {plan.txid} has {len(plan.bytes)} bytes, and a node may have {limits.METADATA_BYTES_MAX} (Z9)",
+        )
 
     def _merged(self, attempts: Iterable[tuple[int, int]]) -> dict[int, int]:
         """The known attempt ids together with `attempts`. Ids never decrease; committed txids need none."""

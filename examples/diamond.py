@@ -47,7 +47,7 @@ class Texts(PartitionedTransactionalSpout):
 
 
 class Measure(BasicBolt):
-    """The length of each word, once a word; lines without words go to a stream of their own."""
+    """The length of each word, once a word; lines without words go to a separate stream."""
 
     outputs = ["length int", Stream("line string", name="silent")]
 

@@ -1,6 +1,6 @@
 """How many words there ever were, and how often each: txtopo run examples/global_count.py:topology --once
 
-Storm's TransactionalGlobalCount and TransactionalWords. The first of its two committers is code of one's own: what it
+Storm's TransactionalGlobalCount and TransactionalWords. The first of its two committers is custom code: what it
 does through `transaction` happens
 exactly once a batch, together with what the other one counts.
 """
@@ -72,7 +72,7 @@ class BatchCount(BatchBolt):
 
 
 class UpdateGlobalCount(BatchCommitter):
-    """Adds the counts of a batch to the one row of a table of one's own."""
+    """Adds the counts of a batch to the one row of a table of the user."""
 
     result = ["n bigint"]
 

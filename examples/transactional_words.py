@@ -1,6 +1,6 @@
 """How many words come how often: txtopo run examples/transactional_words.py:topology --once
 
-Storm's TransactionalWords. `count` adds to a table of its own and tells, in the commit phase, what each count is now
+Storm's TransactionalWords. `count` adds to its own table and tells, in the commit phase, what each count is now
 and was before. What reads it is
 downstream of a committer, so it runs in the commit phase, too: an ordinary bolt finds the buckets of both counts, and a
 counting committer keeps how

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+AT_THE_TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in AT_THE_TOP), *sorted((ROOT / "docs").glob("*.md"))]
 ROOMS = (
     *("audit", "cli", "committers", "coordinators", "core", "demo", "driver", "local", "migrations"),
     *("operating", "ports", "reports", "spark", "spouts", "testing", "topology", "tuples"),
@@ -18,6 +19,7 @@ ROOMS = (
 MODULES = [
     *sorted((ROOT / "txtopo").glob("*.py")),
     *(m for room in ROOMS for m in sorted((ROOT / "txtopo" / room).rglob("*.py"))),
+    *sorted((ROOT / "examples").rglob("*.py")),
 ]
 STATEMENTS = sorted((ROOT / "committers" / "postgres" / "sql").glob("*.sql"))
 TITLE = "## Words not to use\n"
