@@ -30,7 +30,9 @@ class ConsumedFiles:
         """Digest of the path -> hash of the state in which the file was last found."""
         self._older: dict[bytes, int] = {}
         """States from before this check, while those of files that no longer exist are being dropped."""
-        self._planned = _as_planned(context)
+        self._context = context
+        self._planned: dict[str, tuple[int, int]] | None = None
+        """Read when the first consumed file is found: where they are moved away, a driver need not wait for it."""
         self._is_first_check = True
 
     def among(self, paths: Sequence[str]) -> set[str]:
@@ -74,14 +76,16 @@ class ConsumedFiles:
         would take hours. Inode and ctime change with every move to another disk, so a difference in them alone means
         nothing.
         """
-        planned = self._planned.get(path)
-        is_known = _key(path) in self._states
-        return self._is_first_check and not is_known and planned in (None, (stat.size, stat.mtime_ns))
+        if not self._is_first_check or _key(path) in self._states:
+            return False
+        if self._planned is None:
+            self._planned = _as_planned(self._context)
+        return self._planned.get(path) in (None, (stat.size, stat.mtime_ns))
 
     def checked(self, found: int) -> None:
         """The source was checked completely, and had this many files."""
         self._is_first_check = False
-        self._planned.clear()
+        self._planned = None
         self._older.clear()
         if len(self._states) > 2 * found + GONE_MAX:
             self._older, self._states = self._states, {}

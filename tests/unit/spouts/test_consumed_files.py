@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import tracemalloc
@@ -140,6 +141,26 @@ def test_without_the_ledger_no_file_is_taken_for_new(tmp_path: Path) -> None:
         with pytest.raises(PostgresUnavailable):
             driver.look()
     assert not driver.look() and driver.coordinator.is_exhausted() and driver.said == []
+
+
+def test_the_last_plans_are_read_only_where_a_consumed_file_is_still_there(tmp_path: Path) -> None:
+    """Up to 10,000 of them, before the first batch is planned."""
+    path = write(tmp_path / "b.csv")
+    ledger = Ledger({str(tmp_path / "a.csv"): b"f"})
+    plans: list[Any] = []
+    spout = Driver(tmp_path).spout
+    read: list[bool] = []
+
+    def recent() -> list[Any]:
+        read.append(True)
+        return plans
+
+    for expected in (0, 1):
+        found = context(ledger.consumed())
+        coordinator = spout.open_coordinator(dataclasses.replace(found, recent=recent))
+        assert not coordinator.is_ready() and not coordinator.is_ready()
+        assert len(read) == expected
+        ledger.rows[str(path)] = b"f"
 
 
 def test_a_consumed_file_that_comes_back_is_compared(tmp_path: Path) -> None:
