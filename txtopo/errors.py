@@ -245,7 +245,6 @@ __all__ = [
     "NoBatchAtFault",
     "NotFoundError",
     "PostgresUnavailable",
-    "RunRefused",
     "StoreUnavailable",
     "TopologyError",
     "TopologyTypeError",

@@ -22,4 +22,5 @@ class HarnessRules(TypedDict, total=False):
     results_bytes_max: int
     wave_txids_max: int
     wave_bytes_max: int
+    run_txids_max: int
     checkpoint_every_s: float
