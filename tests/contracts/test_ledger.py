@@ -13,10 +13,12 @@ from tests.contracts.commit_run_contract import CommitRunContract
 from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_driver import TOPOLOGY, Row, lead_on, listen
 from tests.kit.drivers import wait_until
+from tests.kit.fix_postgres import fresh_database
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.core.values import Committed, OrderKind, RunEnded, Unknown
 from txtopo.errors import PostgresUnavailable
+from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import Ledger
 from txtopo.topology.components import CommitterComponent
 
@@ -363,5 +365,38 @@ class TestPostgresLedger(LedgerContract):
     def world(self, database: str) -> Iterator[PostgresWorld]:
         """A database of its own."""
         world = PostgresWorld(database)
+        yield world
+        world.close()
+
+
+EMPTY = """
+do $$ declare one record; begin
+  set local session_replication_role = replica;
+  for one in select format('%I.%I', schemaname, tablename) as name, schemaname from pg_tables
+             where schemaname = 'public' or (schemaname = 'txtopo' and tablename <> 'schema_version') loop
+    execute case one.schemaname when 'public' then 'drop table ' || one.name || ' cascade' else 'delete from ' || one.name end;
+  end loop;
+  alter table txtopo.request alter request_id restart;
+  alter table txtopo.action alter action_id restart;
+end $$
+"""  # noqa: E501
+"""Makes a database as it was after `txtopo migrate`, in less time than it takes to copy one."""
+
+
+@pytest.fixture(scope="module")
+def one_database(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
+    """A database for all tests of commit runs."""
+    with fresh_database(postgres_server, migrated_template) as dsn:
+        yield dsn
+
+
+class TestPostgresCommitRuns(CommitRunContract):
+    """Several batches in one database transaction, on a real server."""
+
+    @pytest.fixture
+    def world(self, one_database: str) -> Iterator[PostgresWorld]:
+        """An empty database."""
+        world = PostgresWorld(one_database)
+        world.query(EMPTY.replace("%", "%%"))
         yield world
         world.close()
