@@ -31,6 +31,10 @@ NAMED_MAX = 100
 """Maximum number of failed and of incomplete roots that each acker task names; the others are only counted."""
 FOLD_ROWS = 200_000
 """Number of records above which they are folded."""
+GAPS_MAX = 4
+"""Records that may have a place for each one that exists; with more gaps, roots are sorted."""
+PIECE_ROWS_MIN = 64
+"""Roots of a part in one addition, on average; with fewer, sorting all of them costs less."""
 ACK_EDGE = -1
 """`Message.edge` of ACK messages and of an acker's results."""
 ACKER_BITS = 8
@@ -79,12 +83,19 @@ class Fold:
         self._values: list[Ints] = []
         self._failed: list[Ints] = []
         self._rows = 0
+        self._rising = True
+        """True if the roots of each addition ascend, each once."""
 
     def add(self, roots: Ints, values: Ints) -> None:
         """XOR a value into the record of each root; a root may occur several times."""
-        # Tuples from one spout tuple are mostly neighbours: so much less remains to be sorted.
-        roots, values = _runs_folded(roots, values)
-        self._roots.append(roots)
+        if not len(roots):
+            return
+        if not _is_rising(roots):
+            # Tuples from one spout tuple are mostly neighbours: so much less remains to be sorted.
+            roots, values = _runs_folded(roots, values)
+            self._rising = self._rising and _is_rising(roots)
+        # A view of a message would keep all its tuples in memory.
+        self._roots.append(roots if roots.flags.owndata else roots.copy())
         self._values.append(values)
         self._rows += len(roots)
         if self._rows > FOLD_ROWS:
@@ -107,15 +118,75 @@ class Fold:
         self._compact()
         roots = self._roots[0] if self._roots else np.empty(0, dtype=np.int64)
         values = self._values[0] if self._values else np.empty(0, dtype=np.int64)
-        return roots, values, np.isin(roots, failed)
+        return roots, values, np.isin(roots, failed) if len(failed) else np.zeros(len(roots), dtype=np.bool_)
 
     def _compact(self) -> None:
         if not self._roots:
             return
-        roots, values = fold(np.concatenate(self._roots), np.concatenate(self._values))
-        self._roots, self._values = [roots], [values]
+        if not self._rising or (dense := _dense(self._roots, self._values)) is None:
+            dense = fold(np.concatenate(self._roots), np.concatenate(self._values))
+        roots, values = dense
+        self._roots, self._values, self._rising = [roots], [values], True
         # With many different roots, folding does not help: fold again only when as many rows have been added.
         self._rows = max(0, len(roots) - FOLD_ROWS // 2) if len(roots) < FOLD_ROWS else 0
+
+
+def _is_rising(roots: Ints) -> bool:
+    """True if each root is higher than the one before it."""
+    return bool((roots[1:] > roots[:-1]).all())
+
+
+def _dense(roots: Sequence[Ints], values: Sequence[Ints]) -> tuple[Ints, Ints] | None:
+    """Return what `fold` returns for all of these together, without sorting. The roots of each addition ascend; None if
+    there are large gaps between them.
+
+    A task mostly sees all tuples of some parts: their roots are numbers without gaps, and the place of a record is the
+    difference to the lowest root of its part.
+    """
+    if len(roots) == 1:
+        return roots[0], values[0]
+    by_part: dict[int, list[tuple[Ints, Ints]]] = {}
+    pieces = 0
+    for some, of_them in zip(roots, values, strict=True):
+        for piece, of_piece in _in_parts(some, of_them):
+            by_part.setdefault(int(piece[0]) >> PLACE_BITS, []).append((piece, of_piece))
+            pieces += 1
+    if pieces * PIECE_ROWS_MIN > sum(map(len, roots)) + PIECE_ROWS_MIN * len(roots):
+        return None
+    found = [_dense_part(by_part[part]) for part in sorted(by_part)]
+    whole = [one for one in found if one is not None]
+    if len(whole) < len(found):
+        return None
+    return np.concatenate([one[0] for one in whole]), np.concatenate([one[1] for one in whole])
+
+
+def _in_parts(roots: Ints, values: Ints) -> list[tuple[Ints, Ints]]:
+    """Return roots that ascend, and their values, divided by part."""
+    if roots[0] >> PLACE_BITS == roots[-1] >> PLACE_BITS:
+        return [(roots, values)]
+    starts = np.flatnonzero(np.diff(roots >> PLACE_BITS)) + 1
+    return list(zip(np.split(roots, starts), np.split(values, starts), strict=True))
+
+
+def _dense_part(pieces: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints] | None:
+    """Fold what belongs to one part, or return None, see `_dense`."""
+    if len(pieces) == 1:
+        return pieces[0]
+    low, high = min(int(roots[0]) for roots, _ in pieces), max(int(roots[-1]) for roots, _ in pieces)
+    span = high - low + 1
+    if span > GAPS_MAX * sum(len(roots) for roots, _ in pieces):
+        return None
+    records = np.zeros(span, dtype=np.int64)
+    known = np.zeros(span, dtype=np.bool_)
+    for roots, values in pieces:
+        first, last = int(roots[0]) - low, int(roots[-1]) - low
+        places = slice(first, last + 1) if last - first == len(roots) - 1 else roots - low
+        records[places] ^= values
+        known[places] = True
+    if known.all():
+        return np.arange(low, high + 1), records
+    found = np.flatnonzero(known)
+    return found + low, records[found]
 
 
 def fold(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
@@ -139,15 +210,26 @@ def _runs_folded(roots: Ints, values: Ints) -> tuple[Ints, Ints]:
 def to_ackers(folded: Fold, ackers: Sequence[int], run: int, source: int) -> list[Message]:
     """Yield what a task sends to the ackers at its end: one message to each, by root, even if it is empty."""
     roots, values, failed = folded.folded()
-    # Each part begins with another acker, so that small parts do not all use the first one.
-    starts = hashing.mix((roots >> PLACE_BITS).astype(np.uint64)) >> np.uint64(32)
-    chosen = hashing.targets(starts + (roots >> ACKER_BITS).astype(np.uint64), len(ackers))
+    fails = roots[failed]
     messages = []
+    chosen, of_fails = _ackers_of(roots, len(ackers)), _ackers_of(fails, len(ackers))
     for position, target in enumerate(ackers):
         mine = chosen == position
-        body = _told(roots[mine], values[mine], roots[mine & failed])
+        body = _told(roots[mine], values[mine], fails[of_fails == position])
         messages.append(Message(run, target, source, Kind.ACK, ACK_EDGE, 0, int(mine.sum()), body))
     return messages
+
+
+def _ackers_of(roots: Ints, ackers: int) -> npt.NDArray[np.intp]:
+    """Return the position of the acker task of each root; roots ascend."""
+    if ackers == 1 or not len(roots):
+        return np.zeros(len(roots), dtype=np.intp)
+    blocks = roots >> ACKER_BITS
+    starts = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1]))
+    first = blocks[starts].astype(np.uint64)
+    # Each part begins with another acker, so that small parts do not all use the first one.
+    turns = hashing.mix(first >> np.uint64(PLACE_BITS - ACKER_BITS)) >> np.uint64(32)
+    return np.repeat(hashing.targets(turns + first, ackers), np.diff(starts, append=len(roots)))
 
 
 def _told(roots: Ints, values: Ints, failed: Ints) -> pa.RecordBatch:

@@ -84,9 +84,9 @@ class BasicRunner(BoltRunner):
     def _flush_tracked(self, roots: Roots, done: int) -> int:
         """Send what the tuples from number `done` on have emitted; returns the number of the next tuple."""
         # Each stream notes the same number of tuples; the first stream exists even if the bolt declares none.
-        executed = len(self._first.anchors)
+        executed = len(self._first.ends)
         mine = roots.slice(done, executed)
-        self.guard(lambda: self.buffers.flush_all(lambda buffer: executed_roots(buffer.anchors, mine)))
+        self.guard(lambda: self.buffers.flush_all(lambda buffer: executed_roots(buffer.ends, mine)))
         self._first.clear()
         return done + executed
 
@@ -124,7 +124,7 @@ class BasicRunner(BoltRunner):
         """
         execute, new, row, basic = self.bolt.execute, object.__new__, -1, self._basic
         first, others = self._first, self._others
-        emitted, note, collector = first.first, first.anchors.append, self.collector
+        emitted, note, collector = first.first, first.ends.append, self.collector
         try:
             for row, values in rows:
                 tup = new(Tuple)
@@ -137,17 +137,17 @@ class BasicRunner(BoltRunner):
                 else:
                     if execute(tup) is not None:
                         returned("execute")
-                count = len(emitted)
-                note(count)
-                for other in others:
-                    other.anchors.append(len(other.first))
-                    count += len(other.first)
+                note(count := len(emitted))
+                if others:
+                    for other in others:
+                        other.ends.append(len(other.first))
+                        count += len(other.first)
                 # Only between two tuples: everything that one of them emits is anchored on it together.
                 if count >= TRACKED_ROWS:
                     return True
         except CAUGHT:
             for buffer in (first, *others):
-                buffer.anchors.append(len(buffer.first))
+                buffer.ends.append(len(buffer.first))
             raise
         finally:
             self._row = row

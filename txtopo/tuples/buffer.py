@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ Send = Callable[[str, pa.RecordBatch, Roots | None, Sequence[int] | None], None]
 class Buffer:
     """Tuples that were emitted on one stream and not yet sent."""
 
-    __slots__ = ("add", "anchors", "columns", "direct", "first", "named", "values")
+    __slots__ = ("add", "anchors", "columns", "direct", "ends", "first", "named", "values")
 
     def __init__(self, columns: Columns, direct: frozenset[int] | None) -> None:
         self.columns = columns
@@ -44,9 +45,9 @@ class Buffer:
         self.named: list[int] = []
         """The task of each row, on a direct stream."""
         self.anchors: list[Any] = []
-        """For a RichBolt with tracked tuples: what each row is anchored on. For another tracked bolt: the number of
-        rows after each input tuple.
-        """
+        """For a RichBolt with tracked tuples: what each row is anchored on."""
+        self.ends = array("q")
+        """For another bolt with tracked tuples: the number of rows after each input tuple."""
 
     def clear(self) -> None:
         """Discard all rows."""
@@ -54,6 +55,7 @@ class Buffer:
             values.clear()
         self.named.clear()
         self.anchors.clear()
+        del self.ends[:]
 
 
 class Buffers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -219,12 +220,12 @@ def anchored_roots(buffer: Buffer) -> Roots:
     return Roots.of_rows(map(_union, buffer.anchors))
 
 
-def executed_roots(ends: Sequence[int], roots: Roots) -> Roots:
+def executed_roots(ends: array[int], roots: Roots) -> Roots:
     """Return the roots of rows that input tuples with these `roots` emitted; `ends` are the numbers of rows after each
     of them.
     """
-    after: Ints = np.array(ends, dtype=np.int64)
-    return roots.repeated(after - np.append(0, after[:-1]))
+    after: Ints = np.array(ends, dtype=np.int64)  # A copy: `ends` is cleared and filled again.
+    return roots.spread(after)
 
 
 def _union(anchors: Sequence[Tuple]) -> Sequence[int]:

@@ -122,10 +122,14 @@ class Roots:
 
     def repeated(self, counts: Ints) -> Roots:
         """Return the roots after each row was repeated as often as `counts` says."""
-        if not len(counts):
+        return self.spread(np.cumsum(counts))
+
+    def spread(self, after: Ints) -> Roots:
+        """Return the same for numbers of rows up to the end of each row's repetitions: they never fall."""
+        if not len(after):
             return self
         # A run is repeated as often as all its rows together.
-        ends = np.cumsum(counts)[self.ends - 1]
+        ends = after[self.ends - 1]
         kept = np.diff(ends, prepend=0) > 0
         return Roots(ends, self.flat, self.lengths) if kept.all() else self._of_runs(ends[kept], np.flatnonzero(kept))
 

@@ -75,6 +75,88 @@ def test_folding_is_xor_by_root_whatever_the_order_and_the_pieces() -> None:
     assert [list(part) for part in fold(np.array([2, 1, 2]), np.array([5, 7, 5]))] == [[1, 2], [7, 0]]
 
 
+PARTS = st.integers(0, 3).map(lambda part: part << PLACE_BITS)
+ADDITIONS = st.lists(
+    st.one_of(
+        st.builds(
+            lambda part, low, rows: list(range(part + low, part + low + rows)),
+            PARTS,
+            st.integers(0, 9),
+            st.integers(1, 40),
+        ),
+        st.builds(
+            lambda part, places: sorted(part + place for place in places),
+            PARTS,
+            st.sets(st.integers(0, 60), min_size=1),
+        ),
+        st.lists(st.builds(lambda part, place: part + place, PARTS, st.integers(0, 2**39)), min_size=1, max_size=9),
+        st.lists(st.builds(lambda part, place: part + place, PARTS, st.integers(0, 9)), min_size=1, max_size=9).map(
+            sorted
+        ),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(ADDITIONS, st.integers(1, 64), st.sets(st.integers(0, 12)))
+def test_records_are_the_same_whether_they_are_sorted_or_have_a_place(
+    additions: list[list[int]], piece_rows: int, failed: set[int]
+) -> None:
+    """Runs without gaps, with gaps, over several parts, in no order and with repetitions, in any mixture."""
+    folded, wanted = Fold(), dict.fromkeys(failed, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acking, "PIECE_ROWS_MIN", piece_rows)
+        patch.setattr(acking, "FOLD_ROWS", 30)
+        for number, roots in enumerate(additions):
+            values = [mix_int(number, place) >> 1 for place in range(len(roots))]
+            folded.add(np.array(roots), np.array(values))
+            for root, value in zip(roots, values, strict=True):
+                wanted[root] = wanted.get(root, 0) ^ value
+        folded.fail(np.array(sorted(failed), dtype=np.int64))
+        roots_found, values_found, has_failed = folded.folded()
+
+    assert list(zip(roots_found.tolist(), values_found.tolist(), strict=True)) == sorted(wanted.items())
+    assert set(roots_found[has_failed].tolist()) == failed
+
+
+def test_tuples_of_whole_parts_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorting is most of what acking costs: it is for roots with large gaps between them."""
+    folded, roots = (
+        Fold(),
+        np.concatenate([np.arange(part << PLACE_BITS, (part << PLACE_BITS) + 1000) for part in (4, 7)]),
+    )
+    values = np.arange(2000) + 1
+
+    def refused(*_: object) -> None:
+        raise AssertionError("sorted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(acking, "fold", refused)
+        folded.add(roots, values)
+        folded.add(roots[500:1500:2], values[500:1500:2])
+        folded.add(roots[500:1500], values[500:1500])
+        found, left, _ = folded.folded()
+    assert np.array_equal(found, roots)
+    assert not left[501:1500:2].any()
+    assert np.array_equal(left[500:1500:2], values[500:1500:2])
+
+    sparse = Fold()
+    for gap in (0, 1 << 20):
+        sparse.add(np.array([5, 6 + gap]), np.array([1, 2]))
+    assert [part.tolist() for part in sparse.folded()[:2]] == [[5, 6, 6 + (1 << 20)], [0, 2, 2]]
+
+
+def test_a_fold_keeps_no_message_in_memory() -> None:
+    """Its roots may be a view of a message, with all tuples of it."""
+    message = np.arange(1_000_000)
+    folded = Fold()
+    folded.add(message[10:20], np.ones(10, dtype=np.int64))
+
+    roots, _, _ = folded.folded()
+    assert roots.base is None
+
+
 def test_only_some_roots_are_named_and_all_are_counted() -> None:
     """Fixed memory: of a million incomplete roots an acker names a hundred."""
     everything = Fold()
