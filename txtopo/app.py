@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ from txtopo.operating.last_run import given_by_hand
 from txtopo.ports import Executor
 from txtopo.topology.components import Topology
 from txtopo.topology.ignored_settings import ignored_settings, told_ignored
+from txtopo.topology.jvm_work import is_light_for_the_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,9 +192,8 @@ def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Exe
 
     if (session := running_session()) is not None:
         return executor_on(session, topology, digest, settings)
-    return SparkExecutor(
-        topology, digest, options=session_options(settings, f"txtopo {topology.name}"), ackers=settings.ackers
-    )
+    options = replace(session_options(settings, f"txtopo {topology.name}"), light=is_light_for_the_jvm(topology))
+    return SparkExecutor(topology, digest, options=options, ackers=settings.ackers)
 
 
 def executor_on(session: SparkSession, topology: Topology, digest: bytes, settings: Settings) -> Executor:

@@ -109,6 +109,7 @@ def explain_text(document: Mapping[str, Any]) -> str:
             f"  acking     {_acking(document)}",
             f"  waves      {_waves(document['waves'])}",
             f"  commits    {_commits(document['commit_runs'])}",
+            f"  JVM        {_jvm(document['jvm_options'])}",
             "",
             "Components:",
             *_indented(line for item in document["components"] for line in _component(item)),
@@ -137,6 +138,12 @@ def _waves(waves: Mapping[str, Any]) -> str:
     size = waves["bytes_max"]
     limit = f"{size // MIB} MiB" if not size % MIB else f"{size} bytes"
     return f"yes, up to {waves['txids_max']} batches or {limit} of input share a Spark job"
+
+
+def _jvm(options: Sequence[str]) -> str:
+    if not options:
+        return "starts with Java's own compilers, or those that you name"
+    return f"computes with no rows: starts with {' '.join(options)}, unless you name a compiler"
 
 
 def _commits(runs: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from txtopo.committers.postgres.postgres_halves import postgres_half
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
 from txtopo.core.limits import RUN_TXIDS_MAX
+from txtopo.spark.session.spark_settings import compiler_options
 from txtopo.topology.components import (
     BoltComponent,
     CommitterComponent,
@@ -20,6 +22,7 @@ from txtopo.topology.components import (
 )
 from txtopo.topology.guarantees import given
 from txtopo.topology.ignored_settings import ignored_settings
+from txtopo.topology.jvm_work import is_light_for_the_jvm
 from txtopo.topology.outputs import fields_of
 from txtopo.topology.partial_counts import counted_upstream
 from txtopo.topology.promised_rows import unchecked_promises
@@ -84,6 +87,7 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
             "bytes_max": settings.wave_bytes_max,
         },
         "commit_runs": _commit_runs(topology),
+        "jvm_options": compiler_options(is_light_for_the_jvm(topology), settings.conf, os.environ),
         "components": _components(topology, ackers),
         "guarantees": [
             {

@@ -69,6 +69,7 @@ words
   acking     by tuple: counts between tasks, and the tree of every spout tuple
   waves      yes, up to 64 batches or 1000 bytes of input share a Spark job
   commits    one by one: committer kept is a Kept, which commits batches one by one
+  JVM        computes with no rows: starts with -XX:TieredStopAtLevel=1, unless you name a compiler
 
 Components:
   lines: spout FileSpout, transactional, a task a part
@@ -159,6 +160,7 @@ def test_a_topology_of_tuples_is_told_whole(
     Spark.
     """
     monkeypatch.setitem(sys.modules, "txtopo.spark.session.spark_session", None)  # an import of it would fail
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own JVM
 
     assert said(capsys, TUPLES, "explained_words") == GOLDEN
 

@@ -30,6 +30,7 @@ from txtopo.spark.session.spark_settings import (
     RESULT_SETTINGS,
     WORKER_MEMORY_SETTING,
     changed_settings,
+    compiler_options,
     is_same_setting,
     machine_memory_bytes,
     worker_memory_mib,
@@ -85,6 +86,8 @@ class SessionOptions:
     """Further Spark settings; settings in RESULT_SETTINGS must keep their value."""
     py_files: tuple[str, ...] = ()
     """Python files, zips and wheels for the executors."""
+    light: bool = False
+    """True if the JVM computes with no rows: it starts with FAST_COMPILER, unless the user chooses a compiler."""
 
     @property
     def log_file(self) -> Path:
@@ -343,10 +346,9 @@ def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
     for name, value in merged.items():
         if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
             launch.set(name, value)
-    java_options = (
-        f"-Dlog4j2.configurationFile={log4j.as_uri()} {merged.get('spark.driver.extraJavaOptions', '')}".strip()
-    )
-    launch.set("spark.driver.extraJavaOptions", java_options)
+    own = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *compiler_options(options.light, merged, os.environ)]
+    given = merged.get("spark.driver.extraJavaOptions", "")
+    launch.set("spark.driver.extraJavaOptions", " ".join([*own, given]).strip())
     with options.log_file.open("ab") as log:
         # A separate session: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its Python
         # workers in order. If the driver is killed, the JVM ends when its stdin does.

@@ -5,6 +5,7 @@ cost.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -39,6 +40,21 @@ WORKER_MEMORY_SHARE = 0.75
 WORKER_MEMORY_MIB_MIN = 3 * 1024
 """Minimum if a core's share is smaller, because with less an ordinary bolt with Arrow and pandas has no room."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+FAST_COMPILER = "-XX:TieredStopAtLevel=1"
+"""C1 alone. It saves about half of the CPU with which Spark starts: C2 optimises much of it that never runs again."""
+_JAVA_SETTINGS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_COMPILER = re.compile(r"Tiered|Compil|JVMCI|-Xint|-Xcomp|-Xmixed|-client|-server")
+
+
+def compiler_options(light: bool, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the JVM's options for its compilers; none unless the JVM is `light`, and none if the user gave any: the
+    user's have priority, and some exclude each other.
+    """
+    given = [conf.get(name, "") for name in _JAVA_SETTINGS] + [environ.get(name, "") for name in _JAVA_VARIABLES]
+    return (FAST_COMPILER,) if light and not _COMPILER.search(" ".join(given)) else ()
 
 
 def changed_settings(get: Callable[[str], str | None]) -> list[tuple[str, str | None, str]]:

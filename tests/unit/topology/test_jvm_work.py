@@ -1,0 +1,112 @@
+"""The JVM compiles fast where it computes with no rows, and as the user says wherever the user says anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark import SparkConf, SparkContext, java_gateway
+
+from txtopo import CountCommitter, TopologyBuilder, app
+from txtopo.bolts import BasicBolt
+from txtopo.config import Settings
+from txtopo.spark.session import spark_session
+from txtopo.spark.session.spark_session import SessionOptions, settings
+from txtopo.spark.session.spark_settings import FAST_COMPILER, compiler_options
+from txtopo.spouts import FileSpout
+from txtopo.topology.components import Topology
+from txtopo.topology.jvm_work import is_light_for_the_jvm
+
+FIELDS = "word string, n double"
+
+
+class Passing(BasicBolt):
+    outputs = (FIELDS,)
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        collector.emit(tup.values)
+
+
+def topology(*, bolt: Any = None) -> Topology:
+    builder = TopologyBuilder("t")
+    builder.set_spout("lines", FileSpout(".", FIELDS))
+    if isinstance(bolt, BasicBolt):
+        builder.set_bolt("bolt", bolt).shuffle_grouping("lines")
+    elif bolt is not None:
+        builder.set_bolt("bolt", bolt, "lines", fields=FIELDS)
+    source = "lines" if bolt is None else "bolt"
+    builder.set_committer_bolt("c", CountCommitter("t", ["word"])).shuffle_grouping(source)
+    return builder.build()
+
+
+def test_only_where_python_tasks_count_or_pass_tuples_the_jvm_has_little_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert is_light_for_the_jvm(topology())
+    assert is_light_for_the_jvm(topology(bolt=Passing()))
+    assert not is_light_for_the_jvm(topology(bolt=lambda frame: frame))
+    monkeypatch.setattr(FileSpout, "emits_frame", True)
+    assert not is_light_for_the_jvm(topology())
+
+
+def test_tuples_that_are_counted_one_by_one_are_work_for_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txtopo.topology.jvm_work.counted_in_spout", lambda topology, spout: "no groups")
+
+    assert not is_light_for_the_jvm(topology())
+    assert is_light_for_the_jvm(topology(bolt=Passing())), "there they are messages"
+
+
+@pytest.mark.parametrize(
+    ("conf", "environ"),
+    [
+        ({"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}, {}),
+        ({"spark.driver.defaultJavaOptions": "-ea -XX:-TieredCompilation"}, {}),
+        ({"spark.driver.extraJavaOptions": "-Xint"}, {}),
+        ({}, {"JAVA_TOOL_OPTIONS": "-XX:CompilationMode=high-only"}),
+        ({}, {"JDK_JAVA_OPTIONS": "-XX:+UseJVMCICompiler"}),
+    ],
+)
+def test_a_compiler_that_the_user_names_is_never_overruled(conf: dict[str, str], environ: dict[str, str]) -> None:
+    assert compiler_options(True, conf, environ) == ()
+
+
+def test_other_options_of_the_user_are_kept_beside_the_fast_compiler() -> None:
+    conf = {"spark.driver.extraJavaOptions": "-Dfile.encoding=UTF-8 -Xss4m", "spark.driver.memory": "2g"}
+
+    assert compiler_options(True, conf, {"JAVA_TOOL_OPTIONS": "-Duser.language=en"}) == (FAST_COMPILER,)
+    assert compiler_options(False, conf, {}) == ()
+
+
+def test_a_run_starts_the_jvm_as_its_topology_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(
+        app, "session_options", lambda settings, name: SessionOptions(app_name=name, log_folder=tmp_path)
+    )
+    monkeypatch.setattr(spark_session, "running_session", lambda: None)
+
+    def options(of: Topology) -> SessionOptions:
+        found: SessionOptions = cast("Any", app.spark_executor(of, b"", Settings()))._options
+        return found
+
+    assert options(topology()).light
+    assert not options(topology(bolt=lambda frame: frame)).light
+
+
+def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of two that contradict each other the JVM takes the last."""
+    launched: list[str] = []
+
+    def launch(conf: SparkConf, _: object) -> None:
+        launched.append(conf.get("spark.driver.extraJavaOptions") or "")
+
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own JVM
+    monkeypatch.setattr(java_gateway, "launch_gateway", launch)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda gateway: None)
+    conf = {"spark.driver.extraJavaOptions": "-Dmine=1 -Xss4m"}
+    for light in (True, False):
+        options = SessionOptions(app_name="t", log_folder=tmp_path, conf=conf, light=light)
+        spark_session._launch_jvm(options, settings(options))
+
+    fast, usual = (words.partition(".properties ")[2] for words in launched)
+    assert fast == f"{FAST_COMPILER} -Dmine=1 -Xss4m"
+    assert usual == "-Dmine=1 -Xss4m"
