@@ -151,7 +151,7 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
                 "phase": topology.phases[item.name],
                 "inputs": [_input(one) for one in item.inputs],
                 "outputs": _outputs(item),
-                **_counted(topology, item),
+                **_counted(topology, item, tracked=ackers > 0),
             }
         )
     if ackers:
@@ -171,11 +171,13 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
     return shown
 
 
-def _counted(topology: Topology, item: BoltComponent | TupleBoltComponent | CommitterComponent) -> Mapping[str, Any]:
+def _counted(
+    topology: Topology, item: BoltComponent | TupleBoltComponent | CommitterComponent, *, tracked: bool
+) -> Mapping[str, Any]:
     """Return where the tuples of a counting committer are counted first."""
     if not isinstance(item, CommitterComponent) or item.bolt.takes_tuples:
         return {}
-    found = counted_upstream(topology, item)
+    found = counted_upstream(topology, item, tracked=tracked)
     if isinstance(found, str):
         return {"counted": {"in_tasks_of": None, "reason": found}}
     return {"counted": {"in_tasks_of": item.input.source, "reason": None}}

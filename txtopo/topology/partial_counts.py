@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, INTEGER_KINDS, Field, Fields, FieldType
 from txtopo.topology.committer_bolt import Aggregation
 from txtopo.topology.components import CommitterComponent, Topology
+from txtopo.topology.phases import PROCESSING
 
 KEY_KINDS = frozenset({"string", "binary", "boolean", "date", "timestamp", "timestamp_ntz", "decimal", *INTEGER_KINDS})
 """Types of which each value has one form only. Floats are not among them: 0.0 is -0.0, and there are many NaNs."""
@@ -69,11 +70,22 @@ def counted_in_spout(topology: Topology, spout: str) -> PartialCount | str:
     return _together(readers, fields) if readers else f"no committer reads {spout}"
 
 
-def counted_upstream(topology: Topology, committer: CommitterComponent) -> PartialCount | str:
-    """Return the same for what a committer reads."""
+def counted_before(committer: CommitterComponent, fields: Fields) -> PartialCount | str:
+    """Return what a task groups by that sends tuples of `fields` to a committer, in a topology of tuples; or the reason
+    why it sends them one by one.
+    """
+    return _together([committer], fields)
+
+
+def counted_upstream(topology: Topology, committer: CommitterComponent, *, tracked: bool) -> PartialCount | str:
+    """Return the same for what a committer reads, in any topology; `tracked`: tuples carry their roots."""
     source = committer.input.source
     if topology.has_tuples:
-        return "tasks send tuples"
+        if topology.phases[committer.name] != PROCESSING:
+            return "it is counted in the driver"
+        if tracked:
+            return "every tuple is tracked"
+        return counted_before(committer, committer.fields)
     if any(item.name == source for item in topology.spouts):
         return counted_in_spout(topology, source)
     return f"bolt {source} is a function over DataFrames"

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Fields
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import Aggregation
+from txtopo.topology.partial_counts import TUPLES, PartialCount
 
 FOLD_ROWS = 100_000
 """Partial results with more rows than this are folded."""
@@ -43,6 +44,15 @@ class Aggregator:
         summed = [pc.cast(batch.column(source), wide) for (source, _), wide in zip(self._sums, self._wide, strict=True)]
         columns = [*[batch.column(key) for key in self._keys], ones, *summed]
         self.merge(pa.Table.from_arrays(columns, names=self._names))
+
+    def add_groups(self, groups: pa.RecordBatch, partial: PartialCount) -> None:
+        """Count groups that another task made of its tuples."""
+        summed = [
+            pc.cast(groups.column(partial.sum_column(source)), wide)
+            for (source, _), wide in zip(self._sums, self._wide, strict=True)
+        ]
+        keys = [groups.column(partial.key_column(key)) for key in self._keys]
+        self.merge(pa.Table.from_arrays([*keys, groups.column(TUPLES), *summed], names=self._names))
 
     def merge(self, partial: pa.Table) -> None:
         """Add rows that `partial` of another aggregator returned."""

@@ -9,6 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
+from txtopo.errors import unreachable
+from txtopo.topology.partial_counts import PartialCount
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt, returned
 from txtopo.tuples.buffer import Buffers, Send
@@ -27,6 +31,10 @@ class TaskRunner(ABC):
     @abstractmethod
     def take(self, arrived: Arrived) -> None:
         """Take some tuples of one edge and source task."""
+
+    def take_groups(self, groups: pa.RecordBatch, partial: PartialCount) -> None:
+        """Take tuples that the sending task has grouped; only for edges with a PartialCount."""
+        unreachable(f"{type(self).__name__} takes no groups")
 
     def finish(self) -> None:  # noqa: B027
         """Called when all tuples have come."""

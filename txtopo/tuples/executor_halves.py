@@ -11,6 +11,7 @@ from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.batch_committer import BatchCommitter
 from txtopo.topology.components import CommitterComponent
+from txtopo.topology.partial_counts import PartialCount
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.tuples.aggregate_batches import Aggregator, Overflow
 from txtopo.tuples.bolt_runner import TaskRunner
@@ -99,6 +100,13 @@ class CountRunner(TaskRunner):
         arrived.ack(self._task_context)
         try:
             self._aggregator.add(arrived.batch)
+        except (Overflow, pa.ArrowInvalid) as error:
+            self._task_context.fail(error)
+            self.stopped = True
+
+    def take_groups(self, groups: pa.RecordBatch, partial: PartialCount) -> None:
+        try:
+            self._aggregator.add_groups(groups, partial)
         except (Overflow, pa.ArrowInvalid) as error:
             self._task_context.fail(error)
             self.stopped = True

@@ -19,6 +19,7 @@ from txtopo.topology.components import (
     TupleBoltComponent,
 )
 from txtopo.topology.outputs import fields_of
+from txtopo.topology.partial_counts import PartialCount, counted_before
 from txtopo.topology.phases import PROCESSING
 from txtopo.topology.streams import DEFAULT_STREAM
 
@@ -53,6 +54,10 @@ class Edge:
     subscription: Subscription
     fields: Fields
     """Fields of the stream's tuples."""
+    partial: PartialCount | None = None
+    """How tuples are grouped on their way to a counting committer, unless they are tracked; None: they are sent one by
+    one.
+    """
 
     @property
     def name(self) -> str:
@@ -279,9 +284,20 @@ class _Layout:
                     grouping=grouping,
                     subscription=item,
                     fields=fields if fields is not None else unreachable(f"{item.source} declares no fields"),
+                    partial=self._partial(name, fields),
                 )
             )
         return level
+
+    def _partial(self, name: str, fields: Fields | None) -> PartialCount | None:
+        """Return how tuples are grouped on their way to a component. In the commit phase nothing is: there every tuple
+        is counted while it is emitted.
+        """
+        committer = self._committers.get(name)
+        if committer is None or fields is None or self._phase != PROCESSING or self._of_phase(name) != PROCESSING:
+            return None
+        found = counted_before(committer, fields)
+        return None if isinstance(found, str) else found
 
     def _is_frame(self, name: str) -> bool:
         return isinstance(self._bolts.get(name), BoltComponent)

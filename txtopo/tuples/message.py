@@ -22,7 +22,8 @@ class Kind(IntEnum):
 
     DATA = 0
     """Tuples of one stream: `rows` of them in `body`. The last column is `$roots` (see roots.Roots) if tuples are
-    tracked, or if they come directly from a source.
+    tracked, or if they come directly from a source. To a counting committer that can count them so, tuples that are not
+    tracked go in groups (see partial_groups).
     """
     REPORT = 1
     """The coordination row of CoordinatedBolt: `rows` tuples were sent from `source` to `target` over `edge`, 0

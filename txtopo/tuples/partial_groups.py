@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.fields import Fields
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.topology.partial_counts import TUPLES_MAX, PartialCount
+from txtopo.topology.partial_counts import TUPLES, TUPLES_MAX, PartialCount
 from txtopo.tuples.aggregate_batches import added_up
 
 BLOCK_ROWS = 8192
@@ -30,9 +30,11 @@ HELD_BYTES_MAX = 16 * 2**20
 
 
 class PartialGroups:
-    """Groups the tuples of one part."""
+    """Groups the tuples of one part, or those that a task sends to another one."""
 
-    def __init__(self, partial: PartialCount, fields: Fields) -> None:
+    def __init__(self, partial: PartialCount, fields: Fields, *, share: int = 1) -> None:
+        """`share`: as many of these share the memory of one."""
+        self._rows_max, self._bytes_max = HELD_ROWS_MAX // share, HELD_BYTES_MAX // share
         self._schema = arrow_schema(Fields(partial.columns(fields)))
         """The columns of a group."""
         self._keys, self._sums = partial.keys, partial.sums
@@ -48,9 +50,17 @@ class PartialGroups:
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the groups of all tuples in `batches`."""
         for batch in batches:
-            needed = batch.select(self._read)
-            for start in range(0, batch.num_rows, SLICE_ROWS):
-                yield from self._take(needed.slice(start, SLICE_ROWS))
+            yield from self.take(batch)
+        yield from self.end()
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take some tuples; yields groups that are sent already."""
+        needed = batch.select(self._read)
+        for start in range(0, batch.num_rows, SLICE_ROWS):
+            yield from self._take(needed.slice(start, SLICE_ROWS))
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """Yield all other groups, when there are no more tuples."""
         yield from self._end_block(is_last=True)
         yield from self._emptied()
 
@@ -61,7 +71,7 @@ class PartialGroups:
         self._waiting.append(tuples)
         self._waiting_rows += tuples.num_rows
         self._waiting_bytes += tuples.nbytes
-        if self._waiting_rows >= BLOCK_ROWS or self._waiting_bytes > HELD_BYTES_MAX:
+        if self._waiting_rows >= BLOCK_ROWS or self._waiting_bytes > self._bytes_max:
             yield from self._end_block()
 
     def _end_block(self, *, is_last: bool = False) -> Iterator[pa.RecordBatch]:
@@ -70,7 +80,7 @@ class PartialGroups:
         """
         if not self._waiting:
             return
-        block, is_wide = self._ones(self._waiting), self._waiting_bytes > HELD_BYTES_MAX
+        block, is_wide = self._ones(self._waiting), self._waiting_bytes > self._bytes_max
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         if is_last and block.num_rows < GROUPED_ROWS_MIN:
             yield from block.to_batches()
@@ -91,11 +101,11 @@ class PartialGroups:
         self._held.append(groups)
         self._held_rows += groups.num_rows
         self._held_bytes += groups.nbytes
-        if self._held_rows > HELD_ROWS_MAX or self._held_bytes > HELD_BYTES_MAX:
+        if self._held_rows > self._rows_max or self._held_bytes > self._bytes_max:
             merged = self._grouped(pa.concat_tables(self._held))
             self._held, self._held_rows, self._held_bytes = [merged], merged.num_rows, merged.nbytes
             # To merge again and again what is mostly different would cost more than to send it.
-            if 2 * self._held_rows > HELD_ROWS_MAX or 2 * self._held_bytes > HELD_BYTES_MAX:
+            if 2 * self._held_rows > self._rows_max or 2 * self._held_bytes > self._bytes_max:
                 yield from self._emptied()
 
     def _emptied(self) -> Iterator[pa.RecordBatch]:
@@ -120,3 +130,8 @@ class PartialGroups:
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
         return added_up(groups, len(self._keys))
+
+
+def tuples_in(groups: pa.RecordBatch) -> int:
+    """Return the number of tuples of all groups together."""
+    return int(pc.sum(groups.column(TUPLES), min_count=0).as_py())

@@ -4,7 +4,7 @@ task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from txtopo.tuples import acking
 from txtopo.tuples.graph import Edge, Node, TaskGraph
 from txtopo.tuples.groupings import RowFailed, TaskChooser, grouping_of, named_tasks
 from txtopo.tuples.message import DRIVER, Kind, Message, RunSpec
+from txtopo.tuples.partial_groups import PartialGroups, tuples_in
 from txtopo.tuples.roots import COLUMN, Roots
 
 REPORT_OK, REPORT_FAILED = 0, 1
@@ -23,9 +24,11 @@ batch.
 class _Way:
     """One edge, seen from one source task."""
 
-    __slots__ = ("bases", "edge", "grouping", "sent", "seqs", "targets")
+    __slots__ = ("bases", "edge", "grouping", "groups", "sent", "seqs", "targets")
 
-    def __init__(self, edge: Edge, targets: Sequence[int], source: int, grouping: TaskChooser | None) -> None:
+    def __init__(
+        self, edge: Edge, targets: Sequence[int], source: int, grouping: TaskChooser | None, *, tracked: bool
+    ) -> None:
         self.edge = edge
         self.targets = targets
         self.grouping = grouping
@@ -33,6 +36,10 @@ class _Way:
         self.sent = [0] * len(targets)
         self.seqs = [0] * len(targets)
         self.bases = [acking.way_base(source, edge.number, target) for target in targets]
+        self.groups: list[PartialGroups] | None = None
+        """The tuples on their way to each target, if they are sent in groups."""
+        if edge.partial is not None and not tracked:
+            self.groups = [PartialGroups(edge.partial, edge.fields, share=len(targets)) for _ in targets]
 
 
 class Router:
@@ -55,7 +62,8 @@ class Router:
                 if edge.grouping == "direct"
                 else grouping_of(edge, source=source, index=index, tasks=tasks, targets=targets)
             )
-            self._ways.setdefault(edge.stream, []).append(_Way(edge, targets, source, grouping))
+            way = _Way(edge, targets, source, grouping, tracked=run.traced or fold is not None)
+            self._ways.setdefault(edge.stream, []).append(way)
         self._out: list[Message] = []
 
     def prepare(self) -> None:
@@ -88,6 +96,10 @@ class Router:
                 choice = named_tasks(named, way.targets)
             else:
                 continue
+            if way.groups is not None:
+                for share in choice.shares:
+                    self._group(way, way.groups[share[0]], share[0], choice.rows_of(batch, share))
+                continue
             moved = roots.take(choice.order) if roots is not None and choice.order is not None else roots
             for share in choice.shares:
                 position, first, rows = share
@@ -100,9 +112,14 @@ class Router:
         return out
 
     def reports(self, *, failed: bool) -> list[Message]:
-        """Return the number of tuples sent to every task of every edge, 0 included (CoordinatedBolt)."""
+        """Return the groups that are not sent yet, then the number of tuples sent to every task of every edge, 0
+        included (CoordinatedBolt). Called once, at the end.
+        """
+        for way in (way for ways in self._ways.values() for way in ways):
+            for position, groups in enumerate(way.groups or ()):
+                self._send_groups(way, position, groups.end())
         seq = REPORT_FAILED if failed else REPORT_OK
-        return [
+        return self.drain() + [
             Message(self._run, target, self._source, Kind.REPORT, way.edge.number, seq, way.sent[position])
             for ways in self._ways.values()
             for way in ways
@@ -112,6 +129,18 @@ class Router:
     def sent(self) -> tuple[tuple[int, int], ...]:
         """Return (edge, number of tuples) sent to all tasks of each edge."""
         return tuple(sorted((way.edge.number, sum(way.sent)) for ways in self._ways.values() for way in ways))
+
+    def _group(self, way: _Way, groups: PartialGroups, position: int, tuples: pa.RecordBatch) -> None:
+        """Count tuples as sent. They leave in groups, and are counted again where these arrive."""
+        way.sent[position] += tuples.num_rows
+        self._send_groups(way, position, groups.take(tuples))
+
+    def _send_groups(self, way: _Way, position: int, groups: Iterable[pa.RecordBatch]) -> None:
+        for batch in groups:
+            rows = tuples_in(batch)
+            target, seq = way.targets[position], way.seqs[position]
+            self._out.append(Message(self._run, target, self._source, Kind.DATA, way.edge.number, seq, rows, batch))
+            way.seqs[position] += 1
 
     def _put(self, way: _Way, position: int, rows: pa.RecordBatch, roots: Roots | None) -> None:
         if roots is not None:

@@ -14,6 +14,7 @@ from txtopo.tuples.coordination import Coordination
 from txtopo.tuples.executor_halves import executor_half
 from txtopo.tuples.graph import Edge
 from txtopo.tuples.message import DRIVER, Kind, Message, TakeReport, TaskReport
+from txtopo.tuples.partial_groups import tuples_in
 from txtopo.tuples.rich_and_arrow_runners import runner_of
 from txtopo.tuples.router import REPORT_FAILED, Results, Router
 from txtopo.tuples.task_context import Arrived, TaskContext
@@ -74,8 +75,15 @@ class Task:
         invariant(message.kind == Kind.DATA, f"a task got a message of kind {message.kind}")
         body = unpack(message.body)
         edge = self._edges.get(message.edge)
-        first = self._coordination.take(message.edge, message.source, message.rows if body is None else body.num_rows)
-        if not self._runner.stopped and body is not None and edge is not None:
+        partial = edge.partial if edge is not None and not self._task_context.tracked else None
+        # What arrives is counted here, in what arrives: groups say how many tuples they have.
+        rows = message.rows if body is None else body.num_rows if partial is None else tuples_in(body)
+        first = self._coordination.take(message.edge, message.source, rows)
+        if self._runner.stopped or body is None or edge is None:
+            return
+        if partial is not None:
+            self._runner.take_groups(body, partial)
+        else:
             self._runner.take(Arrived(self._task_context, edge, message, body, first))
 
     def _complete(self) -> None:

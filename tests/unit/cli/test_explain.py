@@ -93,7 +93,7 @@ Components:
     emits word string, `n times` bigint
   counts: committer CountCommitter, 1 task (number 7) at level 3
     reads count by fields(word)
-    counts one tuple at a time: tasks send tuples
+    counts one tuple at a time: every tuple is tracked
   kept: committer Kept, 1 task (number 8) at level 3, writes outside of the database transaction too
     reads twice by shuffle
     emits word string
