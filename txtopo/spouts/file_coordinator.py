@@ -113,7 +113,7 @@ class FileCoordinator:
         headers: list[list[str]] = []
         files: list[dict[str, Any]] = []
         taken: list[SettledFile] = []
-        upcoming = self._watch.backlog[: len(chosen) + FILES_MAX]
+        upcoming = self._watch.next_files(len(chosen) + FILES_MAX)
         for number, file in enumerate(chosen, start=1):
             try:
                 described, header = self._describe(file, self._ahead.taken(file, upcoming[number:]))
@@ -143,7 +143,7 @@ class FileCoordinator:
         """
         chosen: list[SettledFile] = []
         size = 0
-        for file in self._watch.backlog[: self._source.files_per_batch]:
+        for file in self._watch.next_files(self._source.files_per_batch):
             size += file.stat.size
             if chosen and size > self._source.bytes_per_batch:
                 return chosen

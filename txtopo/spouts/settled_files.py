@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from txtopo.core.os_errors import is_gone
 from txtopo.spouts.consumed_files import ConsumedFiles
@@ -20,6 +22,11 @@ from txtopo.spouts.matching_files import Found, find_files, means, why_none
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 from txtopo.topology.components import SpoutContext
 from txtopo.topology.consumed_inputs import PATHS_PER_READ
+
+LOOK_PAUSE = 10
+"""While files wait to be planned, the next check begins this many times later than the last one took: the planner must
+not spend its time on listing a large folder.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +78,17 @@ class FileWatch:
         self._consumed = ConsumedFiles(context)
         self._watched: dict[str, _Seen] = {}
         self._said: set[str] = set()
-        self._backlog: list[SettledFile] = []
+        self._backlog: deque[SettledFile] = deque()
         self._open_until_s: float | None = None
         """Files of the first check have settled by then, unless they change."""
         self._last_look_s = -math.inf
+        self._look_took_s = 0.0
         self._looks_done = False
         self._is_incomplete = False
 
-    @property
-    def backlog(self) -> list[SettledFile]:
-        """Settled files, sorted by path."""
-        return self._backlog
+    def next_files(self, count: int) -> list[SettledFile]:
+        """Return the first settled files by path, at most `count`."""
+        return list(islice(self._backlog, count))
 
     @property
     def is_exhausted(self) -> bool:
@@ -122,6 +129,7 @@ class FileWatch:
         # Only now: if something cannot be read, the files that had settled do not have to settle again.
         for gone in self._watched.keys() - check.watched:
             del self._watched[gone]
+        self._look_took_s = self._context.monotonic() - now
         if not check.found:
             self._found_none()
         self._consumed.checked(check.found)
@@ -136,7 +144,7 @@ class FileWatch:
     def _next_look_s(self) -> float:
         """Time of the next check."""
         if self._backlog and not self._is_incomplete:
-            return self._last_look_s + self._settled_s
+            return self._last_look_s + max(self._settled_s, LOOK_PAUSE * self._look_took_s)
         return self._next_settled_s() if self._watched and (self._context.once or self._is_incomplete) else -math.inf
 
     def _next_settled_s(self) -> float:
@@ -210,7 +218,8 @@ class FileWatch:
                 self._compare(file)
             else:
                 self._backlog.append(file)
-        self._backlog.sort(key=lambda file: os.fsencode(file.path))
+        if settled:
+            self._backlog = deque(sorted(self._backlog, key=lambda file: os.fsencode(file.path)))
 
     def _compare(self, file: SettledFile) -> None:
         """Handle a changed path that was input before: it is never input again, and is reported once if its content

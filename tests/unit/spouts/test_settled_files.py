@@ -15,7 +15,7 @@ from tests.kit.files import rewrite_in_place
 from tests.unit.spouts.test_file_spout import CONTENT, Driver, names, write
 from txtopo.driver import system_clock
 from txtopo.driver.system_clock import SystemClock
-from txtopo.spouts import stamped_here
+from txtopo.spouts import settled_files, stamped_here
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 
 
@@ -189,6 +189,31 @@ def test_the_spout_says_when_a_file_can_settle(tmp_path: Path) -> None:
     day.now += 0.3
     assert day.coordinator.ready_in_s() == pytest.approx(0.2)  # type: ignore[attr-defined]
     assert day.look(0.25)
+
+
+def test_a_large_folder_is_not_listed_all_the_time_while_its_files_are_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check of a million files takes seconds; with `settled_s=0` there was one before every batch."""
+    for number in range(9):
+        write(tmp_path / f"{number}.csv")
+    driver = Driver(tmp_path, settled_s=0)
+    checks: list[float] = []
+    module: Any = settled_files
+    find_files = module.find_files
+
+    def slow(path: str) -> Iterator[Any]:
+        checks.append(driver.now)
+        yield from find_files(path)
+        driver.now += 1.0
+
+    monkeypatch.setattr(settled_files, "find_files", slow)
+    found: list[Any] = []
+    while driver.look(2.0):
+        found.append(driver.coordinator.initialize_transaction(len(found) + 1, None))
+
+    assert names(found) == [[f"{number}.csv"] for number in range(9)]
+    assert checks == [102.0, 113.0, 122.0], "after ten seconds, and when no file waits to be planned"
 
 
 @pytest.fixture
