@@ -179,12 +179,8 @@ class BatchDataError(TxtopoError):
         """Traceback or raw record, for the log and `show`."""
         self.fault = fault
         """What is wrong, in a few words without values, the same for every batch: `file changed`."""
-        self._cause = cause
-
-    @property
-    def cause(self) -> str | None:
+        self.cause = cause if cause is not None or fault is None else cause_of_fault(component, fault)
         """A key that is equal for equal causes (W7), as `cause_of` makes it; None: component and kind."""
-        return self._cause or (None if self.fault is None else cause_of_fault(self.component, self.fault))
 
 
 def cause_of_fault(component: str, fault: str) -> str:
