@@ -450,7 +450,7 @@ target.keys  MATCH  21  the target table, key by key  the sum over all contribut
 batches  6 MATCH, 3 MISMATCH; 0 planned ahead, not audited
 records  121 read by the runs, 121 counted again in the files of 6 batches
 rejected  1 of these records
-removed   0 of these records, as dead letters
+removed  0 of these records, as dead letters
 attempts  8 applied, 1 failed; failed for: 1 data
 as of  TIME, by SOMEBODY
 head  batch 9, code DIGEST
