@@ -126,6 +126,9 @@ class MemoryLedgerSession:
         row.counts.append(count)
         return count
 
+    def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
+        """See LedgerRunSession: here is nothing to prepare."""
+
     def apply_run(
         self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
     ) -> Mapping[int, CommitterCount]:

@@ -53,13 +53,14 @@ def apply_run(
     committer: str,
     topology: str,
     results: Mapping[int, CommitterResult],
+    values: Mapping[str, Any],
     held: Held | None,
 ) -> dict[int, CommitterCount]:
-    """Apply the rows of all batches and record the count of each. `held` is a delayed statement, which is sent first,
-    in the same round trip. Raises BatchDataError if a batch has a key twice.
+    """Apply the rows of all batches and record the count of each. `values` are those of `run_values`. `held` is a
+    delayed statement, which is sent first, in the same round trip. Raises BatchDataError if a batch has a key twice.
     """
-    values = {"topology": topology, "committer": committer, **run_values(shape, results)}
-    rows = connection.exec_driver_sql(*joined(held, run_statement(shape), values)).all()
+    sent = joined(held, run_statement(shape), {**values, "topology": topology, "committer": committer})
+    rows = connection.exec_driver_sql(*sent).all()
     invariant(
         sorted(row[0] for row in rows) == sorted(results),
         f"committer {committer}: a commit run returned counts of other batches than it applied",
@@ -131,5 +132,7 @@ returning txid, counted, written, digest, {twice}"""
 
 
 def _key_of(shape: TableShape, alias: str) -> str:
-    keys = ", ".join(f"{alias}.{quoted(column.name)}::{column.type}" for column in shape.keys)
-    return f"row({keys})"
+    # Equal bytes are equal text in every collation that a plain table has; texts of two collations are not comparable.
+    collated = {"text": ' collate "C"'}
+    keys = (f"{alias}.{quoted(column.name)}::{column.type}{collated.get(column.type, '')}" for column in shape.keys)
+    return f"row({', '.join(keys)})"

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.apply_counts import array_literal
-from txtopo.committers.postgres.apply_run import apply_run
+from txtopo.committers.postgres.apply_run import apply_run, run_values
 from txtopo.committers.postgres.fenced_session import FencedSession
 from txtopo.committers.postgres.plain_targets import finish_statement, tables_of
 from txtopo.committers.postgres.sql_errors import table_of, translate, translate_apply, translate_kept, translating
@@ -37,6 +38,11 @@ class PostgresRunSession(FencedSession):
     _entries: Sequence[LedgerEntry] = ()
     _shapes: tuple[TableShape, ...] = ()
     """Of the committers that were applied."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._prepared: dict[str, tuple[Mapping[int, CommitterResult] | None, dict[str, Any]]] = {}
+        """By committer, its results and the values of its statement, which are made of them before the lock."""
 
     def ledger_digests(self, txids: Sequence[int]) -> Mapping[int, bytes]:
         with translating(f"reading the ledger rows {txids[0]} to {txids[-1]}" if txids else "reading no ledger rows"):
@@ -68,20 +74,25 @@ class PostgresRunSession(FencedSession):
         }
         self._held = (statement("append_run"), values)
 
+    def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
+        self._prepared[committer.name] = results, run_values(self._shape_of(committer), results)
+
     def apply_run(
         self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
     ) -> Mapping[int, CommitterCount]:
-        applier = self._half(committer).applier
-        shape = applier.shape if applier else unreachable(f"committer {committer.name} has no table, and is in no run")
-        invariant(sorted(results) == self._txids(), f"committer {committer.name}: a result of each batch of the run")
+        shape, name = self._shape_of(committer), committer.name
+        invariant(sorted(results) == self._txids(), f"committer {name}: a result of each batch of the run")
+        given, values = self._prepared.pop(name, (None, {}))
+        if given is not results:
+            values = run_values(shape, results)
         held = self._take_held()
-        self._applied.append(committer.name)
+        self._applied.append(name)
         self._shapes = (*self._shapes, shape)
         try:
-            return apply_run(self._connection, shape, committer.name, self._lead.topology, results, held)
+            return apply_run(self._connection, shape, name, self._lead.topology, results, values, held)
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise translate_apply(
-                error, committer.name, self._txids()[0], ledger_held=held is not None, answers=self._answers
+                error, name, self._txids()[0], ledger_held=held is not None, answers=self._answers
             ) from error
 
     def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
@@ -161,6 +172,10 @@ class PostgresRunSession(FencedSession):
         if schema == "txtopo" and table in _KEPT:
             return translate_kept(error, _KEPT[table], table, first, answers=self._answers)
         return translate(error, f"finishing {self._batches()}")
+
+    def _shape_of(self, committer: CommitterComponent) -> TableShape:
+        applier = self._half(committer).applier
+        return applier.shape if applier else unreachable(f"committer {committer.name} has no table, and is in no run")
 
     def _hold(self, name: str, rows: Sequence[object], values: Mapping[str, str]) -> None:
         if rows:

@@ -18,7 +18,7 @@ from txtopo.committers.protocol.commit import (
 from txtopo.core.crash_points import CrashPoint, reach
 from txtopo.core.events import CommitItem
 from txtopo.core.plan import Plan
-from txtopo.core.values import Committed, CommitterCount, Lead, RunEnded, RunFailed, Unknown
+from txtopo.core.values import Committed, CommitterCount, CommitterResult, Lead, RunEnded, RunFailed, Unknown
 from txtopo.errors import (
     BatchDataError,
     ConfigurationError,
@@ -76,6 +76,7 @@ class _CommitRun:
         self._txids = list(self._items)
         self._topology = topology
         self._now = now
+        self._results = {committer.name: self._results_of(committer.name) for committer in topology.committers}
         self._sent = False
         """True from the moment before COMMIT is sent."""
         self._ended: RunEnded | None = None
@@ -113,6 +114,8 @@ class _CommitRun:
 
     def _commit(self, session: LedgerRunSession) -> RunEnded:
         first = self._txids[0]
+        for committer in self._topology.committers:
+            session.prepare_run(committer, self._results[committer.name])  # R21
         last_txid = lock_fence(
             session, self._lead, first
         )  # R4; R29, a takeover waits for this lock or ends the session
@@ -147,12 +150,7 @@ class _CommitRun:
         """Apply all committers in order; returns the counts of each batch."""
         counts: dict[int, tuple[CommitterCount, ...]] = dict.fromkeys(self._txids, ())
         for committer in self._topology.committers:
-            results = {
-                txid: result
-                for txid, item in self._items.items()
-                for result in item.processed.results
-                if result.committer == committer.name
-            }
+            results = self._results[committer.name]
             applied = session.apply_run(committer, results)
             invariant(
                 list(results) == self._txids == sorted(applied), f"committer {committer.name} was not applied for each"
@@ -162,6 +160,14 @@ class _CommitRun:
                 counts[txid] += (applied[txid],)
             self._reach(CrashPoint.APPLIED)
         return counts
+
+    def _results_of(self, committer: str) -> Mapping[int, CommitterResult]:
+        return {
+            txid: result
+            for txid, item in self._items.items()
+            for result in item.processed.results
+            if result.committer == committer
+        }
 
     def _reach(self, point: CrashPoint) -> None:
         for txid in self._txids:

@@ -54,12 +54,12 @@ BATCHES: Sequence[tuple[Sequence[Row], Mapping[str, Any]]] = (
 )
 """Rows and what else is in each batch: keys that come again, NULL, text that needs quoting, an empty batch."""
 BY_HAND = """
-create table public.flights_count (carrier varchar, origin text, count bigint not null, distance numeric not null,
-  unique nulls not distinct (origin, carrier));
+create table public.flights_count (carrier varchar, origin text collate "C", count bigint not null,
+  distance numeric not null, unique nulls not distinct (origin, carrier));
 create table public.flights_count_contribution (txid bigint not null, reverses bigint, carrier varchar, origin text,
   count bigint not null, distance numeric not null, unique nulls not distinct (txid, reverses, carrier, origin));
 """
-"""Tables that a user made: keys of another type that txtopo takes, no trigger."""
+"""Tables that a user made: keys of another type and collation that txtopo takes, no trigger."""
 TABLES = {
     "txtopo.fence": "topology",
     "txtopo.ledger": "txid",
@@ -96,12 +96,14 @@ def driver(database: str) -> Iterator[Driver]:
 
 def send(session: LedgerRunSession, driver: Driver, plans: Sequence[Any], batches: Sequence[Processed]) -> Any:
     """Everything of a run before COMMIT. Returns the counts by committer and txid."""
+    results = [{one.attempt.txid: one.results[at] for one in batches} for at in range(len(driver.committers))]
+    for component, given in zip(driver.committers, results, strict=True):
+        session.prepare_run(component, given)
     session.lock_fence()
     session.append_run([LedgerEntry(plan=plan, attempt=one.attempt) for plan, one in zip(plans, batches, strict=True)])
     counts: dict[str, Mapping[int, CommitterCount]] = {}
-    for at, component in enumerate(driver.committers):
-        results = {one.attempt.txid: one.results[at] for one in batches}
-        counts[component.name] = session.apply_run(component, results)
+    for component, given in zip(driver.committers, results, strict=True):
+        counts[component.name] = session.apply_run(component, given)
     session.append_run_edges({one.attempt.txid: one.edges for one in batches})
     session.append_run_rejected({one.attempt.txid: one.rejected_rows for one in batches})
     session.append_run_dead_letters({one.attempt.txid: one.dead_letters for one in batches})

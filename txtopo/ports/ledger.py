@@ -231,6 +231,11 @@ class LedgerRunSession(Protocol):
     `commit` raises it with `definite` False. Whatever else is raised says nothing about any batch of the run (R25).
     """
 
+    def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
+        """Do what `apply_run` of these results needs and what needs no lock. Called before `lock_fence` (R21). Raises
+        BatchDataError if a result has other columns than the table.
+        """
+
     def lock_fence(self) -> Fence:
         """Begin, set the timeouts, lock the fence row FOR NO KEY UPDATE and return it (R4). Raises Fenced if there is
         no row.
