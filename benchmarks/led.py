@@ -4,7 +4,6 @@ COMMIT was known.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from txtopo.driver.console import Reporter
 from txtopo.driver.load_application import code_hash
 from txtopo.driver.signals import StopSignals
 from txtopo.ports import Executor
-from txtopo.reports.as_json import status_json
 
 FIELDS = "carrier string, origin string, distance int"
 
@@ -115,29 +113,14 @@ def check_run(job: Job, name: str, led: Led, batches: int, expected: Counts) -> 
     wrong = difference(read_table(job.dsn, f"select carrier, origin, flights, miles from {table_of(name)}"), expected)
     if wrong:
         raise WrongResult(f"{name}: {wrong}")
-    if failed := runs_failed(job, name):
+    if failed := failed_runs(job, name):
         raise WrongResult(f"{name}: {failed} runs of commits failed and were committed one by one")
 
 
-def runs_failed(job: Job, name: str) -> int:
-    """Return how many runs of commits fell back to commits of one batch each, as the status of the topology says."""
+def failed_runs(job: Job, name: str) -> int:
+    """Return how many runs of commits failed and were committed one by one, as the status of the topology says."""
     with connect(dsn=job.dsn) as client:
-        return numbered(json.loads(status_json([client.status(name)])), "run_failed", "runs_failed")
-
-
-def numbered(value: Any, *names: str) -> int:
-    """Return the sum of all numbers with one of these names anywhere in JSON; a list counts its items.
-
-    >>> numbered({"topologies": [{"runs_failed": 2}, {"runs_failed": 1, "name": "a"}]}, "runs_failed")
-    3
-    """
-    if isinstance(value, list):
-        return sum(numbered(item, *names) for item in value)
-    if not isinstance(value, dict):
-        return 0
-    found = [item for name, item in value.items() if name in names]
-    here = sum(len(item) if isinstance(item, list) else int(item or 0) for item in found)
-    return here + sum(numbered(item, *names) for name, item in value.items() if name not in names)
+        return client.status(name).failed_runs
 
 
 def read_table(dsn: str, query: str) -> Counts:

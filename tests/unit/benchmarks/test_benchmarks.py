@@ -37,9 +37,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "module", [cases, inputs, led, processes, report, round_trips], ids=lambda module: module.__name__
-)
+@pytest.mark.parametrize("module", [cases, inputs, processes, report, round_trips], ids=lambda module: module.__name__)
 def test_examples_in_docstrings(module: ModuleType) -> None:
     found = doctest.testmod(module)
 
@@ -165,6 +163,24 @@ def test_a_wrong_count_is_seen_whichever_side_has_it() -> None:
     assert inputs.difference(right, dict(right)) is None
     for wrong in ({}, {("AA", "JFK"): (2, 16)}, right | {("UA", "EWR"): (1, 7)}):
         assert inputs.difference(wrong, right)
+
+
+def test_a_run_of_commits_that_failed_fails_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts are right, but not as fast as they could be, for ever: nobody else would see it."""
+    (job, *_) = command.jobs(command.options([]), tmp_path, STORES)
+    counts = {("AA", "JFK"): (2, 15)}
+    monkeypatch.setattr(led, "read_table", lambda dsn, query: counts)
+
+    monkeypatch.setattr(led, "failed_runs", lambda job, name: 0)
+    led.check_run(job, "daily", Led(0.0, [(1.0, 3)]), 3, counts)
+    monkeypatch.setattr(led, "failed_runs", lambda job, name: 2)
+
+    with pytest.raises(led.WrongResult, match="2 runs of commits failed"):
+        led.check_run(job, "daily", Led(0.0, [(1.0, 3)]), 3, counts)
+    with pytest.raises(led.WrongResult, match="committed 3 batches instead of 4"):
+        led.check_run(job, "daily", Led(0.0, [(1.0, 3)]), 4, counts)
+    with pytest.raises(led.WrongResult, match="1 of 1 keys are wrong"):
+        led.check_run(job, "daily", Led(0.0, [(1.0, 3)]), 3, {("AA", "JFK"): (2, 16)})
 
 
 def test_a_case_alone_needs_neither_the_others_nor_the_protocol(tmp_path: Path) -> None:
