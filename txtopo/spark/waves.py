@@ -24,9 +24,9 @@ from txtopo.spark.running_attempts import Running
 
 SHARED_AGAIN_MIN = 4
 """Smaller parts of a failed wave run one by one: to divide them further would take as many jobs."""
-SHARED_FAILURES_MAX = 6
+SHARED_FAILURES_MAX = 9
 """Failed jobs of a wave, in all its parts, after which the rest runs one by one: with many bad batches, smaller waves
-only add jobs. Twice as many as one bad batch among 64 causes.
+only add jobs. Two bad batches among 64 cause eight.
 """
 
 _Pair = tuple[Run, Assignment]

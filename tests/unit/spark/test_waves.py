@@ -330,6 +330,17 @@ def test_a_failure_that_may_be_of_them_all_is_met_by_each_alone(proven: Kit, kin
     assert proven.jobs.goes == [list(range(1, 9)), *([txid] for txid in range(1, 9))]
 
 
+@pytest.mark.parametrize(("bad", "jobs"), [({1}, 13), ({64}, 13), ({1, 33}, 23), ({17, 50}, 23)])
+def test_one_or_two_bad_batches_of_a_large_wave_cost_few_jobs(proven: Kit, bad: set[int], jobs: int) -> None:
+    """Where nothing names them. Each batch alone would be 64 jobs more."""
+    proven.jobs.raises = lambda txids: BAD if bad & set(txids) else None
+
+    outcomes = proven.process(*range(1, 65))
+
+    assert {outcome.attempt.txid for outcome in outcomes if isinstance(outcome, Failed)} == bad
+    assert len(proven.jobs.goes) == jobs
+
+
 def test_many_bad_batches_of_a_wave_cost_few_jobs_more(proven: Kit) -> None:
     proven.jobs.raises = lambda txids: BAD
 
