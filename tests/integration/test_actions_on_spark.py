@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.contracts.executor_contract import CODE_HASH
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
+from tests.kit.fix_spark import executors_on
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from tests.kit.tuple_topologies import Keep
 from txtopo.core.values import Failed, Processed
 from txtopo.errors import BatchDataError

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
+from tests.kit.fix_spark import executors_on
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from tests.kit.tuple_topologies import FrameRows, Large
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata

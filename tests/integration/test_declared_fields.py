@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, row
+from tests.kit.fix_spark import executors_on, frame_jobs
+from tests.kit.list_spout import ListSpout, assignment, row
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Processed

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.contracts.executor_contract import CODE_HASH
-from tests.kit.fix_spark import assignment
+from tests.kit.list_spout import assignment
 from tests.kit.tuple_topologies import Keep, PlacedRows
 from tests.kit.zoo import everything, zoo
 from tests.unit.testing.test_harness import FIELDS, csv, sifted

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
+from tests.kit.fix_spark import executors_on
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from tests.kit.tuple_topologies import Keep, Large, PlacedRows
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Processed

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, frame_jobs, list_topology, row
+from tests.kit.fix_spark import executors_on, frame_jobs
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from tests.kit.tuple_topologies import FrameRows, diamond
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.contracts.executor_contract import CODE_HASH, ExecutorContract, plan_batches
 from tests.kit.drivers import wait_until
-from tests.kit.fix_spark import ListSpout, assignment, executors_on, frame_jobs, list_topology, row
+from tests.kit.fix_spark import executors_on, frame_jobs
+from tests.kit.list_spout import ListSpout, assignment, list_topology, row
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, ConfigurationError, DriverFull, TopologyError

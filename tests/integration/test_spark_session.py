@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.kit.fix_spark import list_topology
+from tests.kit.list_spout import list_topology
 from txtopo.errors import ConfigurationError
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.session.ship_modules import PACKAGE
@@ -174,7 +174,7 @@ JOB = """
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session.spark_session import SessionOptions
     from txtopo.local.java import java_environment
-    from tests.kit.fix_spark import assignment, list_topology, row
+    from tests.kit.list_spout import assignment, list_topology, row
 
     def clean(name: str) -> str:
         if name == "bad":

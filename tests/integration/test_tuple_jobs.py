@@ -17,7 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.drivers import wait_until
-from tests.kit.fix_spark import assignment, executors_on
+from tests.kit.fix_spark import executors_on
+from tests.kit.list_spout import assignment
 from tests.kit.tuple_runs import run_tuples
 from tests.kit.tuple_topologies import diamond, framed, mixed, tracked
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt

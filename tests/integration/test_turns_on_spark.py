@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.contracts.executor_contract import CODE_HASH
 from tests.kit.drivers import wait_until
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, executors_on, list_topology, row
+from tests.kit.fix_spark import executors_on
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from tests.kit.tuple_topologies import Keep
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt

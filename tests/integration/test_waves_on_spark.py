@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.drivers import wait_until
-from tests.kit.fix_spark import FIELDS, ListSpout, assignment, frame_jobs, list_topology, row
+from tests.kit.fix_spark import frame_jobs
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.kit.fix_spark import ListSpout, leak, wait_for_twin
+from tests.kit.list_spout import ListSpout, leak, wait_for_twin
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.plan import Metadata
 from txtopo.topology.batch_committer import BatchCommitter

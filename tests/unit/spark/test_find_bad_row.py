@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.fix_spark import list_topology
+from tests.kit.list_spout import list_topology
 from txtopo.core.values import Failure, TransactionAttempt
 from txtopo.ports import Assignment
 from txtopo.spark.frames.find_bad_row import BadRows

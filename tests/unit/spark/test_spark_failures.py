@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from tests.kit.fix_spark import list_topology
+from tests.kit.list_spout import list_topology
 from txtopo.core.values import Failed, Failure, TransactionAttempt
 from txtopo.errors import BatchDataError, ConfigurationError, ExecutorLost
 from txtopo.spark import executor as executor_module

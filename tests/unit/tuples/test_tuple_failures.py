@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from tests.kit.fix_spark import ListSpout
+from tests.kit.list_spout import ListSpout
 from tests.kit.tuple_runs import Keeping, RowsSpout, graph_of, ran, run_spec, run_tuples
 from txtopo.core.fields import Fields
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt

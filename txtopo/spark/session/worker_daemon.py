@@ -1,7 +1,7 @@
 """Spark's daemon that forks Python workers, with the heavy imports done once before the first fork.
 
 A worker ends with every error of a bolt and is started again for each of its tries, and the search for a bad row makes
-many of them: each would spend most of a second of CPU on importing pandas and pyarrow. Used on a `local` master
+many of them: each would spend most of a second of CPU on importing pandas, pyarrow and txtopo. Used on a `local` master
 (`spark.python.daemon.module`).
 
 The imported objects are then frozen: after every task a worker collects garbage, and would scan all of these modules,
@@ -16,7 +16,15 @@ import importlib
 
 from pyspark.daemon import manager
 
-_PRELOADED = ("pyspark.worker", "pandas", "pyarrow.compute", "pyarrow.csv", "pyspark.sql.pandas.serializers")
+_PRELOADED = (
+    "pyspark.worker",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.csv",
+    "pyspark.sql.pandas.serializers",
+    "txtopo.spark.emit",
+    "txtopo.spark.tuples.tuple_tasks",
+)
 
 
 def main() -> None:
@@ -26,6 +34,9 @@ def main() -> None:
         # stdout.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # The sources as they are now, whose code every worker has from here on (R12: driver and tasks must agree).
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module("txtopo.spark.session.ship_modules").package_version()
     gc.collect()
     gc.freeze()
     manager()
