@@ -21,10 +21,10 @@ $(STAMP): pyproject.toml
 demo: setup
 	@$(BIN)/txtopo demo
 
-# All tests, on real services, two files at a time: many of them wait for others to die, to time out or to start.
+# All tests, on real services, three files at a time: many of them wait for others to die, to time out or to start.
 # In the order of the folders: the long files come first, and the short unit tests fill up the end.
 test: setup
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # What needs neither Spark nor Postgres nor ZooKeeper: the rooms one by one, the contracts on memory stores, simulated histories.
 test-unit: setup

@@ -4,13 +4,14 @@ against.
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.metadata import version
 
 import pytest
 from hypothesis import settings
 
-from tests.kit import fast_jvm, random_order
+from tests.kit import bytecode, fast_jvm, random_order
 from tests.kit.needs import markers_for, needed_for
 from txtopo.errors import ConfigurationError
 from txtopo.local.java import find_java
@@ -37,9 +38,14 @@ _RUNNING: dict[str, pytest.Item] = {}
 
 
 def pytest_configure() -> None:
-    """From now on a service that a test starts without its marker fails that test, and Spark's JVMs start quickly."""
+    """From now on a service that a test starts without its marker fails that test, and Spark's JVMs start quickly.
+
+    What is collected lives to the end: looking for garbage in it, again and again, takes as long as importing it.
+    """
     sys.addaudithook(_refuse_unmarked)
     fast_jvm.use()
+    bytecode.keep()
+    gc.disable()
 
 
 def _refuse_unmarked(event: str, arguments: tuple[object, ...]) -> None:
@@ -63,6 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where tests with Spark were chosen, the classes that its JVMs load are written into an archive once."""
+    bytecode.let_be()
+    gc.freeze()
+    gc.enable()
     if any(item.get_closest_marker("spark") for item in session.items) and not session.config.option.collectonly:
         fast_jvm.ensure_archive()
 

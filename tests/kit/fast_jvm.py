@@ -27,6 +27,8 @@ that is missing or does not fit.
 """
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compile quickly rather than well, and collect garbage without helper threads."""
+WITH_ARCHIVE = f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE}"
+"""The same with classes that are parsed and verified already; for executors as well, which have Spark's class path."""
 BUILD_S = 300.0
 
 
@@ -35,7 +37,7 @@ def use() -> None:
     stays.
     """
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE}")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", WITH_ARCHIVE)
 
 
 def ensure_archive() -> None:

@@ -75,16 +75,25 @@ def _files() -> tuple[tuple[Path, ast.Module], ...]:
     return tuple(found)
 
 
-def _collected(picks: Picks) -> list[Halt]:
+@functools.cache
+def _calls() -> tuple[tuple[Path, ast.AST, ast.Call], ...]:
+    """Calls of a name, each with its file and with every function around it."""
     found = []
     for path, tree in _files():
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         for function in functions:
-            for node in ast.walk(function):
-                if isinstance(node, ast.Call) and picks(node, path):
-                    texts = sorted(_sentences(_reason(node), function))
-                    told = [text for text in texts if sum(map(str.isalpha, text)) >= TOLD_MIN]
-                    found += [Halt(f"{path}:{node.lineno}", text) for text in told]
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and _named(node)]
+            found += [(path, function, call) for call in calls]
+    return tuple(found)
+
+
+def _collected(picks: Picks) -> list[Halt]:
+    found = []
+    for path, function, call in _calls():
+        if picks(call, path):
+            texts = sorted(_sentences(_reason(call), function))
+            told = [text for text in texts if sum(map(str.isalpha, text)) >= TOLD_MIN]
+            found += [Halt(f"{path}:{call.lineno}", text) for text in told]
     return found
 
 

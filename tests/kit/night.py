@@ -46,7 +46,7 @@ def run(order: int) -> Outcomes:
     """The whole suite once, in this order; what it prints is shown as it comes."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        workers = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+        workers = ("--numprocesses", "3", "--dist", "loadfile", "--no-loadscope-reorder")
         command = [sys.executable, "-m", "pytest", "--quiet", *workers, f"--junitxml={report}"]
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: str(order)}, check=False).returncode
         outcomes = dict(read_report(report.read_text(encoding="utf-8"))) if report.exists() else {}
