@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import pytest
@@ -38,14 +39,22 @@ _RUNNING: dict[str, pytest.Item] = {}
 
 
 def pytest_configure() -> None:
-    """From now on a service that a test starts without its marker fails that test, and Spark's JVMs start quickly.
-
-    What is collected lives to the end: looking for garbage in it, again and again, takes as long as importing it.
-    """
+    """From now on a service that a test starts without its marker fails that test, and Spark's JVMs start quickly."""
     sys.addaudithook(_refuse_unmarked)
     fast_jvm.use()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """What is collected lives to the end: looking for garbage in it, again and again, takes as long as importing it."""
     bytecode.keep()
     gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        bytecode.let_be()
 
 
 def _refuse_unmarked(event: str, arguments: tuple[object, ...]) -> None:
@@ -69,9 +78,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where tests with Spark were chosen, the classes that its JVMs load are written into an archive once."""
-    bytecode.let_be()
-    gc.freeze()
-    gc.enable()
     if any(item.get_closest_marker("spark") for item in session.items) and not session.config.option.collectonly:
         fast_jvm.ensure_archive()
 
