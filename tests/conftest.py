@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib.metadata import version
 
 import pytest
@@ -45,7 +45,7 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """What is collected lives to the end: looking for garbage in it, again and again, takes as long as importing it."""
     bytecode.keep()
     gc.disable()
