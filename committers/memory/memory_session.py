@@ -209,7 +209,7 @@ class MemoryLedgerSession:
 
     def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
         rows = self._locked()
-        for txid, of_batch in totals.items():
+        for txid, of_batch in sorted(totals.items()):
             self._finish(self._row(txid), of_batch)
         self._check_complete(rows)
         for table in sorted(self._draft.applied):

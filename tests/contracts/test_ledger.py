@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.contracts.commit_run_contract import CommitRunContract
+from tests.contracts.commit_run_contract import TOTALS, CommitRunContract
 from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_driver import TOPOLOGY, Row, lead_on, listen
 from tests.kit.drivers import wait_until
@@ -17,7 +17,7 @@ from tests.kit.fix_postgres import fresh_database
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.core.values import Committed, OrderKind, RunEnded, Unknown
-from txtopo.errors import PostgresUnavailable
+from txtopo.errors import InvariantBroken, PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import Ledger
 from txtopo.topology.components import CommitterComponent
@@ -343,6 +343,16 @@ class TestMemoryCommitRuns(CommitRunContract):
     def world(self) -> MemoryWorld:
         """A store of its own."""
         return MemoryWorld()
+
+    def test_fence_moves_by_one(self, world: MemoryWorld) -> None:
+        """R23, with the words of this ledger: no row is final before the one before it."""
+        driver = lead_on(world)
+        plans = driver.ready_run()
+
+        with driver.ledger.run_session(driver.lead) as session:
+            self._apply(session, driver, plans)
+            with pytest.raises(InvariantBroken, match="the fence was not at batch 1"):
+                session.finish_run({2: TOTALS, 3: TOTALS})
 
     def test_lost_reply_of_a_run_that_happened(self, world: MemoryWorld) -> None:
         """R26: the reply is lost, the ledger knows of all of them."""

@@ -38,8 +38,8 @@ LATE = {
 two that commit nothing stands one that does, since a batch that ended too many drivers is left out.
 """
 IN_RUNS = {CrashPoint.RUN_FINISHED}
-"""Reached only if several batches are ready at one moment, which these drivers do not promise:
-`tests/simulation/test_commit_runs_walk.py`.
+"""Reached only if several batches are ready at one moment, which these drivers do not promise; `test_commit_runs.py`
+makes sure of it.
 """
 SESSION_S = "1"
 """Each driver waits for the end of the session of the one before. One that loses its own tries again."""

@@ -84,7 +84,11 @@ def make_leader(
     )
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
-        single = topology.single_commits or services.ledger.single_commits(topology.committers)
+        single = topology.single_commits
+        if single is None and not rules.opaque:
+            single = services.ledger.single_commits(topology.committers)
+            if single is not None:
+                services.say(f"batches are committed one by one: {single}")
         sizes = {plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans}
     except BaseException:
         planner.close()

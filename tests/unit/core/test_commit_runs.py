@@ -310,7 +310,7 @@ class TestARunThatFails:
 
     def test_tables_that_are_not_plain_any_more_end_all_runs(self) -> None:
         """R20, read under the locks."""
-        hand = waiting(9)
+        hand = waiting(12)
         hand.tell(failed(1, 8, off="a CHECK"))
         sizes = []
         while hand.of(Commit):
@@ -318,7 +318,7 @@ class TestARunThatFails:
             sizes.append(len(run))
             hand.tell(committed(run[0], run[-1], locked_s=0.01))
 
-        assert sizes == [1] * 9
+        assert sizes == [1] * 12
 
     def test_a_late_answer_of_another_run_changes_nothing(self) -> None:
         """Only the run that is under way can fail."""

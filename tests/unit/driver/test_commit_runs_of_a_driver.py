@@ -15,6 +15,7 @@ from txtopo.core.state import Rules, State
 from txtopo.core.values import ActionRecord, Lead
 from txtopo.driver.planner import Planner
 from txtopo.driver.spout_coordinators import Settled
+from txtopo.driver.work_queues import Work, WorkQueue
 from txtopo.errors import PostgresUnavailable
 from txtopo.testing.simulated import SerialWorkQueues, SimulatedDriver, SimulatedStores
 
@@ -93,18 +94,22 @@ def test_spouts_are_notified_of_a_run_in_one_piece_of_work(folder: Path, monkeyp
     """R28: ascending, when all of it is in the ledger, and before anything is planned after it."""
     stores = SimulatedStores()
     told: list[tuple[int, int]] = []
-    works = 0
+    works, at = 0, WorkQueue.LOOK
 
     def settled(_: Planner, plan: Plan, state: Settled | None) -> None:
+        assert at is WorkQueue.PLAN, "the planner has one thread"
         assert stores.postgres.topologies["orders"].ledger[plan.txid].state == state == "applied"
         told.append((works, plan.txid))
 
-    work_once = SerialWorkQueues.work_once
+    submit = SerialWorkQueues.submit
 
-    def counted(queues: SerialWorkQueues) -> bool:
-        nonlocal works
-        works += 1
-        return work_once(queues)
+    def counted(queues: SerialWorkQueues, queue: WorkQueue, work: Work) -> None:
+        def counted_work() -> None:
+            nonlocal works, at
+            works, at = works + 1, queue
+            work()
+
+        submit(queues, queue, counted_work)
 
     runs: list[list[int]] = []
     append_run = MemoryLedgerSession.append_run
@@ -115,7 +120,7 @@ def test_spouts_are_notified_of_a_run_in_one_piece_of_work(folder: Path, monkeyp
 
     monkeypatch.setattr(Planner, "wants_settled", property(lambda _: True))
     monkeypatch.setattr(Planner, "settled", settled)
-    monkeypatch.setattr(SerialWorkQueues, "work_once", counted)
+    monkeypatch.setattr(SerialWorkQueues, "submit", counted)
     monkeypatch.setattr(MemoryLedgerSession, "append_run", noted)
 
     assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
@@ -127,12 +132,15 @@ def test_spouts_are_notified_of_a_run_in_one_piece_of_work(folder: Path, monkeyp
 
 
 def test_a_table_that_is_not_plain_has_no_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R20: the leader asks when its tables are prepared; nothing fails, and nothing is said in the action log."""
+    """R20: the leader asks when its tables are prepared; nothing fails, and the operator learns why."""
     monkeypatch.setattr(MemoryLedgerSession, "append_run", lambda *_: pytest.fail("a run was begun"))
     stores = SimulatedStores()
     stores.postgres.not_plain["public.order_totals"] = "a CHECK"
 
-    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores)
+
+    assert driver.run().kind == "finished"
+    assert "batches are committed one by one: table public.order_totals has a CHECK" in driver.said
     assert stores.postgres.actions == []
 
 
