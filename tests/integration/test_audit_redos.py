@@ -439,7 +439,7 @@ schema.guards  MATCH  MANY  triggers, functions, constraints and indexes of sche
 topology.described  MATCH  23  the description of the topology  the chain of its descriptions and the code of the batches
 quarantine.empty  MATCH  2  quarantined batches  a reason, and nothing counted or rejected
 redo.chain  MATCH  21  redos, their plans and their files  the batch that each redoes
-redo.reversed  MATCH  16  contributions that a redo took back  those of the batch redone, negated
+redo.reversed  MATCH  16  contributions that a redo reversed  those of the batch redone, negated
 actions.signed  MISMATCH  19  redos and quarantined batches  the action log and the orders
 actions.chain  MISMATCH  11  the action log, its seals recomputed  the seals stored and those of the batches
 contributions.rows  MATCH  24  rows, weights and digest of the contributions  results, counted and digest

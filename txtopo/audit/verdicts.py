@@ -56,7 +56,7 @@ CHECKS = (
     ),
     Check("quarantine.empty", "quarantined batches", "a reason, and nothing counted or rejected"),
     Check("redo.chain", "redos, their plans and their files", "the batch that each redoes"),
-    Check("redo.reversed", "contributions that a redo took back", "those of the batch redone, negated"),
+    Check("redo.reversed", "contributions that a redo reversed", "those of the batch redone, negated"),
     Check("actions.signed", "redos and quarantined batches", "the action log and the orders"),
     Check("actions.chain", "the action log, its seals recomputed", "the seals stored and those of the batches"),
     Check("contributions.rows", "rows, weights and digest of the contributions", "results, counted and digest"),

@@ -197,18 +197,18 @@ class PartitionedCoordinating:
         self._opaque = opaque
         self._last = context.previous
         """Metadata of the batch that was planned last: `is_ready` looks for input after it."""
-        self._proposal: tuple[Metadata | None, Metadata] | None = None
+        self._composed: tuple[Metadata | None, Metadata] | None = None
         self._exhausted = False
 
     def is_ready(self) -> bool:
         with errors_of(self._spout, "is_ready"):
             ready = bool(self._user.is_ready())
         if ready and not self._empty_batches:
-            proposed = self._propose(self._last)
+            metadata = self._compose(self._last)
             # The ranges found here are the ones planned, so that a batch exists whenever this returns True, and each
             # range is asked for once.
-            self._proposal = (self._last, proposed)
-            ready = any("range" in entry for entry in proposed["partitions"])
+            self._composed = (self._last, metadata)
+            ready = any("range" in entry for entry in metadata["partitions"])
         if not ready and self._once and (away := _away(self._last)):
             # Not the end of the input: ranges that these partitions gave before are in no batch.
             raise OSError(
@@ -218,15 +218,15 @@ class PartitionedCoordinating:
         return ready
 
     def initialize_transaction(self, txid: int, previous: Metadata | None) -> Metadata:
-        proposal, self._proposal = self._proposal, None
-        found = proposal[1] if proposal is not None and proposal[0] == previous else self._propose(previous)
+        composed, self._composed = self._composed, None
+        found = composed[1] if composed is not None and composed[0] == previous else self._compose(previous)
         self._last = {"txid": txid, **found}
         return self._last
 
     def initialize_again(self, txid: int, previous: Metadata | None, discarded: Metadata | None) -> Metadata:
         """See OpaqueCoordinator. Does not call the user's `is_ready`."""
-        self._proposal = None
-        found = self._propose(previous, () if discarded is None else self._entries(discarded))
+        self._composed = None
+        found = self._compose(previous, () if discarded is None else self._entries(discarded))
         away = _away(found)
         if away and not any("range" in entry for entry in found["partitions"]):
             raise OSError(
@@ -254,7 +254,7 @@ class PartitionedCoordinating:
         if close is not None:
             close()
 
-    def _propose(self, previous: Metadata | None, discarded: Sequence[Entry] = ()) -> dict[str, Any]:
+    def _compose(self, previous: Metadata | None, discarded: Sequence[Entry] = ()) -> dict[str, Any]:
         """Return the entries of all partitions. A partition that the source no longer has keeps its entry, so its
         metadata is never lost.
         """
