@@ -27,7 +27,7 @@ topology = builder.build()
         (
             "row_wise",
             "frame.where('carrier is not null')",
-            "yes, up to 64 batches or 64 MiB of input share a Spark job",
+            "yes, up to 64 batches or 32 MiB of input share a Spark job",
         ),
         ("distinct", "frame.distinct()", "no, each batch has its own Spark job: bolt last depends on other rows"),
     ],
