@@ -222,9 +222,11 @@ def test_session_timeout_is_the_one_that_the_server_granted(own_zookeeper: Local
     assert opened(own_zookeeper.hosts, session_s=5.0).session_s == 5.0
 
 
-def test_killed_leader_is_followed_and_leaves_no_node(own_zookeeper: LocalZooKeeper, opened: Opener) -> None:
+def test_killed_leader_is_followed_and_leaves_no_node(
+    own_zookeeper: LocalZooKeeper, opened: Opener, candidate: Callable[[], subprocess.Popen[str]]
+) -> None:
     """Takeover: a process that dies with its session gives the lead to the next, within the session timeout."""
-    leader = _start_candidate(own_zookeeper.hosts, session_s=2.0)
+    leader = candidate()
     second = Election(opened(own_zookeeper.hosts), TOPOLOGY, identity("two"))
     second.enter()
     assert second.wait(0) is False
@@ -237,9 +239,11 @@ def test_killed_leader_is_followed_and_leaves_no_node(own_zookeeper: LocalZooKee
     assert len(opened(own_zookeeper.hosts).children(PATHS.leader)) == 1
 
 
-def test_paused_leader_cannot_confirm_when_it_wakes(own_zookeeper: LocalZooKeeper, opened: Opener) -> None:
+def test_paused_leader_cannot_confirm_when_it_wakes(
+    own_zookeeper: LocalZooKeeper, opened: Opener, candidate: Callable[[], subprocess.Popen[str]]
+) -> None:
     """Z1: SIGSTOP past the session; on waking it believes it leads, and changes nothing."""
-    leader = _start_candidate(own_zookeeper.hosts, session_s=2.0)
+    leader = candidate()
     session = opened(own_zookeeper.hosts)
     second = Election(session, TOPOLOGY, identity("two"))
     second.enter()
@@ -366,18 +370,26 @@ except TxtopoError as error:
 """
 
 
-def _start_candidate(hosts: str, session_s: float) -> subprocess.Popen[str]:
-    """A process that leads and tries to confirm when it is told to."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CANDIDATE, hosts, str(session_s)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "leading\n"
-    return process
+@pytest.fixture
+def candidate(own_zookeeper: LocalZooKeeper) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts processes that lead and try to confirm when they are told to; all are killed at the end."""
+    with contextlib.ExitStack() as started:
+
+        def start() -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", CANDIDATE, own_zookeeper.hosts, "2.0"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+            started.enter_context(process)
+            started.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "leading\n"
+            return process
+
+        yield start
 
 
 def _leading(session: ZooKeeperSession, epoch: int) -> TopologyCoordinator:

@@ -188,26 +188,7 @@ class FilledLedger:
                     read - len(rejects),
                     read - len(rejects),
                 )
-            for path, line, reason, raw in rejects:
-                self.execute(
-                    "insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes) "
-                    "values (%s, %s, 'files', %s, %s, %s, %s, %s)",
-                    self.topology,
-                    txid,
-                    path,
-                    line,
-                    reason,
-                    raw,
-                    len(raw),
-                )
-            for number in range(dead_letters):
-                self.execute(
-                    "insert into txtopo.dead_letter (topology, txid, spout, position, component, reason, raw) values "
-                    "(%s, %s, 'files', %s, 'clean', 'no', 'raw')",
-                    self.topology,
-                    txid,
-                    f"/data/x.csv:{number + 2}",
-                )
+            self._insert_rows(txid, rejects, dead_letters)
             self.execute(
                 "update txtopo.ledger set state = %s, reason = %s, read = %s, rejected = %s, dead_lettered = %s, "
                 "committers = %s "
@@ -222,6 +203,29 @@ class FilledLedger:
                 txid,
             )
             self.execute("update txtopo.fence set last_txid = %s where topology = %s", txid, self.topology)
+
+    def _insert_rows(self, txid: int, rejects: Sequence[Reject], dead_letters: int) -> None:
+        """Rejected rows and this number of dead letters of a batch."""
+        for path, line, reason, raw in rejects:
+            self.execute(
+                "insert into txtopo.rejected_row (topology, txid, spout, path, line, reason, raw, raw_bytes) "
+                "values (%s, %s, 'files', %s, %s, %s, %s, %s)",
+                self.topology,
+                txid,
+                path,
+                line,
+                reason,
+                raw,
+                len(raw),
+            )
+        for number in range(dead_letters):
+            self.execute(
+                "insert into txtopo.dead_letter (topology, txid, spout, position, component, reason, raw) values "
+                "(%s, %s, 'files', %s, 'clean', 'no', 'raw')",
+                self.topology,
+                txid,
+                f"/data/x.csv:{number + 2}",
+            )
 
     def order(self, kind: str, *txids: int, answer: str | None = None, state: str = "done", reason: str = "why") -> int:
         """An operator's order; answered where `answer` says how."""

@@ -150,8 +150,18 @@ def test_batches_whole() -> None:
     ]
 
 
-def detail(**changed: Any) -> BatchDetail:
-    """A batch that failed once, was committed with rejected rows, and of which somebody ordered a retry."""
+REJECTED = RejectedRecord(
+    spout="files",
+    path="/in/a.csv",
+    line=3,
+    reason="hour: 'x' is no int",
+    raw="AA,x," + "y" * 200,
+    raw_bytes=205,
+)
+
+
+def attempts() -> tuple[AttemptRow, AttemptRow]:
+    """One that failed, and one that won."""
     attempt: dict[str, Any] = {
         "attempt": 0,
         "epoch": 3,
@@ -179,6 +189,11 @@ def detail(**changed: Any) -> BatchDetail:
         "cause": None,
         "spans": {"processing": 0.75},
     }
+    return AttemptRow(**attempt), AttemptRow(**won)
+
+
+def detail(**changed: Any) -> BatchDetail:
+    """A batch that failed once, was committed with rejected rows, and of which somebody ordered a retry."""
     values: dict[str, Any] = {
         "topology": "flights",
         "txid": 7,
@@ -202,22 +217,13 @@ def detail(**changed: Any) -> BatchDetail:
             seal=None,
         ),
         "files": (SourceFile(spout="files", path="/in/a.csv", size=2048, fingerprint="ef" * 32),),
-        "attempts": (AttemptRow(**attempt), AttemptRow(**won)),
+        "attempts": attempts(),
         "committers": (),
         "edges": (),
         "targets": {},
         "redo_of": 5,
         "redone_as": (RedoLink(txid=9, state="planned"),),
-        "rejected_rows": (
-            RejectedRecord(
-                spout="files",
-                path="/in/a.csv",
-                line=3,
-                reason="hour: 'x' is no int",
-                raw="AA,x," + "y" * 200,
-                raw_bytes=205,
-            ),
-        ),
+        "rejected_rows": (REJECTED,),
         "orders": (
             OrderRow(
                 order_id=4,
