@@ -9,8 +9,10 @@ The exit code is 1 if anything counted wrong or failed, whatever its speed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,10 +127,10 @@ def measured(job: Job) -> Iterator[dict[str, Any]]:
     with (
         log.open("w", encoding="utf-8") as errors,
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=ROOT
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=ROOT, start_new_session=True
         ) as process,
     ):
-        late = threading.Timer(JOB_S_MAX, process.kill)
+        late = threading.Timer(JOB_S_MAX, _end, [process.pid])
         late.start()
         try:
             assert process.stdout is not None
@@ -142,10 +144,16 @@ def measured(job: Job) -> Iterator[dict[str, Any]]:
             process.wait()
         finally:
             late.cancel()
-            process.kill()
+            _end(process.pid)
     if process.returncode:
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise ChildProcessError(f"{job.case} of {job.peer} (exit code {process.returncode}): {' | '.join(said[-3:])}")
+
+
+def _end(group: int) -> None:
+    """End a job with everything that it started: the JVM of a killed process would continue."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def takeover(failed: list[str]) -> dict[str, dict[str, Any]]:
