@@ -75,6 +75,8 @@ class Settings:
     """Batches that one Spark job may process together; 1: one job for each batch."""
     wave_bytes_max: int = field(default=limits.WAVE_BYTES_MAX, metadata=_key("bytes", 0, 64 * 1024**3))
     """Bytes of input that the batches of one Spark job may have together; 0 switches waves off."""
+    run_txids_max: int = field(default=limits.RUN_TXIDS_MAX, metadata=_key("number", 1, limits.RUN_TXIDS_MAX))
+    """Batches that are committed in one database transaction, if they are ready at the same moment; 1: each alone."""
     spout_pending_max: int = field(
         default=limits.SPOUT_PENDING_MAX, metadata=_key("number", 1, 10_000, also=("topology.max.spout.pending",))
     )

@@ -28,6 +28,7 @@ class RunSettings(TypedDict, total=False):
     workers: int
     wave_txids_max: int
     wave_bytes_max: int | str
+    run_txids_max: int
     spout_pending_max: int
     attempts_max: int
     on_poison: PoisonPolicy

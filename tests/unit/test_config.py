@@ -60,6 +60,7 @@ def test_without_any_source_the_limits_are_the_defaults(tmp_path: Path) -> None:
         limits.ATTEMPTS_MAX,
     )
     assert (settings.wave_txids_max, settings.wave_bytes_max) == (limits.WAVE_TXIDS_MAX, limits.WAVE_BYTES_MAX)
+    assert settings.run_txids_max == limits.RUN_TXIDS_MAX
     assert (settings.on_poison, settings.dead_letter_max, settings.ackers) == (
         "halt",
         limits.DEAD_LETTER_MAX,
@@ -339,6 +340,8 @@ def test_a_target_without_a_file_is_refused(tmp_path: Path) -> None:
         ("zookeeper", '"zk,"'),
         ("wave_txids_max", "0"),
         ("wave_bytes_max", "-1"),
+        ("run_txids_max", "0"),
+        ("run_txids_max", "65"),
         ("dead_letter_max", "0"),
         ("ackers", "-1"),
         ("on_poison", '"dead_letters"'),

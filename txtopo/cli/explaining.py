@@ -10,7 +10,6 @@ from typing import Any
 from txtopo.committers.postgres.postgres_halves import postgres_half
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
-from txtopo.core.limits import RUN_TXIDS_MAX
 from txtopo.spark.session.spark_settings import compiler_options
 from txtopo.topology.components import (
     BoltComponent,
@@ -86,7 +85,7 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
             "txids_max": settings.wave_txids_max,
             "bytes_max": settings.wave_bytes_max,
         },
-        "commit_runs": _commit_runs(topology),
+        "commit_runs": _commit_runs(topology, settings),
         "jvm_options": compiler_options(is_light_for_the_jvm(topology), settings.conf, os.environ),
         "components": _components(topology, ackers),
         "guarantees": [
@@ -105,7 +104,7 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
     }
 
 
-def _commit_runs(topology: Topology) -> Mapping[str, Any]:
+def _commit_runs(topology: Topology, settings: Settings) -> Mapping[str, Any]:
     """Whether batches that are ready at the same moment are committed in one database transaction (R20). The leader
     also checks the target tables.
     """
@@ -113,7 +112,9 @@ def _commit_runs(topology: Topology) -> Mapping[str, Any]:
     reason = topology.single_commits
     if reason is None and opaque is not None:
         reason = f"spout {opaque} is opaque: a plan is final only when its batch is the next to commit"
-    return {"shared": reason is None, "reason": reason, "txids_max": RUN_TXIDS_MAX}
+    if reason is None and settings.run_txids_max == 1:
+        reason = f"run_txids_max is 1 ({settings.source('run_txids_max')})"
+    return {"shared": reason is None, "reason": reason, "txids_max": settings.run_txids_max}
 
 
 def spouts_upstream(topology: Topology, committer: CommitterComponent) -> list[SpoutComponent]:

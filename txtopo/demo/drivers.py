@@ -55,7 +55,9 @@ class Places:
 class DemoDriver:
     """One `txtopo run` of the demo's topology in a separate process, which the terminal's Ctrl-C does not reach."""
 
-    def __init__(self, number: int, places: Places, dsn: str, zookeeper: str, failpoints: str = "") -> None:
+    def __init__(
+        self, number: int, places: Places, dsn: str, zookeeper: str, run_txids_max: int, failpoints: str = ""
+    ) -> None:
         self.number = number
         self.log = places.logs / f"driver-{number}.log"
         logs = places.logs / f"driver-{number}"
@@ -67,7 +69,7 @@ class DemoDriver:
                 stdout=out,
                 stderr=out,
                 cwd=places.work,
-                env=environment(os.environ, places, dsn, zookeeper, failpoints),
+                env=environment(os.environ, places, dsn, zookeeper, run_txids_max, failpoints),
                 start_new_session=True,
             )
 
@@ -103,7 +105,9 @@ class DemoDriver:
         self._process.wait(END_S)
 
 
-def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: str, failpoints: str) -> dict[str, str]:
+def environment(
+    shell: Mapping[str, str], places: Places, dsn: str, zookeeper: str, run_txids_max: int, failpoints: str
+) -> dict[str, str]:
     """Return a driver's environment: settings of the caller's shell must not reach it, addresses must not be in
     argv.
     """
@@ -116,6 +120,7 @@ def environment(shell: Mapping[str, str], places: Places, dsn: str, zookeeper: s
         "TXTOPO_DSN": dsn,
         "TXTOPO_ZK": zookeeper,
         "TXTOPO_ZOOKEEPER_SESSION_S": str(SESSION_S),
+        "TXTOPO_RUN_TXIDS_MAX": str(run_txids_max),
         FOLDER_VARIABLE: str(places.files),
         # The working folder belongs to the demo, so that no txtopo.toml nearby is read; Python must still find txtopo
         # itself.

@@ -17,6 +17,7 @@ from pathlib import Path
 from txtopo.audit.run_audit import Range, audit
 from txtopo.committers.postgres.migrate import migrate
 from txtopo.core.connect_strings import zookeeper_address
+from txtopo.core.limits import RUN_TXIDS_MAX
 from txtopo.demo.drivers import DemoDriver, Places, end_leftovers
 from txtopo.demo.flights import DAYS, find_flights, write_days
 from txtopo.demo.names import TABLE, TOPOLOGY
@@ -68,6 +69,7 @@ class Demo:
     def __init__(self, places: Places, batches: int, teller: Storyteller, stop: Stop) -> None:
         self._places = places
         self._batches = batches
+        self._run_txids_max = run_txids_max(batches)
         self._teller = teller
         self._stop = stop
         self._services = LocalServices(places.services)
@@ -87,11 +89,13 @@ class Demo:
         self._start_driver(f"committed=exit@{first_kill}")
         self._until_led()
         # A standby: if its Spark has started by then, a takeover takes as long as one ZooKeeper session.
-        self._start_driver(f"before_commit=exit@{second_kill - first_kill + 1}")
-        self._until_killed_behind_commit(first_kill)
+        between = second_kill - first_kill
+        self._start_driver(f"before_commit=exit@{between + 1}")
+        # All batches of the commit run in which a driver dies are committed, or none.
+        last = self._until_killed_after_commit(first_kill, first_kill + self._run_txids_max - 1)
         self._until_led()
         self._start_driver()
-        self._until_killed_before_commit(second_kill)
+        self._until_killed_before_commit(last + between - self._run_txids_max + 1, last + between)
         self._until_led()
         self._until_end()
         return self._compare()
@@ -125,7 +129,8 @@ class Demo:
 
     def _start_driver(self, failpoints: str = "") -> None:
         self._stop.check()
-        driver = DemoDriver(len(self._drivers) + 1, self._places, self._dsn, self._zookeeper, failpoints)
+        number = len(self._drivers) + 1
+        driver = DemoDriver(number, self._places, self._dsn, self._zookeeper, self._run_txids_max, failpoints)
         self._drivers.append(driver)
         self._teller.say(f"{driver.name} starts with its own Spark")
 
@@ -147,28 +152,30 @@ class Demo:
         going_on = f"; continues after batch {standing.committed}" if standing.committed else ""
         self._teller.say(f"{driver.name} leads with epoch {standing.epoch}{after}{going_on}")
 
-    def _until_killed_behind_commit(self, txid: int) -> None:
-        driver = self._until_crash(txid)
+    def _until_killed_after_commit(self, at_least: int, at_most: int) -> int:
+        """Return the last batch that it committed."""
+        driver, txid = self._until_crash(at_least, at_most)
         self._mourn(f"kill -9 of {driver.name} between COMMIT of batch {txid} and the ZooKeeper update")
         self._teller.say(
             f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._zookeeper, TOPOLOGY)}"
         )
+        return txid
 
-    def _until_killed_before_commit(self, txid: int) -> None:
-        driver = self._until_crash(txid)
+    def _until_killed_before_commit(self, at_least: int, at_most: int) -> None:
+        driver, txid = self._until_crash(at_least, at_most)
         begun = spans(self._standing().running)
         self._mourn(f"kill -9 of {driver.name} before COMMIT of batch {txid + 1}, with {begun} begun")
 
-    def _until_crash(self, txid: int) -> DemoDriver:
-        """Wait until the failpoint has killed the leader, with `txid` batches committed."""
+    def _until_crash(self, at_least: int, at_most: int) -> tuple[DemoDriver, int]:
+        """Wait until the failpoint has killed the leader; returns it and the number of batches committed."""
         driver = self._leader
         self._until(lambda _: driver.exit_code is not None, f"the death of {driver.name}", may_end=driver)
         committed = self._standing().committed
-        if driver.exit_code != -signal.SIGKILL or committed != txid:
+        if driver.exit_code != -signal.SIGKILL or not at_least <= committed <= at_most:
             raise DemoError(
                 f"{driver.name} ended with exit code {driver.exit_code} after batch {committed}:{driver.tail()}"
             )
-        return driver
+        return driver, committed
 
     def _mourn(self, sentence: str) -> None:
         self._died_at = time.monotonic()
@@ -234,6 +241,11 @@ class Demo:
 def kills(batches: int) -> tuple[int, int]:
     """Return after how many committed batches the first and the second driver die: a third and two thirds of all."""
     return batches // 3, 2 * batches // 3
+
+
+def run_txids_max(batches: int) -> int:
+    """Return how many batches a driver may commit together, so that each of the three drivers has some to commit."""
+    return max(1, min(RUN_TXIDS_MAX, batches // 12))
 
 
 def _make_places() -> Places:

@@ -132,5 +132,6 @@ def rules_of(settings: Settings, session_s: float) -> Rules:
         checkpoint_every_s=settings.checkpoint_every_s,
         wave_txids_max=settings.wave_txids_max,
         wave_bytes_max=settings.wave_bytes_max,
+        run_txids_max=settings.run_txids_max,
         once=settings.once,
     )

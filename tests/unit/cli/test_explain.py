@@ -188,6 +188,17 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [item["ddl"] == [] for item in document["committers"]] == [False, True, True]
 
 
+def test_commit_runs_that_are_switched_off_are_told_with_the_setting(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Promise: whether batches are committed together, and if not, why."""
+    Path("txtopo.toml").write_text("[default]\nrun_txids_max = 1\n")
+
+    out = said(capsys, FRAMES, "explained_frames", "--no-spark")
+
+    assert f"commits    one by one: run_txids_max is 1 ({tmp_path}/txtopo.toml [default])\n" in out
+
+
 def test_without_spark_dataframe_bolts_leave_waves_open(capsys: pytest.CaptureFixture[str]) -> None:
     """Promise: --no-spark starts none and calls no bolt; everything else is told."""
     out = said(capsys, FRAMES, "explained_frames", "--no-spark")

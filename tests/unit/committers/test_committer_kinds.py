@@ -72,7 +72,11 @@ def test_no_code_asks_for_a_kind() -> None:
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize("table", [EXECUTOR_HALVES, MEMORY_HALVES, POSTGRES_HALVES, COMPARED], ids=str)
+@pytest.mark.parametrize(
+    "table",
+    [EXECUTOR_HALVES, MEMORY_HALVES, POSTGRES_HALVES, COMPARED],
+    ids=["executor", "memory", "postgres", "compared"],
+)
 def test_each_room_has_its_half_of_every_kind(table: Mapping[str, object]) -> None:
     """A kind that is missing in a room would fail in the first batch, or in the first audit."""
     assert set(table) == {CountCommitter.committer_kind, BatchCommitter.committer_kind}

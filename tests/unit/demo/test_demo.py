@@ -27,7 +27,7 @@ from txtopo.demo.flights import find_flights, write_days
 from txtopo.demo.recount import count_by_hand
 from txtopo.demo.report import Outcome, Takeover, differences, report, spans
 from txtopo.demo.stopping import InterruptedDemo, Stop
-from txtopo.demo.story import kills
+from txtopo.demo.story import kills, run_txids_max
 from txtopo.demo.telling import Storyteller, progress_line
 from txtopo.demo.watching import CommittedBatch, Standing
 from txtopo.errors import ConfigurationError
@@ -216,6 +216,8 @@ def test_each_driver_has_something_to_commit(batches: int) -> None:
     first, second = kills(batches)
 
     assert 1 <= first < second < batches
+    # Each driver that is killed may have committed or begun a whole commit run more.
+    assert second + run_txids_max(batches) <= batches
 
 
 def test_a_driver_sees_nothing_of_the_callers_settings(tmp_path: Path) -> None:
@@ -229,13 +231,14 @@ def test_a_driver_sees_nothing_of_the_callers_settings(tmp_path: Path) -> None:
     }
     places = Places(work=tmp_path)
 
-    plain = environment(shell, places, "postgresql://own/db", "zk:1/x", "")
-    armed = environment(shell, places, "postgresql://own/db", "zk:1/x", "committed=exit@3")
+    plain = environment(shell, places, "postgresql://own/db", "zk:1/x", 30, "")
+    armed = environment(shell, places, "postgresql://own/db", "zk:1/x", 30, "committed=exit@3")
 
     assert {name: value for name, value in plain.items() if name.startswith("TXTOPO_")} == {
         "TXTOPO_DSN": "postgresql://own/db",
         "TXTOPO_ZK": "zk:1/x",
         "TXTOPO_ZOOKEEPER_SESSION_S": "4",
+        "TXTOPO_RUN_TXIDS_MAX": "30",
         "TXTOPO_HOME": "/t",
         "TXTOPO_DEMO_FOLDER": str(tmp_path / "files"),
     }
@@ -249,7 +252,7 @@ def test_what_a_driver_left_behind_is_found_and_ended(tmp_path: Path) -> None:
     """
     places, others = Places(work=tmp_path / "a"), Places(work=tmp_path / "ab")
     started = [
-        subprocess.Popen(["sleep", "60"], env=environment(os.environ, place, "", "", ""), start_new_session=True)
+        subprocess.Popen(["sleep", "60"], env=environment(os.environ, place, "", "", 1, ""), start_new_session=True)
         for place in (places, others)
     ]
     left, other = started
