@@ -79,7 +79,9 @@ class Changed:
                 else:
                     now()
 
-        given = {"once": True, "dsn": self.dsn, "zookeeper": self._zookeeper, "workers": 1, "quiet": True, **flags}
+        # One batch a commit: the change comes between two commits, whatever is ready by then.
+        alone = {"workers": 1, "run_txids_max": 1}
+        given = {"once": True, "dsn": self.dsn, "zookeeper": self._zookeeper, "quiet": True, **alone, **flags}
         settings = load_settings(given, cwd=Path.cwd(), environment={}, target=None)
         timer = threading.Timer(HANGS_AFTER_S, lambda: os.kill(os.getpid(), signal.SIGTERM))
         timer.start()
