@@ -1,9 +1,10 @@
 """Selects the files of a folder or a pattern that are input now: settled, never planned before, in the order of their
 paths.
 
-A file has settled when it was certainly not changed for `settled_s` seconds. Either two checks found it equal, so far
-apart, by the monotonic clock of the driver; or its time stamps are of this machine's clock and so old: then one check
-is enough. A stamp in the future, or of another machine's clock, has no age.
+A file has settled when two checks found it equal, `settled_s` seconds apart by the monotonic clock of the driver; or
+when its time stamps are so old, of this machine's clock, and nobody has it open for writing: then one check is enough.
+The last matters because a stamp is made when a write begins. A stamp in the future, or of another machine's clock, has
+no age.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from txtopo.core.os_errors import is_gone
 from txtopo.spouts.consumed_files import ConsumedFiles
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
 from txtopo.spouts.matching_files import Found, find_files, means, why_none
+from txtopo.spouts.open_for_writing import may_be_open_for_writing
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 from txtopo.topology.components import SpoutContext
 from txtopo.topology.consumed_inputs import PATHS_PER_READ
@@ -48,6 +50,8 @@ class _Seen:
     """Time of the first check that found it at all, or found that it has changed."""
     is_consumed: bool
     """True if it was input before, and has changed."""
+    has_changed: bool
+    """True if two checks found it in different states."""
 
 
 @dataclass(slots=True)
@@ -133,11 +137,11 @@ class FileWatch:
         if not check.found:
             self._found_none()
         self._consumed.checked(check.found)
-        self._last_look_s = now
         if self._open_until_s is None:
             self._open_until_s = self._context.monotonic() + self._settled_s
         is_opening = now < self._open_until_s
         self._take(self._in_order(check.settled, is_opening=is_opening))
+        self._last_look_s = now  # Only now: a check that failed is made again.
         if self._context.once and not (self._watched and is_opening):
             self._finish()
 
@@ -184,7 +188,7 @@ class FileWatch:
         """
         self._backlog.remove(file)
         if self._looks_done:
-            self._leave(file.path)
+            self._leave(file.path, has_changed=True)
 
     def _consider_all(self, unknown: list[Found], check: _Check) -> None:
         """Look up which of these files were input before, and watch those that are new or have changed."""
@@ -204,22 +208,26 @@ class FileWatch:
         if seen is None or seen.stat != found:
             first_s = check.now if seen is None else seen.first_s
             age_s = self._context.age_s(changed_s(status)) if check.stamps.covers(path, status) else 0.0
+            if age_s > 0 and self._settled_s > 0 and may_be_open_for_writing(path, found):
+                age_s = 0.0
             # In this order: a process that is paused between the two calls takes the file for younger than it is.
             since_s = self._context.monotonic() - age_s
-            self._watched[path] = _Seen(found, since_s, first_s, is_consumed)
+            self._watched[path] = _Seen(found, since_s, first_s, is_consumed, has_changed=seen is not None)
             if self._settled_s > 0 and is_consumed and seen is not None and check.now - first_s >= self._settled_s:
                 self._say_ignored(path, "was read before and is being written to again")  # It may never settle.
         if self._settled_s == 0 or check.now >= self._watched[path].since_s + self._settled_s:
             check.settled.append(SettledFile(path=path, stat=found))
 
     def _take(self, settled: list[SettledFile]) -> None:
-        for file in settled:
-            if self._watched.pop(file.path).is_consumed:
-                self._compare(file)
-            else:
-                self._backlog.append(file)
-        if settled:
-            self._backlog = deque(sorted(self._backlog, key=lambda file: os.fsencode(file.path)))
+        consumed = [file for file in settled if self._watched[file.path].is_consumed]
+        new = [file for file in settled if not self._watched[file.path].is_consumed]
+        if new:
+            self._backlog = deque(sorted([*self._backlog, *new], key=lambda file: os.fsencode(file.path)))
+        for file in new:
+            del self._watched[file.path]
+        for file in consumed:  # Last: this may raise. What was not compared is compared by the next check.
+            self._compare(file)
+            del self._watched[file.path]
 
     def _compare(self, file: SettledFile) -> None:
         """Handle a changed path that was input before: it is never input again, and is reported once if its content
@@ -262,7 +270,12 @@ class FileWatch:
         self._looks_done = True
         for path, seen in sorted(self._watched.items()):
             if not seen.is_consumed:
-                self._leave(path)
+                self._leave(path, has_changed=seen.has_changed)
 
-    def _leave(self, path: str) -> None:
-        self._context.say(f"{path!r} is still changing: left for the next run")
+    def _leave(self, path: str, *, has_changed: bool) -> None:
+        """Report a file that is no input of this run."""
+        if not os.path.lexists(path):
+            self._context.say(f"{path!r} has gone since it was found: no input of this run")
+        else:
+            why = "is still changing" if has_changed else "has not settled"
+            self._context.say(f"{path!r} {why}: left for the next run")

@@ -143,6 +143,27 @@ def test_without_the_ledger_no_file_is_taken_for_new(tmp_path: Path) -> None:
     assert not driver.look() and driver.coordinator.is_exhausted() and driver.said == []
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_an_outage_between_two_files_changes_no_order_and_skips_no_check(tmp_path: Path, once: bool) -> None:
+    """The ledger is away for the one statement that reads the fingerprint of a file that has changed."""
+    old = write(tmp_path / "b.csv")
+    ledger = Ledger({str(old): b"other"})
+    everyone = [f"{letter}.csv" for letter in "gfedca"]
+    for name in everyone:
+        write(tmp_path / name)
+    planned = {"path": str(old), "size": 1, "mtime_ns": 1}
+    driver = Driver(tmp_path, consumed=ledger.consumed(), recent=[{"files": [planned]}], once=once)
+    assert not driver.look()
+
+    ledger.away = 1
+    with pytest.raises(PostgresUnavailable):
+        driver.look(2.0)
+
+    assert names(driver.batches()) == [[name] for name in sorted(everyone)]
+    assert not driver.look(2.0) and driver.coordinator.is_exhausted() is once
+    assert driver.said == [f"{str(old)!r} was read before and has other content now: ignored, a path is input once"]
+
+
 def test_the_last_plans_are_read_only_where_a_consumed_file_is_still_there(tmp_path: Path) -> None:
     """Up to 10,000 of them, before the first batch is planned."""
     path = write(tmp_path / "b.csv")

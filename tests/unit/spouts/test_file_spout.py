@@ -340,7 +340,8 @@ def test_a_once_run_looks_twice_and_leaves_what_still_changes(tmp_path: Path) ->
     assert driver.coordinator.is_exhausted()
     assert not driver.look(10.0)
     assert [line.split("/")[-1] for line in driver.said] == [
-        f"{name}' is still changing: left for the next run" for name in ("b.csv", "new.csv")
+        "b.csv' is still changing: left for the next run",
+        "new.csv' has not settled: left for the next run",
     ]
 
 
@@ -624,6 +625,19 @@ def test_a_file_that_changes_after_the_second_look_of_a_once_run_is_said_to_be_l
     assert not driver.look()
     assert driver.coordinator.is_exhausted()
     assert driver.said == [f"{str(path)!r} is still changing: left for the next run"]
+
+
+def test_a_file_that_is_renamed_after_the_second_look_of_a_once_run_is_said_to_have_gone(tmp_path: Path) -> None:
+    path = write(tmp_path / "b.csv")
+    write(tmp_path / "a.csv")
+    driver = Driver(tmp_path, once=True)
+    driver.look()
+    assert driver.look(2.0)
+    driver.coordinator.initialize_transaction(1, None)
+    path.rename(tmp_path / "c.csv")
+
+    assert not driver.look() and driver.coordinator.is_exhausted()
+    assert driver.said == [f"{str(path)!r} has gone since it was found: no input of this run"]
 
 
 def test_a_batch_is_only_cut_after_the_spout_said_yes(tmp_path: Path) -> None:

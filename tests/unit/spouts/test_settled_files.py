@@ -99,6 +99,27 @@ def test_a_file_written_to_between_check_and_fingerprint_is_not_cut(tmp_path: Pa
     assert not driver.look()
 
 
+def test_a_file_that_this_process_has_open_for_writing_has_no_age(tmp_path: Path) -> None:
+    """A stamp is made when a write begins: the size of an old file may still grow in the same call of `write`."""
+    path = write(tmp_path / "a.csv")
+    today = stamp(path) + 9.0
+    with path.open("a"):
+        driver = Day(tmp_path, today=today)
+        assert not driver.look() and not driver.look(1.9)
+    assert driver.look(0.1), "by two checks"
+
+    with path.open():
+        assert Day(tmp_path, today=today).look(), "readers do not matter"
+
+
+def test_a_young_file_that_is_open_for_writing_is_not_taken_for_older_than_the_first_check(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv")
+    with path.open("a"):
+        driver = Day(tmp_path, today=stamp(path) + 1.9)
+        assert not driver.look() and not driver.look(0.2) and not driver.look(1.7)
+        assert driver.look(0.1)
+
+
 def test_a_file_renamed_into_place_is_as_old_as_its_last_change(tmp_path: Path) -> None:
     path = write(tmp_path / "_a.csv")
     written = stamp(path)
