@@ -123,15 +123,22 @@ class Waves:
         """Process the runs of a failed job in smaller ones, in their order: without the culprits, or else by halves."""
         if not failed.is_of_some:
             return self._each_alone(pairs, tell)
+        return self._parts_again(pairs, failed.culprits, tell, failures)
+
+    def _parts_again(
+        self, pairs: Sequence[_Pair], culprits: frozenset[str], tell: Tell, failures: _Failures
+    ) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for part in _parts(pairs, failed.culprits):
+        for part in _parts(pairs, culprits):
             outcomes += self._shared_again(part, tell, failures)
         return outcomes
 
     def _shared_again(self, pairs: Sequence[_Pair], tell: Tell, failures: _Failures) -> list[Outcome]:
         cancelled = frozenset(run.name for run, _ in pairs if run.cancelled.is_set())
-        if len(pairs) < SHARED_AGAIN_MIN or self.one_by_one is not None or failures.left <= 0 or cancelled:
+        if len(pairs) < SHARED_AGAIN_MIN or self.one_by_one is not None or failures.left <= 0:
             return self._each_alone(pairs, tell)
+        if cancelled:
+            return self._parts_again(pairs, cancelled, tell, failures)
         self._running.again([run for run, _ in pairs])
         found = self._in_one_job(pairs)
         if not isinstance(found, _WaveFailed):

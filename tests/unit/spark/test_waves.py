@@ -379,6 +379,20 @@ def test_who_is_cancelled_in_a_wave_leaves_the_others_sharing(proven: Kit) -> No
     assert kinds(outcomes) == ["ok"] * 4 + ["infrastructure"] * 2 + ["ok"] * 4
 
 
+def test_who_is_cancelled_while_its_part_waits_leaves_the_others_of_it_sharing(proven: Kit) -> None:
+    def before(runs: Sequence[Run]) -> None:
+        if len(runs) == 8:
+            proven.running.cancel(TransactionAttempt(9, 0))
+
+    proven.jobs.before = before
+    proven.jobs.raises = lambda txids: BAD if len(txids) == 16 else None
+
+    outcomes = proven.process(*range(1, 17))
+
+    assert proven.jobs.goes == [list(range(1, 17)), list(range(1, 9)), list(range(10, 17))]
+    assert kinds(outcomes) == ["ok"] * 8 + ["infrastructure"] + ["ok"] * 7
+
+
 def test_runs_that_share_again_have_other_names_and_tags_and_their_progress_goes_on(proven: Kit) -> None:
     """K1: what zombies of the failed job report late is nobody's; and who waits is not taken for one that hangs."""
     names: list[list[str]] = []
