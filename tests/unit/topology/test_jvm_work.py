@@ -17,6 +17,7 @@ from txtopo.spark.session.spark_settings import FAST_COMPILER, compiler_options
 from txtopo.spouts import FileSpout
 from txtopo.topology.components import Topology
 from txtopo.topology.jvm_work import is_light_for_the_jvm
+from txtopo.topology.partial_counts import PartialCount, counted_in_spout
 
 FIELDS = "word string, n double"
 
@@ -40,21 +41,19 @@ def topology(*, bolt: Any = None) -> Topology:
     return builder.build()
 
 
-def test_only_where_python_tasks_count_or_pass_tuples_the_jvm_has_little_to_do(
+def test_only_where_python_tasks_pass_tuples_the_jvm_has_little_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert is_light_for_the_jvm(topology())
     assert is_light_for_the_jvm(topology(bolt=Passing()))
     assert not is_light_for_the_jvm(topology(bolt=lambda frame: frame))
     monkeypatch.setattr(FileSpout, "emits_frame", True)
+    assert not is_light_for_the_jvm(topology(bolt=Passing()))
+
+
+def test_what_the_tasks_of_a_spout_count_may_be_work_for_the_jvm() -> None:
+    """They give up grouping where keys are mostly different: then the JVM aggregates every row."""
+    assert isinstance(counted_in_spout(topology(), "lines"), PartialCount)
     assert not is_light_for_the_jvm(topology())
-
-
-def test_tuples_that_are_counted_one_by_one_are_work_for_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txtopo.topology.jvm_work.counted_in_spout", lambda topology, spout: "no groups")
-
-    assert not is_light_for_the_jvm(topology())
-    assert is_light_for_the_jvm(topology(bolt=Passing())), "there they are messages"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_a_run_starts_the_jvm_as_its_topology_needs_it(monkeypatch: pytest.Monke
         found: SessionOptions = cast("Any", app.spark_executor(of, b"", Settings()))._options
         return found
 
-    assert options(topology()).light
+    assert options(topology(bolt=Passing())).light
     assert not options(topology(bolt=lambda frame: frame)).light
 
 
