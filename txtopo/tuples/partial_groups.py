@@ -21,8 +21,16 @@ BLOCK_ROWS = 8192
 """Fewer tuples than this wait for more, since each grouping costs as much as a few hundred tuples."""
 SLICE_ROWS = 65_536
 """Maximum number of tuples that are grouped in one step."""
+WIDE_BYTES = 2048
+"""Tuples with more bytes than this, on average, are not grouped: to group very wide values is to copy them."""
+PAUSE_BLOCKS = 32
+"""As many blocks are not grouped after one whose keys are mostly different; twice as many after the next, and so on,
+until a block becomes smaller.
+"""
 GROUPED_ROWS_MIN = 256
-"""At the end of a part, fewer tuples than this leave as groups of one, which is cheaper than to group them."""
+"""Fewer tuples than this, at the end of a part or where memory allows no more, leave as groups of one, which is cheaper
+than to group them.
+"""
 HELD_ROWS_MAX = 65_536
 """Maximum number of groups that are held; if there are more, they are merged."""
 HELD_BYTES_MAX = 16 * 2**20
@@ -45,7 +53,10 @@ class PartialGroups:
         self._held_rows = self._held_bytes = 0
         self._tuples = 0
         """Number of tuples in the groups that are held."""
-        self._is_grouping = True
+        self._pause_rows = 0
+        """Number of tuples that leave ungrouped before a block is tried again."""
+        self._pause_blocks = PAUSE_BLOCKS
+        """Length of the next pause."""
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the groups of all tuples in `batches`."""
@@ -65,7 +76,8 @@ class PartialGroups:
         yield from self._emptied()
 
     def _take(self, tuples: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if not self._is_grouping:
+        if self._pause_rows > 0:
+            self._pause_rows -= tuples.num_rows
             yield from self._ones([tuples]).to_batches()
             return
         self._waiting.append(tuples)
@@ -75,23 +87,24 @@ class PartialGroups:
             yield from self._end_block()
 
     def _end_block(self, *, is_last: bool = False) -> Iterator[pa.RecordBatch]:
-        """Group what waits. If that makes more than half as many groups as tuples, the rest of the part is not
-        grouped.
+        """Group what waits. If that makes more than half as many groups as tuples, many of those
+        that follow are not grouped.
         """
         if not self._waiting:
             return
-        block, is_wide = self._ones(self._waiting), self._waiting_bytes > self._bytes_max
+        block, is_wide = self._ones(self._waiting), self._waiting_bytes > WIDE_BYTES * self._waiting_rows
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        if is_last and block.num_rows < GROUPED_ROWS_MIN:
+        is_small = block.num_rows < GROUPED_ROWS_MIN
+        if is_last and is_small:
             yield from block.to_batches()
             return
-        # To group very wide values is to copy them.
-        groups = block if is_wide else self._grouped(block)
+        groups = block if is_wide or is_small else self._grouped(block)
         if 2 * groups.num_rows > block.num_rows:
-            self._is_grouping = False
+            self._pause_rows, self._pause_blocks = self._pause_blocks * BLOCK_ROWS, 2 * self._pause_blocks
             yield from self._emptied()
             yield from groups.to_batches()
         else:
+            self._pause_blocks = PAUSE_BLOCKS
             yield from self._hold(groups, block.num_rows)
 
     def _hold(self, groups: pa.Table, tuples: int) -> Iterator[pa.RecordBatch]:

@@ -78,6 +78,7 @@ def test_groups_of_any_values_add_up_to_their_tuples(
         patch.setattr(partial_groups, "GROUPED_ROWS_MIN", 1)
         patch.setattr(partial_groups, "SLICE_ROWS", 50)
         patch.setattr(partial_groups, "HELD_ROWS_MAX", held)
+        patch.setattr(partial_groups, "PAUSE_BLOCKS", 1)
         groups = list(PartialGroups(partial, parse_fields(FIELDS)).of(uneven(batch)))
 
     assert added_up(groups, len(keys)) == expected(batch, partial)
@@ -93,6 +94,18 @@ def named(names: Iterable[str | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column, pa.array([2**62] * len(column), pa.int64())], names=["name", "n"])
 
 
+class Counting(PartialGroups):
+    """Notes how many rows are grouped each time."""
+
+    def __init__(self, *, share: int = 1) -> None:
+        super().__init__(PartialCount(keys=("name",), sums=()), parse_fields("name string, n bigint"), share=share)
+        self.made: list[int] = []
+
+    def _grouped(self, groups: pa.Table) -> pa.Table:
+        self.made.append(groups.num_rows)
+        return super()._grouped(groups)
+
+
 def test_few_keys_leave_as_one_group_each() -> None:
     groups = counted([named(itertools.islice(itertools.cycle("abc"), 30_000))] * 4)
 
@@ -104,19 +117,41 @@ def test_with_many_different_keys_grouping_is_given_up_after_the_first_block() -
     """Promise: what does not become fewer costs no more than before. The first block is grouped, all others leave as
     they came, one group for each tuple.
     """
-    made: list[int] = []
-
-    class Counting(PartialGroups):
-        def _grouped(self, groups: pa.Table) -> pa.Table:
-            made.append(groups.num_rows)
-            return super()._grouped(groups)
-
     batches = [named(f"{batch} {at // 2 if batch else at}" for at in range(10_000)) for batch in range(5)]
 
-    groups = Counting(PartialCount(keys=("name",), sums=()), parse_fields("name string, n bigint")).of(iter(batches))
+    groups = Counting()
 
-    assert sum(batch.num_rows for batch in groups) == 50_000
-    assert made == [10_000]
+    assert sum(batch.num_rows for batch in groups.of(iter(batches))) == 50_000
+    assert groups.made == [10_000]
+
+
+def test_grouping_is_tried_again_after_more_and_more_tuples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: one block with many different keys does not end the grouping of its part, and tries cost ever less."""
+    monkeypatch.setattr(partial_groups, "BLOCK_ROWS", 300)
+    groups = Counting()
+    different = (named(f"{block} {at}" for at in range(300)) for block in range(1 + 32 + 1 + 64))
+    same = [named(["a"] * 300)] * 20
+
+    found = [batch.num_rows for batch in groups.of(itertools.chain(different, same))]
+
+    assert groups.made[:2] == [300, 300], "of 98 blocks"
+    assert found == [300] * 98 + [1]
+
+    unlucky = itertools.chain([named(map(str, range(300)))], [named(["a"] * 300)] * 132)
+    assert [batch.num_rows for batch in Counting().of(unlucky)] == [300] * 33 + [1]
+
+
+def test_many_committer_tasks_that_share_the_memory_get_groups_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: only tuples that are wide themselves are not grouped; a small share makes small blocks."""
+    monkeypatch.setattr(partial_groups, "HELD_BYTES_MAX", 1_600_000)
+    groups = Counting(share=16)
+    tuples = [named(itertools.islice(itertools.cycle("abc"), 30_000))] * 4
+
+    assert [batch.num_rows for batch in groups.of(iter(tuples))] == [3]
+
+    groups = Counting(share=16_000)
+    assert [batch.num_rows for batch in groups.of(iter([named("abcabcabc")] * 2))] == [9, 9]
+    assert groups.made == [], "blocks of a few tuples cost more than they save"
 
 
 def test_few_tuples_are_not_grouped() -> None:
