@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from txtopo.core.fields import INTEGER_KINDS, Fields
@@ -52,6 +52,8 @@ class _Read:
 
     content: Content
     stat: FileStat
+    is_steady: bool
+    """True if it had the same metadata before."""
 
 
 class FileCoordinator:
@@ -98,7 +100,7 @@ class FileCoordinator:
             files.append(_numbered(described, header, headers))
             found.append(file)
         for file, described in zip(found, files, strict=True):
-            self._watch.redo(file, bytes.fromhex(described["sha256"]))
+            self._watch.redo(replace(file, stat=FileStat.planned(described)), bytes.fromhex(described["sha256"]))
         return self._metadata(headers, files)
 
     def is_exhausted(self) -> bool:
@@ -116,7 +118,7 @@ class FileCoordinator:
         upcoming = self._watch.next_files(len(chosen) + FILES_MAX)
         for number, file in enumerate(chosen, start=1):
             try:
-                described, header = self._describe(file, self._ahead.taken(file, upcoming[number:]))
+                described, header = self._describe(file, self._ahead.taken(file, upcoming[number : number + FILES_MAX]))
             except _StillChangingError:
                 self._watch.put_back(file)
                 continue
@@ -131,7 +133,7 @@ class FileCoordinator:
 
     def _plan(self, headers: list[list[str]], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
         for file, described in zip(taken, files, strict=True):
-            self._watch.consume(file, bytes.fromhex(described["sha256"]))
+            self._watch.consume(file, FileStat.planned(described), bytes.fromhex(described["sha256"]))
         return self._metadata(headers, files)
 
     def _metadata(self, headers: list[list[str]], files: list[dict[str, Any]]) -> Metadata:
@@ -172,8 +174,10 @@ class FileCoordinator:
             if read is None or self._look_again(file) != read.stat:
                 read = self._read(file)
             content = read.content
-            # The metadata was taken after hashing: a file that changed meanwhile has not settled.
-            if read.stat != file.stat or content.size != file.stat.size:
+            # A file whose content may have changed since it settled has to settle again. Its ctime alone also changes
+            # with its rights, its owner or a hard link: then what was read, while nothing changed, is what settled.
+            settled = replace(file.stat, ctime_ns=read.stat.ctime_ns)
+            if not read.is_steady or read.stat != settled or content.size != settled.size:
                 raise _StillChangingError
         except OSError as error:
             if not is_gone(error):
@@ -186,7 +190,7 @@ class FileCoordinator:
             "size": file.stat.size,
             "mtime_ns": file.stat.mtime_ns,
             "inode": file.stat.inode,
-            "ctime_ns": file.stat.ctime_ns,
+            "ctime_ns": read.stat.ctime_ns,
             "sha256": content.sha256,
             "quotes": content.quotes,
             "nul": content.nul,
@@ -198,8 +202,10 @@ class FileCoordinator:
 
     def _read(self, file: SettledFile) -> _Read:
         with open_regular(file.path) as descriptor:
+            before = FileStat.of(os.fstat(descriptor))
             content = read_content(descriptor, hexadecimal=self._may_read_hexadecimal)
-            return _Read(content=content, stat=FileStat.of(os.fstat(descriptor)))
+            stat = FileStat.of(os.fstat(descriptor))
+            return _Read(content=content, stat=stat, is_steady=stat == before)
 
     def _look_again(self, file: SettledFile) -> FileStat:
         """Return the metadata of a file that was read ahead: it may have changed since."""

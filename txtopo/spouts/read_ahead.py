@@ -31,7 +31,7 @@ class _Reading(Generic[R]):
 
 
 class ReadAhead(Generic[R]):
-    """Results of reading files before the planner needs them. Its caller is one thread.
+    """Results of reading files before the planner needs them. Its caller is one thread; any thread may close it.
 
     An error is no result: the caller then reads the file itself, and raises what that raises. So no error, and no order
     of errors, depends on threads.
@@ -44,7 +44,7 @@ class ReadAhead(Generic[R]):
         self._threads = 0
         self._readings: dict[SettledFile, _Reading[R]] = {}
         self._queue: SimpleQueue[_Reading[R] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def taken(self, file: SettledFile, following: Sequence[SettledFile]) -> R | None:
         """Return the result for a file, after waiting for it; None if the caller should read it now.
@@ -52,8 +52,9 @@ class ReadAhead(Generic[R]):
         Meanwhile threads read the large ones of the `following` files, in this order and within the limits. What was
         read of all other files is forgotten.
         """
-        reading = self._readings.pop(file, None)
-        self._begin(following)
+        with self._lock:
+            reading = self._readings.pop(file, None)
+            self._begin(following)
         if reading is None or self._claim(reading):
             return None
         reading.done.wait()
@@ -76,10 +77,12 @@ class ReadAhead(Generic[R]):
 
     def close(self) -> None:
         """End the threads after their current file. Does not wait for them."""
-        self._begin(())
-        for _ in range(self._threads):
-            self._queue.put(None)
-        self._threads = 0
+        with self._lock:
+            # The planner may still be in `taken`: it must start no thread that nobody ends.
+            threads, self._threads, self._threads_max = self._threads, 0, 0
+            self._begin(())
+            for _ in range(threads):
+                self._queue.put(None)
 
     def _claim(self, reading: _Reading[R]) -> bool:
         """Return True to one caller alone: it reads the file, or forgets it."""

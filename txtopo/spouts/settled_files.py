@@ -170,10 +170,10 @@ class FileWatch:
         first = min(map(os.fsencode, young))
         return [file for file in settled if os.fsencode(file.path) < first]
 
-    def consume(self, file: SettledFile, fingerprint: bytes) -> None:
-        """Remove a planned file from the input, permanently."""
+    def consume(self, file: SettledFile, planned: FileStat, fingerprint: bytes) -> None:
+        """Remove a file that was `planned` so from the input, permanently."""
         self._backlog.remove(file)
-        self._consumed.consume(file.path, file.stat, fingerprint)
+        self._consumed.consume(file.path, planned, fingerprint)
 
     def redo(self, file: SettledFile, fingerprint: bytes) -> None:
         """Allow the redo to read the file in its current state: it is not reported as changed, and is not input of a

@@ -594,17 +594,19 @@ def test_files_before_a_bad_one_are_a_batch_and_the_repaired_one_follows(tmp_pat
     assert names(driver.settled()) == [["b.csv"]]
 
 
+@pytest.mark.parametrize("changed", [(write, CONTENT * 2), (rewrite_in_place, CONTENT.replace("1", "2"))])
 def test_a_file_that_changes_while_it_is_hashed_has_not_settled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: tuple[Any, str]
 ) -> None:
+    change, content = changed
     path = write(tmp_path / "a.csv")
     driver = Driver(tmp_path)
     read_content = fingerprint.read_content
 
     def read_and_write(descriptor: int, **options: bool) -> Any:
-        content = read_content(descriptor, **options)
-        write(path, CONTENT * 2)
-        return content
+        found = read_content(descriptor, **options)
+        change(path, content)
+        return found
 
     monkeypatch.setattr(file_coordinator, "read_content", read_and_write)
     assert driver.settled() == []
@@ -638,6 +640,26 @@ def test_a_file_that_is_renamed_after_the_second_look_of_a_once_run_is_said_to_h
 
     assert not driver.look() and driver.coordinator.is_exhausted()
     assert driver.said == [f"{str(path)!r} has gone since it was found: no input of this run"]
+
+
+def test_a_file_whose_rights_change_while_it_waits_for_its_batch_is_input(tmp_path: Path) -> None:
+    """Promise: new rights, another owner or a hard link of a file that waits change its ctime alone: a run with --once
+    counts it, and plans it as it was read.
+    """
+    paths = [write(tmp_path / f"{name}.csv") for name in "abc"]
+    driver = Driver(tmp_path, once=True)
+    driver.look()
+    assert driver.look(2.0)
+    before = paths[2].stat().st_ctime_ns
+    while paths[2].stat().st_ctime_ns == before:
+        paths[2].chmod(0o600)
+
+    batches = driver.batches()
+
+    assert names(batches) == [["a.csv"], ["b.csv"], ["c.csv"]]
+    assert batches[2]["files"][0]["ctime_ns"] == paths[2].stat().st_ctime_ns
+    assert driver.coordinator.is_exhausted()
+    assert driver.said == []
 
 
 def test_a_batch_is_only_cut_after_the_spout_said_yes(tmp_path: Path) -> None:

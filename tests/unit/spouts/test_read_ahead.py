@@ -120,6 +120,32 @@ def test_without_room_for_a_thread_the_caller_reads_everything(monkeypatch: pyte
     assert held.read == []
 
 
+def test_a_planner_that_is_closed_while_it_plans_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for files for as long as the process runs."""
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
+    ahead = ReadAhead(Held(), threads=2)
+    ahead.close()
+
+    assert ahead.taken(file_of("a"), [file_of("b"), file_of("c")]) is None
+    assert started == []
+    assert ahead.taken(file_of("b"), []) is None
+
+
+def test_of_a_large_batch_only_the_files_that_may_be_read_ahead_are_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all of them, planning would take time by the square of their number."""
+    passed: list[int] = []
+    monkeypatch.setattr(ReadAhead, "taken", lambda self, file, following: passed.append(len(following)))
+    for number in range(20):
+        write(tmp_path / f"{number:02}.csv")
+
+    assert len(Driver(tmp_path, files_per_batch=20).settled()) == 1
+
+    assert passed == [*[read_ahead.FILES_MAX] * 12, *range(7, -1, -1)]
+
+
 @pytest.mark.parametrize("files_per_batch", [1, 3])
 def test_plans_are_the_same_with_and_without_reading_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_elsewhere: list[str], files_per_batch: int
