@@ -7,7 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,6 @@ from txtopo.errors import (
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
-    TxtopoError,
     ZooKeeperUnavailable,
     raise_if_full,
 )
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 MakeExecutor = Callable[[Topology, bytes, "Settings"], Executor]
 ZOOKEEPER_START_S = 15.0
 STANDBY_SAYS_EVERY_S = 30.0
-STANDBY_CONNECTS_EVERY_S = 5.0
 
 
 def run_application(
@@ -394,18 +392,18 @@ class Driver:
     def _wait_for_turn(
         self, wait: Callable[[float], bool], leader: Callable[[], str | None], ledger: PostgresLedger
     ) -> bool:
-        """Wait in the queue for the lead and report who leads; returns False if the run was stopped meanwhile. The
-        connection to Postgres is used from time to time: one that died is replaced now, not when the lead is taken.
+        """Wait in the queue for the lead and report who leads; returns False if the run was stopped meanwhile. A driver
+        that has to wait closes its connections to Postgres: one may die meanwhile, or its server may have become a
+        standby when the lead is taken.
         """
-        next_say, next_use = 0.0, time.monotonic() + STANDBY_CONNECTS_EVERY_S
+        next_say, is_connected = 0.0, True
         while not wait(0.5):
             if self.signals.received or not self._is_wanted():
                 return False
             now = time.monotonic()
-            if now >= next_use:
-                with suppress(TxtopoError):  # what is wrong is told by whoever takes the lead
-                    ledger.read_fence()
-                next_use = time.monotonic() + STANDBY_CONNECTS_EVERY_S
+            if is_connected:
+                ledger.disconnect()
+                is_connected = False
             if now >= next_say and (who := leader()) is not None:
                 self.reporter.say(f"led by {who}; waiting as standby")
                 next_say = now + STANDBY_SAYS_EVERY_S

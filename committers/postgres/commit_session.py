@@ -26,7 +26,7 @@ from txtopo.committers.postgres.sql_errors import (
 from txtopo.committers.postgres.sqlstates import LIMIT_EXCEEDED
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
-from txtopo.committers.postgres.transactions import joined, run, tag
+from txtopo.committers.postgres.transactions import joined, opening, run, tag
 from txtopo.core.remedies import RESTORE
 from txtopo.core.values import (
     ActionRecord,
@@ -130,6 +130,7 @@ class PostgresLedgerSession(FencedSession):
             return None
         try:
             with self._database.transaction("comparing tables", self._database.fresh) as connection:
+                connection.exec_driver_sql(*opening(tag(self._lead)))
                 return half.problem(connection)
         except TxtopoError:
             return None

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from txtopo.committers.postgres.actions import order_of
 from txtopo.committers.postgres.sql_errors import sqlstate, translate
 from txtopo.committers.postgres.sqlstates import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION
-from txtopo.committers.postgres.transactions import Database, begin, commit, run
+from txtopo.committers.postgres.transactions import Database, begin, commit, run, run_first
 from txtopo.committers.protocol.rules import check_incarnation, check_mirrored, last_metadata
 from txtopo.core.limits import RECENT_TXIDS
 from txtopo.core.plan import genesis_digest
@@ -147,8 +147,8 @@ def _recent(connection: Connection, topology: str) -> Sequence[Left]:
 
 
 def _for_good(error: TxtopoError) -> TxtopoError:
-    """A new leader uses a new connection. An error that a new connection does not fix, such as a standby that cannot
-    write, halts; it is not waited for.
+    """A new leader's connection is new: it was opened for the checks of this start, or after the wait for the lead. An
+    error that a new connection does not fix, such as a standby that cannot write, halts; it is not waited for.
     """
     if isinstance(error, PostgresUnavailable) and error.patience == "once":
         return Halted(str(error), next_command="name the server that takes writes with --dsn")
@@ -157,6 +157,6 @@ def _for_good(error: TxtopoError) -> TxtopoError:
 
 def _end_older_sessions(database: Database, topology: str) -> None:
     with database.transaction("ending sessions of older leaders") as connection:
-        row = run(connection, "read_fence", topology=topology).one_or_none()
+        row = run_first(connection, "read_fence", topology=topology).one_or_none()
         if row is not None:
             run(connection, "terminate_older", topology=topology, epoch=row[2] + 1, pids=[])

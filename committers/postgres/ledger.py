@@ -19,9 +19,8 @@ from txtopo.committers.postgres.postgres_halves import PostgresHalf, postgres_ha
 from txtopo.committers.postgres.resolve import resolve_commit
 from txtopo.committers.postgres.run_session import PostgresRunSession
 from txtopo.committers.postgres.sql_errors import translating
-from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
-from txtopo.committers.postgres.transactions import Database, fence_of, joined, opening, run
+from txtopo.committers.postgres.transactions import Database, fence_of, run, run_first
 from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.committers.protocol.rules import (
     ANSWERS,
@@ -65,7 +64,7 @@ class PostgresLedger:
 
     def read_fence(self) -> Fence | None:
         with self._database.transaction("reading the fence") as connection:
-            row = run(connection, "read_fence", topology=self._topology).one_or_none()
+            row = run_first(connection, "read_fence", topology=self._topology).one_or_none()
         return None if row is None else fence_of(row)
 
     def prepare_targets(
@@ -90,18 +89,18 @@ class PostgresLedger:
 
     def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         with self._database.transaction("reading what was consumed") as connection:
-            rows = run(connection, "list_consumed", topology=self._topology, spout=spout, paths=list(paths)).all()
+            rows = run_first(connection, "list_consumed", topology=self._topology, spout=spout, paths=list(paths)).all()
         return {path: bytes(fingerprint) for path, fingerprint in rows}
 
     def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
-        values = {"topology": self._topology, "spout": spout, "path": path, "count": count}
+        values = {"spout": spout, "path": path, "count": count}
         with self._database.transaction("reading what was consumed") as connection:
-            rows = run(connection, "list_consumed_after", **values).all()
+            rows = run_first(connection, "list_consumed_after", topology=self._topology, **values).all()
         return [(found, bytes(fingerprint)) for found, fingerprint in rows]
 
     def plans_below(self, txid: int, count: int) -> Sequence[tuple[int, bytes]]:
         with self._database.transaction("reading the last plans") as connection:
-            rows = run(connection, "list_plans_below", topology=self._topology, txid=txid, count=count).all()
+            rows = run_first(connection, "list_plans_below", topology=self._topology, txid=txid, count=count).all()
         return [(number, bytes(data)) for number, data in rows]
 
     def store_part(self, data: bytes) -> str:
@@ -111,15 +110,13 @@ class PostgresLedger:
         )
         digest = hashlib.sha256(data)
         with self._database.transaction("storing metadata") as connection:
-            values = {"digest": digest.digest(), "bytes": data}
-            connection.exec_driver_sql(
-                *joined(opening(f"txtopo/{self._topology}"), statement("insert_plan_part"), values)
-            )
+            run_first(connection, "insert_plan_part", topology=self._topology, digest=digest.digest(), bytes=data)
         return digest.hexdigest()
 
     def read_part(self, digest: str) -> bytes:
         with self._database.transaction("reading metadata") as connection:
-            found = run(connection, "read_plan_part", digest=bytes.fromhex(digest)).scalar_one_or_none()
+            rows = run_first(connection, "read_plan_part", topology=self._topology, digest=bytes.fromhex(digest))
+            found = rows.scalar_one_or_none()
         return checked_part(digest, None if found is None else bytes(found))
 
     def mirror(self, lead: Lead, entries: Sequence[MirrorEntry]) -> None:
@@ -180,7 +177,7 @@ class PostgresLedger:
                 return f"committer {committer.name} has no table that txtopo keeps"
             shapes.append(applier.shape)
         with self._database.transaction("comparing the committers' tables") as connection:
-            return obstacles(connection, shapes)
+            return obstacles(connection, self._topology, shapes)
 
     @contextmanager
     def run_session(self, lead: Lead) -> Iterator[PostgresRunSession]:
@@ -252,7 +249,7 @@ class PostgresLedger:
 
     def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
         with self._database.transaction("reading what redoes a batch") as connection:
-            rows = run(connection, "list_redo_chain", topology=self._topology, txid=txid).all()
+            rows = run_first(connection, "list_redo_chain", topology=self._topology, txid=txid).all()
         chain: list[LedgerBatch] = []
         for number, state, redo_of, digest, data in rows:
             if data is None:
@@ -263,7 +260,7 @@ class PostgresLedger:
 
     def note_halt(self, halt: Halted) -> None:
         with self._database.transaction("noting a halt") as connection:
-            run(
+            run_first(
                 connection,
                 "note_halt",
                 topology=self._topology,
@@ -295,6 +292,10 @@ class PostgresLedger:
                 txid=txid,
                 planned_txid=planned_txid,
             )
+
+    def disconnect(self) -> None:
+        """Close the connections while this driver waits for the lead. The next use opens a new one."""
+        self._database.disconnect()
 
     def close(self) -> None:
         self._database.close()

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from txtopo.committers.postgres.statements import statement
-from txtopo.committers.postgres.transactions import run
+from txtopo.committers.postgres.transactions import run_first
 from txtopo.committers.protocol.count_tables import TableShape
 
 
@@ -25,9 +25,9 @@ def finish_statement() -> str:
     )
 
 
-def obstacles(connection: Connection, shapes: Iterable[TableShape]) -> str | None:
+def obstacles(connection: Connection, topology: str, shapes: Iterable[TableShape]) -> str | None:
     """Return why these tables allow no commit runs, as text; None if they do."""
-    rows = run(connection, "list_run_obstacles", tables=tables_of(shapes)).all()
+    rows = run_first(connection, "list_run_obstacles", topology=topology, tables=tables_of(shapes)).all()
     return "; ".join(f"table {name} {problem}" for name, problem in rows) or None
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from txtopo.committers.postgres.apply_counts import array_literal
 from txtopo.committers.postgres.sql_errors import sqlstate, translate
 from txtopo.committers.postgres.sqlstates import LOCK_NOT_AVAILABLE
-from txtopo.committers.postgres.transactions import Database, begin, commit, run, tag
+from txtopo.committers.postgres.transactions import Database, begin, commit, run, run_first, tag
 from txtopo.committers.protocol.rules import compare_lead, outcomes_of_run
 from txtopo.core.values import CommitOutcome, Lead
 from txtopo.errors import PostgresUnavailable
@@ -39,7 +39,7 @@ def resolve_commit(
                 if sqlstate(error) != LOCK_NOT_AVAILABLE:
                     raise translate(error, f"resolving {batches}") from error
         with database.transaction("ending the session of the unanswered COMMIT", database.fresh) as connection:
-            run(
+            run_first(
                 connection,
                 "terminate_older",
                 topology=lead.topology,

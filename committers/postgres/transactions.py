@@ -34,6 +34,10 @@ class Database:
         """Server processes whose COMMIT was not answered. They may still hold their locks."""
         self._closed = False
 
+    def disconnect(self) -> None:
+        """Close the connections that nobody uses. The next use opens a new one."""
+        self.pooled.dispose()
+
     def close(self) -> None:
         """Close every connection and refuse new ones (R15, a step-down discards all state)."""
         self._closed = True
@@ -102,6 +106,15 @@ def tag(lead: Lead) -> str:
 def run(connection: Connection, name: str, **values: Any) -> CursorResult[*tuple[Any, ...]]:
     """Run the statement in `sql/<name>.sql`."""
     return connection.exec_driver_sql(statement(name), values)
+
+
+def run_first(connection: Connection, name: str, *, topology: str, **values: Any) -> CursorResult[*tuple[Any, ...]]:
+    """Run the statement in `sql/<name>.sql` as the first one of a database transaction that does not lock the fence
+    row, with the settings in the same round trip: a statement without a bound would wait for a lock inside libpq, where
+    no signal and no timeout of this process reaches it.
+    """
+    values["topology"] = topology
+    return connection.exec_driver_sql(*joined(opening(f"txtopo/{topology}"), statement(name), values))
 
 
 def begin(connection: Connection, topology: str, tag: str, lock: str) -> tuple[Fence | None, str | None]:

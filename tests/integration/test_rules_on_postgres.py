@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.contracts.ledger_driver import Driver, claim_for, committer, rejected_row, result_of
 from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import execute_as_superuser
-from txtopo.committers.postgres import apply_counts
+from txtopo.committers.postgres import apply_counts, transactions
 from txtopo.committers.postgres import commit_session as session
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.ledger import PostgresLedger
@@ -124,6 +124,37 @@ def applied(world: World, session: PostgresLedgerSession, txid: int) -> None:
 
 
 TOTALS = LedgerTotals(read=2, rejected=0, dead_lettered=0, committers=1, spans={})
+
+
+READS: dict[str, tuple[str, Callable[[PostgresLedger], object]]] = {
+    "fence": ("fence", lambda ledger: ledger.read_fence()),
+    "consumed": ("source_file", lambda ledger: ledger.consumed("s", ["/a"])),
+    "consumed_after": ("source_file", lambda ledger: ledger.consumed_after("s", "/a", 1)),
+    "plans": ("plan", lambda ledger: ledger.plans_below(9, 1)),
+    "part": ("plan_part", lambda ledger: ledger.read_part("00" * 32)),
+    "redos": ("ledger", lambda ledger: ledger.redo_chain(1)),
+    "halt": ("topology", lambda ledger: ledger.note_halt(Halted("no"))),
+    "store": ("plan_part", lambda ledger: ledger.store_part(b"part")),
+}
+
+
+def test_nothing_that_is_read_without_the_fence_waits_for_a_lock_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait inside libpq, where no signal reaches the driver."""
+    monkeypatch.setattr(transactions, "LOCK_TIMEOUT_MS", 50)
+    bounded = f"{world.dsn}{'&' if '?' in world.dsn else '?'}options={quote('-c statement_timeout=3000')}"
+    ledger = PostgresLedger(bounded, "flights")
+    found: dict[str, str] = {}
+    for name, (table, read) in READS.items():
+        with closing(psycopg2.connect(world.dsn)) as stranger, stranger.cursor() as cursor:
+            cursor.execute(f"lock table txtopo.{table} in access exclusive mode")
+            with pytest.raises(PostgresUnavailable) as waited:
+                read(ledger)
+            found[name] = waited.value.patience
+    ledger.close()
+
+    assert found == dict.fromkeys(READS, "lock")
 
 
 class TestLockModes:

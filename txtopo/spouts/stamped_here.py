@@ -11,7 +11,7 @@ STAMPED_HERE = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "
 or a program sets it.
 """
 _MOUNTS = Path("/proc/self/mountinfo")
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 class StampedHere:
@@ -38,19 +38,34 @@ def changed_s(status: os.stat_result) -> float:
 
 
 def _mounted_as(path: str, device: int) -> str | None:
-    """Return the type of the file system with this real path; None if it is unknown."""
-    found, kind = "", None
+    """Return the type of the file system with this real path and device; None if it is unknown.
+
+    The table names the device of most file systems. Others, such as btrfs, give their files another one: they are found
+    by path alone. If path and device say different types, one mount hides another, and the type is unknown.
+    """
+    named = b"%d:%d" % (os.major(device), os.minor(device))
+    by_device: set[bytes] = set()
+    target = os.fsencode(path)
+    found, by_path = b"", None
     try:
-        lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
+        lines = _MOUNTS.read_bytes().split(b"\n")
     except OSError:
         return None  # not Linux
     for line in lines:
-        before, _, after = line.partition(" - ")
-        place = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), before.split()[4])
-        is_above = path == place or path.startswith(place.rstrip("/") + "/")
+        # The kernel escapes blank, tab, newline and backslash: other white space may be part of a name.
+        words, _, after = line.partition(b" - ")
+        before, kind = words.split(b" "), after.split(b" ")[0]
+        if len(before) < 6 or not kind:
+            continue
+        if before[2] == named:
+            by_device.add(kind)
+        place = _ESCAPED.sub(lambda code: bytes([int(code[1], 8)]), before[4])
+        is_above = target == place or target.startswith(place.rstrip(b"/") + b"/")
         if is_above and len(place) >= len(found):  # a later mount at the same place hides the earlier one
-            found, kind = place, after.split()[0]
+            found, by_path = place, kind
     try:
-        return kind if found and os.stat(found).st_dev == device else None  # noqa: PTH116
+        is_there = bool(found) and os.stat(found).st_dev == device  # noqa: PTH116
     except OSError:
-        return None
+        is_there = False
+    kinds = by_device | ({by_path} if is_there and by_path else set())
+    return kinds.pop().decode("ascii", "replace") if len(kinds) == 1 else None

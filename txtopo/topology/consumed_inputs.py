@@ -57,7 +57,13 @@ def among(consumed: Mapping[str, bytes], paths: Sequence[str]) -> Mapping[str, b
 
 
 def _is_storable(path: str) -> bool:
-    """Return False for a name that is not UTF-8: it is in no ledger, and no statement can name it."""
+    """Return False for a name that is not UTF-8 or has a NUL: it is in no ledger, and no statement can name it. Raises
+    TypeError for what is no text: "never consumed" would make a `Path` input again.
+    """
+    if not isinstance(path, str):
+        raise TypeError(f"inputs are known by text: ask for str(path), not for a {type(path).__name__}")
+    if "\0" in path:
+        return False
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:

@@ -91,7 +91,7 @@ def resolved(database: Any, monkeypatch: pytest.MonkeyPatch, looks: list[str]) -
         database.terminated.append(values["pids"])
 
     monkeypatch.setattr(resolve, "_look", look)
-    monkeypatch.setattr(resolve, "run", run)
+    monkeypatch.setattr(resolve, "run_first", run)
     monkeypatch.setattr(resolve, "commit", lambda connection, what: looks.append("commit"))
     return resolve_commit(database, LEAD, [(4, b"digest"), (5, b"other")], "batches 4 to 5")
 

@@ -37,7 +37,7 @@ class Ledger:
             self.away -= 1
             raise PostgresUnavailable("gone")
         self.asked.append(len(paths))
-        "".join(paths).encode()  # as a statement needs it
+        assert "\0" not in "".join(paths).encode().decode()  # as a statement needs it
         return {path: self.rows[path] for path in paths if path in self.rows}
 
     def after(self, path: str, count: int) -> Sequence[tuple[str, bytes]]:
@@ -109,12 +109,20 @@ def test_the_ledger_is_asked_in_pieces_and_only_for_names_that_it_can_hold(monke
     ledger = Ledger({f"/{number}": b"f" for number in range(0, 8, 2)})
     consumed = ledger.consumed(**{"/7": b"planned"})
 
-    asked = [*(f"/{number}" for number in range(8)), os.fsdecode(b"/bad\xff")]
+    asked = [*(f"/{number}" for number in range(8)), os.fsdecode(b"/bad\xff"), "/a\0b"]
     assert consumed.among(asked) == {"/0": b"f", "/2": b"f", "/4": b"f", "/6": b"f", "/7": b"planned"}
     assert ledger.asked == [3, 3, 2]
     assert consumed == {"/0": b"f", "/2": b"f", "/4": b"f", "/6": b"f", "/7": b"planned"} and len(consumed) == 5
     assert "/0" in consumed and "/1" not in consumed
     assert consumed and not Ledger().consumed()
+
+
+def test_what_is_no_text_is_not_called_new() -> None:
+    """A custom spout that asks for a `Path` must not take every input for a new one."""
+    consumed: Mapping[Any, bytes] = Ledger({"/a": b"f"}).consumed()
+
+    with pytest.raises(TypeError, match=r"ask for str\(path\), not for a PosixPath"):
+        _ = Path("/a") in consumed
 
 
 def test_a_new_driver_reads_only_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,11 @@ def test_a_stamp_in_whole_seconds_was_rounded_down() -> None:
         ("0 0 1:1 / {root} rw - nfs4 server:/x rw\n0 0 1:1 / {root} rw - tmpfs none rw", True),
         ("0 0 1:1 / {root} rw - ext4 /dev/sda rw\n0 0 1:1 / {root}x rw - nfs4 server:/x rw", True),
         ("0 0 1:1 / /proc rw - ext4 /dev/sda rw", False),
+        ("0 0 {device} / {root} rw - ext4 /dev/sda rw\n0 0 1:1 / {root} rw - nfs4 server:/x rw", False),
+        ("0 0 1:1 / {root} rw - ext4 /dev/sda rw\n0 0 {device} / {above} rw - nfs4 server:/x rw", False),
+        ("0 0 {device} / /elsewhere rw - ext4 /dev/sda rw", True),
+        ("0 0 1:1 / {root} rw - ext4 /dev/sda rw\n0 0 1:1 / /x\x0cy\x1cz\x85\u2028/w rw - tmpfs none rw", True),
+        ("0 0 1:1 / {root} rw - ext4 /dev/sda rw\n\n0 0 1:1\n0 0 1:1 / {root} rw -", True),
         ("", False),
     ],
 )
@@ -314,7 +319,10 @@ def test_only_known_local_file_systems_stamp_with_this_machines_clock(
     folder.mkdir()
     path = write(folder / "a.csv")
     table = tmp_path / "mountinfo"
-    table.write_text(mounts.format(root=str(folder).replace(" ", r"\040")))
+    status = path.stat()
+    device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    root = str(folder).replace(" ", r"\040")
+    table.write_bytes(mounts.format(root=root, above=tmp_path, device=device).encode())
     monkeypatch.setattr(stamped_here, "_MOUNTS", table)
 
     assert StampedHere().covers(str(path), path.stat()) is expected

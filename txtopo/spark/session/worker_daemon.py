@@ -34,9 +34,8 @@ def main() -> None:
         # stdout.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # The sources as they are now, whose code every worker has from here on (R12: driver and tasks must agree).
-    with contextlib.suppress(ImportError, OSError):
-        importlib.import_module("txtopo.spark.session.ship_modules").package_version()
+    # Not the fingerprint of the sources: a worker imports what is missing here from the disk as it is then, so each
+    # worker takes its own (R12: driver and tasks must agree).
     gc.collect()
     gc.freeze()
     manager()
