@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from txtopo.committers.postgres.transactions import run_first
+from txtopo.committers.postgres.statements import statement
 
 
 def waits_for(connection: Connection, topology: str) -> str | None:
     """Return which locks drivers of this topology wait for now and who holds them, as text; None if they wait for
     none.
     """
-    rows = run_first(connection, "list_blockers", topology=topology).all()
+    rows = connection.exec_driver_sql(statement("list_blockers"), {"topology": topology}).all()
     held = dict.fromkeys(_words(*row) for row in rows)  # several sessions may wait for the same lock
     return "; ".join(held) or None
 
