@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import psycopg2
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.committers.postgres.apply_counts import Applier, hash_of
@@ -106,8 +108,13 @@ def _guard_contributions(connection: Connection, schema: str, table: str) -> Non
     commits batch by batch, and `single_commits` says why.
     """
     is_missing, may_add = run(connection, "read_contributes", schema=schema, table=table).one()
-    if is_missing and may_add:
+    if not (is_missing and may_add):
+        return
+    connection.exec_driver_sql("savepoint contributes", {})
+    try:
         connection.exec_driver_sql(_contributes(f"{quoted(schema)}.{quoted(table)}"), {})
+    except (SQLAlchemyError, psycopg2.Error):  # a lock of VACUUM, a rule against DDL: no reason not to count
+        connection.exec_driver_sql("rollback to savepoint contributes", {})
 
 
 def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *, registered: bool) -> None:

@@ -27,6 +27,7 @@ from txtopo.errors import (
     LeadLost,
     PostgresUnavailable,
     RunRefused,
+    TxtopoError,
     invariant,
 )
 from txtopo.ports import Ledger, LedgerEntry, LedgerRunSession
@@ -103,7 +104,7 @@ class _CommitRun:
                     last=last,
                     message=str(error) or type(error).__name__,
                     patience=error.patience if isinstance(error, PostgresUnavailable) else None,
-                    off=str(error) if isinstance(error, RunRefused) else None,
+                    off=self._off(error),
                 )
             # The outcome is known; only leaving the session has failed.
         ended = self._ended
@@ -111,6 +112,19 @@ class _CommitRun:
             if isinstance(outcome, Committed):
                 reach(CrashPoint.COMMITTED, outcome.txid)
         return ended
+
+    def _off(self, error: Exception) -> str | None:
+        """Return why no further run can succeed, as text: asked again, since a table that has changed since the start
+        may refuse the sum before `finish_run` reads its state.
+        """
+        if isinstance(error, RunRefused | ConfigurationError):
+            return str(error)
+        if isinstance(error, PostgresUnavailable):
+            return None
+        try:
+            return self._ledger.single_commits(self._topology.committers)
+        except TxtopoError:
+            return None
 
     def _commit(self, session: LedgerRunSession) -> RunEnded:
         first = self._txids[0]

@@ -380,6 +380,23 @@ UNDO = {
 }
 
 
+def test_a_contribution_table_that_somebody_locks_stops_no_start(driver: Driver, database: str) -> None:
+    """Promise: the trigger is for runs alone: VACUUM, or whoever else holds the table, makes this leader commit one by
+    one, and the next one adds it.
+    """
+    execute(database, "drop trigger contributes on flights_count_contribution")
+    with closing(psycopg2.connect(database)) as holder, holder.cursor() as cursor:
+        cursor.execute("lock table flights_count_contribution in share update exclusive mode")
+
+        driver.ledger.prepare_targets(driver.lead, driver.committers)
+
+        why = driver.ledger.single_commits(driver.committers)
+        assert why is not None and "flights_count_contribution lacks its trigger contributes" in why
+        assert isinstance(driver.commit(driver.ready(1)), Committed)
+    driver.ledger.prepare_targets(driver.lead, driver.committers)
+    assert driver.ledger.single_commits(driver.committers) is None
+
+
 def test_a_contribution_table_without_its_trigger_gets_it_where_the_role_may(driver: Driver, database: str) -> None:
     """Promise: tables of an earlier release get the trigger at the next start. Who may not add it commits one by one
     and says why.

@@ -46,7 +46,9 @@ def commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
         case Committed() | AlreadyCommitted():
             alike = all(isinstance(one, Committed | AlreadyCommitted) for one in event.outcomes)
             invariant(alike, f"batches {txids} were committed together, but not all of them")
-            state = replace(state, run_max=grown(state.run_max, len(txids), event.locked_s))
+            failed_runs = 0 if len(txids) > 1 else state.runs_failed
+            run_max = grown(state.run_max, len(txids), event.locked_s)
+            state = replace(state, run_max=run_max, runs_failed=failed_runs)
             return _committed(state, [state.batches[txid] for txid in txids], moment.now)
         case Unknown(message=message):
             # R7, R26: resolved under the fence lock, all of them at once, before anything else is committed.
@@ -85,10 +87,14 @@ def _run_failed(state: State, lost: RunFailed, moment: Moment) -> Step:
     """No attempt has failed and nothing halts: what a run raises says nothing about any of its batches (W6)."""
     if lost.patience is not None:
         state = _commit_later(state, lost.message, moment)
+    runs_failed = state.runs_failed + 1
+    # What makes every run fail, and no batch alone, costs less and less.
+    alone = min(2**runs_failed, limits.RUN_ALONE_MAX)
     state = replace(
         _not_committing(state),
         locked=None,
-        alone_upto=lost.last,
+        alone_upto=max(lost.last, lost.first - 1 + alone),
+        runs_failed=runs_failed,
         run_max=limits.RUN_TXIDS_AGAIN,
         single_commits=state.single_commits or lost.off,
     )

@@ -89,13 +89,14 @@ class _Size:
         self.held += more.bytes
         self.edges += len(more.edges)
         self.records += len(more.rejected_rows) + len(more.dead_letters)
+        if self.records > limits.RUN_RECORDS_MAX:
+            return False  # Before their bytes are added up, which takes long for a million of them.
         self.record_bytes += sum(len(row.raw) + len(row.reason) + len(row.path) for row in more.rejected_rows)
         self.record_bytes += sum(len(row.raw) + len(row.reason) + len(row.position) for row in more.dead_letters)
         return (
             max(self.rows.values(), default=0) <= limits.RUN_ROWS_MAX
             and self.held <= limits.RUN_BYTES_MAX
             and self.edges <= limits.RUN_ROWS_MAX
-            and self.records <= limits.RUN_RECORDS_MAX
             and self.record_bytes <= limits.RUN_RECORDS_BYTES_MAX
         )
 

@@ -76,6 +76,9 @@ RUN_TXIDS_FIRST = 8
 RUN_TXIDS_AGAIN = 2
 """Batches of the first commit run of a leader, and of the first one after a run that failed or was slow (R24, R25)."""
 
+RUN_ALONE_MAX = 4096
+"""Batches that are committed one by one after commit runs have failed again and again: 2, 4, 8, … up to this many."""
+
 RUN_FAST_S = 0.1
 RUN_SLOW_S = 0.25
 """Seconds from the lock of the fence row to the answer of COMMIT: after less the runs grow, after more they shrink."""

@@ -267,6 +267,8 @@ class State:
     """Maximum number of batches of the next commit run (R24)."""
     alone_upto: int = 0
     """Batches up to this txid are committed one by one, since a commit run of them has failed (R25)."""
+    runs_failed: int = 0
+    """Commit runs that failed since the last one that was committed."""
     held_bytes: int = 0
     """Memory of all uncommitted results, in bytes."""
     proving: frozenset[int] = frozenset()

@@ -371,6 +371,8 @@ class Runner:
             while self._unlogged:
                 self._services.ledger.log_action(self._lead, self._unlogged[0])
                 self._unlogged.popleft()
+        except (Halted, ConfigurationError) as error:  # R25: a run that failed halts nothing
+            self._services.say(f"not in the action log: {self._unlogged.popleft().reason} ({error})")
         except PostgresUnavailable as error:
             return PostgresSilent(message=str(error))
         return None

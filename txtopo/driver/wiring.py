@@ -19,6 +19,7 @@ from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, Leadership, begin, is_opaque
+from txtopo.errors import ConfigurationError, Halted
 from txtopo.ports import CoordinatorSession
 
 
@@ -86,7 +87,10 @@ def make_leader(
         begin(leadership, topology, planner, services.ledger, by_hand or {})
         single = topology.single_commits
         if single is None and not rules.opaque:
-            single = services.ledger.single_commits(topology.committers)
+            try:
+                single = services.ledger.single_commits(topology.committers)
+            except (Halted, ConfigurationError) as error:  # single commits need nothing of this
+                single = str(error)
             if single is not None:
                 services.say(f"batches are committed one by one: {single}")
         sizes = {plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans}

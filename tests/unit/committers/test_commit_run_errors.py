@@ -68,7 +68,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_whatever_is_raised_before_commit_is_nobodys_fault(
     monkeypatch: pytest.MonkeyPatch, statement: str, error: Exception
 ) -> None:
-    """R25: rolled back, with its message; only a store's failure has a patience."""
+    """R25: rolled back, with its message; only a store's failure has a patience. Without a right no run can succeed."""
     store = MemoryPostgres()
     driver = leading(store)
     plans = driver.ready_run()
@@ -77,9 +77,26 @@ def test_whatever_is_raised_before_commit_is_nobodys_fault(
     ended = driver.commit_run(plans)
 
     patience: Patience | None = "store" if isinstance(error, PostgresUnavailable) else None
-    assert ended == RunFailed(first=1, last=3, message=str(error), patience=patience)
+    off = str(error) if isinstance(error, ConfigurationError) else None
+    assert ended == RunFailed(first=1, last=3, message=str(error), patience=patience, off=off)
     assert store.topologies[TOPOLOGY].fence.last_txid == 0
     assert store.topologies[TOPOLOGY].holder is None
+
+
+def test_a_table_that_stops_being_plain_is_found_though_it_refused_the_sum_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R20, R25: a trigger on the target may raise before `finish_run` looks at the table."""
+    store = MemoryPostgres()
+    driver = leading(store)
+    plans = driver.ready_run()
+    monkeypatch.setattr(MemoryLedgerSession, "apply_run", raising(BatchDataError("too large", component="by_route")))
+    monkeypatch.setattr(MemoryLedger, "single_commits", lambda *_: "table t has a trigger")
+
+    ended = driver.commit_run(plans)
+
+    assert isinstance(ended, RunFailed)
+    assert (ended.message, ended.off) == ("too large", "table t has a trigger")
 
 
 @pytest.mark.parametrize("error", [Fenced("epoch 2"), LeadLost("session"), KeyboardInterrupt()])

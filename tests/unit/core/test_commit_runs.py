@@ -275,6 +275,22 @@ class TestARunThatFails:
         assert not [one for one in hand.everything if isinstance(one, RecordEnd | End)]
         assert len([one for one in hand.everything if isinstance(one, Process)]) == 9
 
+    def test_runs_that_all_fail_become_rare(self) -> None:
+        """What makes every run fail, and no batch alone, costs less and less; a run that is committed ends that."""
+        hand = waiting(30)
+        sizes, failing = [], 3
+        while hand.of(Commit):
+            [run] = runs(hand.actions)
+            sizes.append(len(run))
+            if failing and len(run) > 1:
+                hand.tell(failed(run[0], run[-1]))
+                failing -= 1
+            else:
+                hand.tell(committed(run[0], run[-1], locked_s=0.01))
+
+        assert sizes == [8, *[1] * 8, 2, *[1] * 4, 2, *[1] * 8, 2, 4, 4]
+        assert hand.state.runs_failed == 0
+
     def test_it_is_told(self) -> None:
         """A mistake in the statements of a run would only be slow, for ever, and nobody would see it."""
         hand = waiting(3)

@@ -16,7 +16,7 @@ from txtopo.core.values import ActionRecord, Lead
 from txtopo.driver.planner import Planner
 from txtopo.driver.spout_coordinators import Settled
 from txtopo.driver.work_queues import Work, WorkQueue
-from txtopo.errors import PostgresUnavailable
+from txtopo.errors import ConfigurationError, PostgresUnavailable
 from txtopo.testing.simulated import SerialWorkQueues, SimulatedDriver, SimulatedStores
 
 FILES = 8
@@ -142,6 +142,33 @@ def test_a_table_that_is_not_plain_has_no_runs(folder: Path, monkeypatch: pytest
     assert driver.run().kind == "finished"
     assert "batches are committed one by one: table public.order_totals has a CHECK" in driver.said
     assert stores.postgres.actions == []
+
+
+def test_what_may_not_be_asked_for_runs_stops_no_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R20: single commits need nothing of it."""
+
+    def refused(*_: object) -> str:
+        raise ConfigurationError("permission denied for pg_rewrite")
+
+    monkeypatch.setattr(MemoryLedger, "single_commits", refused)
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=SimulatedStores())
+
+    assert driver.run().kind == "finished"
+    assert "batches are committed one by one: permission denied for pg_rewrite" in driver.said
+
+
+def test_a_failed_run_that_may_not_be_logged_halts_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R25: single commits write no action, so a role may lack the right to."""
+    failing_once(monkeypatch)
+
+    def refused(*_: object) -> None:
+        raise ConfigurationError("permission denied for table action")
+
+    monkeypatch.setattr(MemoryLedger, "log_action", refused)
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=SimulatedStores())
+
+    assert driver.run().kind == "finished"
+    assert "not in the action log: a mistake in a run (permission denied for table action)" in driver.said
 
 
 def test_a_driver_without_runs_commits_one_by_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
