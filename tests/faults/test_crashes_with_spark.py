@@ -62,7 +62,11 @@ def test_counts_stay_right_when_spark_drivers_die_one_after_the_other(world: Wor
     nth = random.Random(seed).randrange(2, 5)
 
     killed, jvm = started(
-        world, "leading with epoch 1", failpoints=f"{CrashPoint.BEFORE_COMMIT.value}=exit@{nth}", TMPDIR=str(temporary)
+        world,
+        "leading with epoch 1",
+        failpoints=f"{CrashPoint.BEFORE_COMMIT.value}=exit@{nth}",
+        TMPDIR=str(temporary),
+        TXTOPO_RUN_TXIDS_MAX="1",
     )
     assert len(list(temporary.glob("txtopo-*"))) == 1, "the folder of its sockets"
     assert killed.wait() == -9, killed.output()

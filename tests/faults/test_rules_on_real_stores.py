@@ -23,9 +23,9 @@ OTHER_CODE = "0.06"
 PLANS = "/orders/coordinator/meta"
 
 
-def start_leader(world: World, failpoints: str = "") -> DriverProcess:
+def start_leader(world: World, failpoints: str = "", **settings: Any) -> DriverProcess:
     """A driver that has taken the lead and waits for files."""
-    leader = world.start(once=False, failpoints=failpoints)
+    leader = world.start(once=False, failpoints=failpoints, **settings)
     wait_until(lambda: "leading with epoch" in leader.output(), "the lead of the first driver")
     return leader
 
@@ -48,7 +48,7 @@ def everything(world: World) -> list[object]:
 
 def test_a_leader_stopped_while_it_holds_the_fence_lock_is_taken_over_from(world: World) -> None:
     """P6: its locks do not keep the successor waiting beyond the bound. R4: woken, it changes nothing and exits with 4."""  # noqa: E501
-    leader = start_leader(world, failpoints="applied=stop@2")
+    leader = start_leader(world, failpoints="applied=stop@2", TXTOPO_RUN_TXIDS_MAX="1")
     standby = start_standby(world, leader, once=True)
     write_orders(world.folder, 4)
     wait_until(lambda: leader.is_stopped, "the pause of the leader")

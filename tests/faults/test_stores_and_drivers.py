@@ -111,7 +111,7 @@ def test_a_paused_leader_wakes_after_another_has_committed(world: World) -> None
 def test_a_leader_paused_between_two_batches_exits_with_4(world: World) -> None:
     """The same outside a database transaction: the fence refuses, or the lost session is noticed."""
     write_orders(world.folder, 6)
-    leader = world.start(failpoints="committed=stop@3")
+    leader = world.start(failpoints="committed=stop@3", TXTOPO_RUN_TXIDS_MAX="1")
     wait_until(lambda: leader.is_stopped, "the pause of the leader")
     standby = world.start()
     assert standby.wait() == 0, standby.output()

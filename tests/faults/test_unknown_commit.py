@@ -57,7 +57,7 @@ def test_a_commit_without_an_answer_is_found_out(
     """P2, R7: one error, two truths. The ledger is asked, and only what did not happen is committed again."""
     postgres_proxy.arm(what, number)
 
-    driver = start_behind(postgres_proxy, world, DRIVER_RUNS="0")
+    driver = start_behind(postgres_proxy, world, TXTOPO_RUN_TXIDS_MAX="1")
 
     assert driver.wait() == 0, driver.output()
     assert postgres_proxy.done is what
@@ -72,7 +72,7 @@ def test_a_commit_that_arrives_late_changes_nothing(postgres_proxy: PostgresProx
     """
     postgres_proxy.arm(AtCommit.HOLD, 3)
 
-    driver = start_behind(postgres_proxy, world, DRIVER_RUNS="0")
+    driver = start_behind(postgres_proxy, world, TXTOPO_RUN_TXIDS_MAX="1")
 
     assert driver.wait() == 0, driver.output()
     assert postgres_proxy.done is AtCommit.HOLD

@@ -4,7 +4,6 @@ settings from TXTOPO_*.
 `DRIVER_CLOCK_JUMP_S`: once the file `jump` is in the working folder of the input's parent, the clock on the wall is off
 by so much.
 `DRIVER_HEARTBEAT_S` is how often it beats and looks at the stores.
-`DRIVER_RUNS`: 0 commits every batch in a database transaction of its own, for tests that count COMMITs.
 `DRIVER_BAD`: txids, with commas, on which the user's code fails. `DRIVER_DIES`: `before METHOD` or `after METHOD` of
 the ledger or the coordinator.
 """
@@ -76,8 +75,6 @@ def main() -> int:
         die(*dies.split())
     if heartbeat_s := os.environ.get("DRIVER_HEARTBEAT_S"):
         limits.HEARTBEAT_EVERY_S = float(heartbeat_s)
-    if os.environ.get("DRIVER_RUNS") == "0":
-        PostgresLedger.single_commits = lambda *_: "the test counts COMMITs"  # type: ignore[method-assign]
     once = os.environ.get("DRIVER_ONCE", "1") == "1"
     settings = load_settings({"once": once}, cwd=Path.cwd(), environment=os.environ, target=None)
     name = os.environ.get("DRIVER_NAME", "orders")
