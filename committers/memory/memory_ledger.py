@@ -36,7 +36,6 @@ from txtopo.committers.protocol.rules import (
     consumed_twice,
     expired_plan,
     last_metadata,
-    outcome_of,
     outcomes_of_run,
 )
 from txtopo.core.crash_points import CrashPoint, reach
@@ -257,11 +256,7 @@ class MemoryLedger:
             self._store.actions.append(self._store.action_row(lead.topology, action))
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-        with self._fenced(lead) as rows:
-            if rows.holder is not None:
-                self._store.release(rows, rows.holder)  # the session of the unanswered COMMIT
-            row = rows.ledger.get(txid)
-            return outcome_of(txid, digest, None if row is None else row.digest)
+        return self.resolve_run(lead, [(txid, digest)])[0]
 
     def heartbeat(
         self,
