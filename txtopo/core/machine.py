@@ -190,9 +190,6 @@ def _with_plans(state: State, plans: tuple[Plan, ...], sizes: Mapping[int, int] 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def _mirror_failed(state: State, event: MirrorFailed, moment: Moment) -> Step:
     failures = state.mirror_failures + 1
     tries = tried(state.mirror_tries, event.patience, state.answered, event.message)
@@ -227,9 +224,6 @@ def _checkpoint_ended(state: State, event: Checkpointed | CheckpointFailed, mome
         checkpointed_txid=event.last_txid,
         cleaned_to=event.keep_from,
     )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 # ----------------------------------------------------------------------------------------------------------------------
