@@ -34,12 +34,16 @@ LATE = {
     CrashPoint.BEFORE_CLEANUP: 1,
     CrashPoint.CLEANED: 1,
 }
-"""Reached once there is something to commit: in the middle of the run where a point is reached once a batch. Between
+"""Reached once there is something to commit: for the third batch where a point is reached once a batch. Between
 two that commit nothing stands one that does, since a batch that ended too many drivers is left out.
 """
 IN_RUNS = {CrashPoint.RUN_FINISHED}
 """Reached only if several batches are ready at one moment, which these drivers do not promise; `test_commit_runs.py`
 makes sure of it.
+"""
+ONE_BY_ONE = "1"
+"""Batches in a database transaction: deaths within a run of several commit nothing, and which run they meet is chance.
+`test_commit_runs.py` has the runs.
 """
 SESSION_S = "1"
 """Each driver waits for the end of the session of the one before. One that loses its own tries again."""
@@ -53,7 +57,11 @@ def test_counts_stay_right_when_drivers_die_at_every_point(world: World) -> None
     deaths = [death for death in chain(*zip_longest(LATE.items(), EARLY.items())) if death is not None]
     for number, (point, hit) in enumerate(deaths):
         write_orders(world.folder, FILES, first=1 + number * FILES)
-        killed = world.start(failpoints=f"{point.value}=exit@{hit}", TXTOPO_ZOOKEEPER_SESSION_S=SESSION_S)
+        killed = world.start(
+            failpoints=f"{point.value}=exit@{hit}",
+            TXTOPO_ZOOKEEPER_SESSION_S=SESSION_S,
+            TXTOPO_RUN_TXIDS_MAX=ONE_BY_ONE,
+        )
         assert killed.wait() == -9, f"{point} was not reached; the driver said:\n{killed.output()}"
         world.wait_for_end_of_sessions()
         if done := world.last_txid():
