@@ -44,6 +44,8 @@ from txtopo.errors import (
 )
 
 _STALE_PLAN = re.compile(r"plan (\d+) of epoch (\d+), but the fence has epoch (\d*), last (\d*)")
+_RAISED_BY_TXTOPO = re.compile(r"\btxtopo\.\w+\(")
+"""The function that the first line of the server's context names; the words around it depend on `lc_messages`."""
 _LOCK_TIMED_OUT = "ProcessInterrupts"
 """Function of the server that ends a wait for a lock."""
 _PATIENCE: dict[Fault, Patience] = {Fault.LOCK: "lock", Fault.TIME: "time", Fault.ONCE: "once"}
@@ -139,8 +141,8 @@ def translate_apply(
     """Return the typed error for a failed apply of a committer's rows. `compare` returns what is wrong with its
     tables.
     """
-    if ledger_held and table_of(error) == ("txtopo", "ledger"):
-        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
+    if (refused := _refusal(error, txid, ledger_held=ledger_held)) is not None:
+        return refused
     if table_of(error) == ("txtopo", "committer_count") and (sqlstate(error) or "").startswith(CONSTRAINT_VIOLATION):
         return _data(error, committer, f"committer {committer}: {_numbers(error)}")
     verdict = verdict_of(error, Owner.TARGET, answers)
@@ -158,8 +160,8 @@ def translate_user(
     """Return the typed error for a statement of a custom committer. The user's code is at fault, unless the store
     is.
     """
-    if ledger_held and table_of(error) == ("txtopo", "ledger"):
-        return Halted(f"the ledger refuses batch {txid}: {one_line(error)}", txid=txid, next_command=RESTORE)
+    if (refused := _refusal(error, txid, ledger_held=ledger_held)) is not None:
+        return refused
     verdict = verdict_of(error, Owner.CUSTOM, answers)
     if verdict is Fault.DATA:
         # The statement timeout ended it while user code held the database transaction; a retry would end in the same
@@ -175,6 +177,8 @@ def translate_kept(
     """Return the typed error for records that no committer counts and that could not be stored: rejected records, dead
     letters, counts of edges.
     """
+    if (refused := _refusal(error, txid)) is not None:
+        return refused
     verdict = verdict_of(error, Owner.TARGET, answers)
     if verdict is Fault.DATA:
         whose = "" if component == EDGES else "spout "
@@ -240,17 +244,34 @@ def _diagnosis(error: BaseException, name: str) -> str | None:
 
 
 def _is_of_ledger(error: BaseException) -> bool:
-    """True if a trigger of schema txtopo raised it."""
-    return sqlstate(error) == RAISED and "txtopo:" in one_line(error)
+    """True if a function of schema txtopo raised it. The words alone do not prove it: a user's trigger may quote a
+    value of the batch.
+    """
+    if sqlstate(error) != RAISED or not one_line(error).startswith("txtopo:"):
+        return False
+    context = _diagnosis(error, "context")
+    return context is None or _RAISED_BY_TXTOPO.search(context.partition("\n")[0]) is not None
 
 
-def _refused_by_ledger(message: str) -> TxtopoError:
+def _refusal(error: Exception, txid: int, *, ledger_held: bool = False) -> TxtopoError | None:
+    """W2: return the error if the ledger refuses what a statement for this batch does, whatever else the statement
+    does; None if it is not of the ledger. `ledger_held`: a ledger row was sent with the statement.
+    """
+    message = f"batch {txid}: {one_line(error)}"
+    if _is_of_ledger(error):
+        return _refused_by_ledger(message, txid)
+    if ledger_held and table_of(error) == ("txtopo", "ledger"):
+        return Halted(f"the ledger refuses {message}", txid=txid, next_command=RESTORE)
+    return None
+
+
+def _refused_by_ledger(message: str, txid: int | None = None) -> TxtopoError:
     stale = _STALE_PLAN.search(message)
     if stale is not None and stale[2] != stale[3]:
         return Fenced(message)
     if "would go back" in message or "may not" in message:
         return InvariantBroken(message)
-    return Halted(f"the ledger refuses: {message}", next_command=RESTORE)
+    return Halted(f"the ledger refuses: {message}", txid=txid, next_command=RESTORE)
 
 
 def _numbers(error: Exception) -> str:

@@ -18,7 +18,15 @@ from txtopo.committers.postgres.sql_errors import (
     translate_user,
 )
 from txtopo.committers.postgres.sqlstates import Owner, verdict_on
-from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, NoBatchAtFault, PostgresUnavailable
+from txtopo.errors import (
+    BatchDataError,
+    ConfigurationError,
+    Fenced,
+    Halted,
+    InvariantBroken,
+    NoBatchAtFault,
+    PostgresUnavailable,
+)
 
 
 def error(state: str | None, message: str = "no", **diagnosis: str) -> psycopg2.Error:
@@ -137,6 +145,31 @@ def test_what_is_waited_for_says_for_how_long(state: str, patience: str) -> None
 def test_txtopos_own_statements_are_never_a_batchs_fault(state: str) -> None:
     """W2: no value of a batch is in them, so an error that does not pass halts."""
     assert isinstance(translate(error(state), "finishing"), Halted)
+
+
+@pytest.mark.parametrize("translated", ["apply", "user", "kept"])
+def test_what_txtopos_own_triggers_refuse_in_an_apply_is_no_fault_of_any_batch(translated: str) -> None:
+    """W2: the ledger, or txtopo itself, is wrong; counted as data it would be quarantined. Who raised it is known by
+    the function, not by words that a user's trigger may quote from a value of the batch.
+    """
+
+    def judged(message: str, function: str) -> Exception:
+        raised = error(
+            "P0001", message, context=f"Fonction PL/pgSQL {function} ligne 4 à RAISE\nSQL statement txtopo.x()"
+        )
+        match translated:
+            case "apply":
+                return translate_apply(raised, "totals", 7, ledger_held=False, answers=lambda: True)
+            case "user":
+                return translate_user(raised, "totals", 7, ledger_held=True, answers=lambda: True)
+            case _:
+                return translate_kept(raised, "rejected records", "files", 7, answers=lambda: True)
+
+    outside = judged("txtopo: contributions of batch 9, which is not being applied", "txtopo.contributes()")
+    assert isinstance(outside, Halted) and outside.txid == 7 and "batch 9, which" in str(outside)
+    assert isinstance(judged("txtopo: attempt 7:1 may not change its identity", "txtopo.attempts()"), InvariantBroken)
+    assert isinstance(judged("txtopo: is a bad name", "public.checked()"), BatchDataError)
+    assert isinstance(judged("bad name txtopo: x", "txtopo.contributes()"), BatchDataError)
 
 
 def test_a_refusal_at_commit_is_of_the_user_unless_it_is_of_txtopo() -> None:
