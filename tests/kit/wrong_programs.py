@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import txtopo
-from txtopo import CountCommitter, FileSpout, Grouping, RunSettings, Topology, TopologyBuilder, spec
+from txtopo import ClassTopology, CountCommitter, FileSpout, Grouping, RunSettings, Topology, TopologyBuilder, spec
 from txtopo.bolts import BasicBolt, BasicOutputCollector, BatchCommitter, CommitCollector, CommitTransaction, Tuple
 from txtopo.client import BatchRow, Client
 from txtopo.spouts import TransactionalSpout
@@ -80,7 +80,20 @@ class Frames(TransactionalSpout):
         return [1]
 
 
+class Days(TransactionalSpout):
+    outputs = ["day date"]
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+
+class Orders(ClassTopology, nmae="orders"):  # call-arg reportCallIssue: misspelt
+    days = Days.spec("days")
+
+
 def topologies(builder: TopologyBuilder, spout: FileSpout) -> None:
+    builder.set_spout("days", Days(17))  # arg-type reportArgumentType: a number for text
+    print(Days("days").fodler)  # attr-defined reportAttributeAccessIssue: misspelt
     builder.set_spout("shout", Shout())  # arg-type reportArgumentType: a bolt
     builder.set_bolt("orders", spout)  # call-overload reportArgumentType: a spout
     builder.set_bolt("count", counts, inputs="orders")  # arg-type reportArgumentType: no DataFrame

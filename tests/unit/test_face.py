@@ -13,7 +13,7 @@ import typing
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -30,6 +30,7 @@ from txtopo.driver.console import Reporter
 from txtopo.driver.signals import StopSignals
 from txtopo.errors import Fenced, InvariantBroken, TopologyTypeError
 from txtopo.testing.harness_rules import HarnessRules
+from txtopo.topology.spec_method import MakeSpec
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 AWAY = {"dsn": "postgresql://ann:Geheim1@127.0.0.1:1/nowhere", "zookeeper": "127.0.0.1:1/txtopo"}
@@ -234,6 +235,33 @@ def test_no_name_of_the_face_is_untyped() -> None:
     for function in (txtopo.run, Topology.run_cli, Topology.run):
         hint = function.__annotations__["settings"]
         assert hint == "Unpack[RunSettings]", function
+
+    values = [getattr(module, name) for module in map(importlib.import_module, PUBLIC) for name in module.__all__]
+    functions = {function for value in values for function in functions_of(value)}
+    by_name = {function.__qualname__: function for function in functions}
+
+    assert {"Spout.__init_subclass__", "ClassTopology.__init_subclass__", "MakeSpec.__call__", "Client.batches"} <= {
+        *by_name
+    }
+    assert [name for name, function in by_name.items() if takes_anything(function)] == []
+
+
+def functions_of(value: Any) -> Iterator[FunctionType]:
+    """It, or all functions of a class and of the classes of txtopo above it; what `spec` of a component is, too."""
+    if inspect.isfunction(value):
+        yield value
+    for kind in (*value.__mro__, MakeSpec) if isinstance(value, type) else ():
+        for member in vars(kind).values() if kind.__module__.startswith("txtopo") else ():
+            function = getattr(member, "__func__", getattr(member, "fget", member))
+            if inspect.isfunction(function):
+                yield function
+
+
+def takes_anything(function: FunctionType) -> bool:
+    """True if it takes any keywords, or arguments, of type Any."""
+    code = function.__code__
+    many = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
+    return any(function.__annotations__.get(name) == "Any" for name in many)
 
 
 def test_help_teaches_with_code_that_works(monkeypatch: pytest.MonkeyPatch) -> None:

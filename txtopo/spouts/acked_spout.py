@@ -55,7 +55,7 @@ class RichSpout(UserSpout):
     collector: SpoutOutputCollector
     """Set before `open` is called; can also be used to emit in `fail`."""
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
         if not isinstance(cls.batch_size, int) or isinstance(cls.batch_size, bool) or cls.batch_size < 1:
             raise TopologyError(

@@ -102,13 +102,11 @@ class PartitionedTransactionalSpout(UserSpout):
     empty_batches: ClassVar[bool] = False
     """True: a batch is planned whenever `is_ready` returns True, even if no partition has input, as in Storm."""
 
-    def __new__(cls, *arguments: Any, **keywords: Any) -> PartitionedTransactionalSpout:
-        made = super().__new__(cls)
+    def _check_methods(self) -> None:
         for name in ("number_of_partitions", "next_range"):
-            must_have(made, PartitionedTransactionalSpout, (name, "get_coordinator"))
-        must_have(made, PartitionedTransactionalSpout, ("emit_partition_batch", "get_emitter"))
-        wants_settled_calls(made)
-        return made
+            must_have(self, PartitionedTransactionalSpout, (name, "get_coordinator"))
+        must_have(self, PartitionedTransactionalSpout, ("emit_partition_batch", "get_emitter"))
+        wants_settled_calls(self)
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> PartitionedCoordinator:
         """Return the coordinator half for a driver that has just taken the lead; by default a shallow copy of the

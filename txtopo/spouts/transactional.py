@@ -84,12 +84,10 @@ class TransactionalSpout(UserSpout):
     emitters: ClassVar[int] = 1
     """Number of tasks that share the emission of a batch; the EmitterContext tells each task its share."""
 
-    def __new__(cls, *arguments: Any, **keywords: Any) -> TransactionalSpout:
-        made = super().__new__(cls)
-        must_have(made, TransactionalSpout, ("initialize_transaction", "get_coordinator"))
-        must_have(made, TransactionalSpout, ("emit_batch", "get_emitter", "emit_frame"))
-        wants_settled_calls(made)
-        return made
+    def _check_methods(self) -> None:
+        must_have(self, TransactionalSpout, ("initialize_transaction", "get_coordinator"))
+        must_have(self, TransactionalSpout, ("emit_batch", "get_emitter", "emit_frame"))
+        wants_settled_calls(self)
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> Coordinator:
         """Return the coordinator half for a driver that has just taken the lead; `context.previous` is the metadata of

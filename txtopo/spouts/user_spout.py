@@ -8,7 +8,7 @@ import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.plan import Metadata
@@ -28,7 +28,7 @@ class UserSpout(Spout):
     """Settings of this spout; in the driver they override those of the topology."""
     described_as: ClassVar[str] = "spout"
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
         if isinstance(cls.__dict__.get("outputs"), str):
             raise TopologyError(
@@ -47,12 +47,24 @@ class UserSpout(Spout):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, parse_fields(value) if name == "fields" else value)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "fields":
-            raise TopologyError(
-                f"{type(self).__name__} declares no fields: write outputs = ['word string', 'n bigint']"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # It would take any arguments and any attribute of a spout for right.
+
+        def __new__(cls, *arguments: object, **keywords: object) -> Self:
+            if cls.__init__ is object.__init__ and (arguments or keywords):
+                raise TypeError(f"{cls.__name__}() takes no arguments")  # Python's words, where it has no `__new__`.
+            made = super().__new__(cls)
+            made._check_methods()
+            return made
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "fields":
+                raise TopologyError(
+                    f"{type(self).__name__} declares no fields: write outputs = ['word string', 'n bigint']"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _check_methods(self) -> None:
+        """Raise TopologyError if the user's class lacks a method that it must have. Called before `__init__`."""
 
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
         return ()
@@ -69,8 +81,8 @@ def must_have(spout: UserSpout, base: type, choices: Sequence[str]) -> None:
 
 
 def wants_settled_calls(spout: UserSpout) -> None:
-    """Return True for a spout that is notified of the final state of its batches: it has a method `settled`, or sets
-    `wants_settled = True` and returns a separate coordinator half.
+    """Set `wants_settled` of a spout that has a method `settled`, so that it is notified of the final state of its
+    batches. One that returns a separate coordinator half sets it itself.
 
     Raises TopologyError if `settled` cannot be called with its arguments.
     """

@@ -45,8 +45,8 @@ class ClassTopology:
     _name: ClassVar[str]
     _file: ClassVar[str | None] = None
 
-    def __init_subclass__(cls, *, name: str | None = None, abstract: bool = False, **others: Any) -> None:
-        super().__init_subclass__(**others)
+    def __init_subclass__(cls, *, name: str | None = None, abstract: bool = False) -> None:
+        super().__init_subclass__()
         cls._name = name or _snake(cls.__name__)
         cls._file = file_of(sys._getframe(1).f_code.co_filename)
         _refuse_bare_components(cls)

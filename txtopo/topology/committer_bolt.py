@@ -62,7 +62,7 @@ class CommitterBolt(ABC):
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Returns a spec of this component for a class-style topology."""
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
         note_component(cls.__module__)
 

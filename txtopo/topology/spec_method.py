@@ -16,12 +16,12 @@ class MakeSpec(Protocol):
 
     def __call__(
         self,
-        *arguments: Any,
+        *arguments: object,
         name: str | None = None,
         inputs: InputSpecs = None,
         par: int | None = None,
         config: Mapping[str, Any] | None = None,
-        **named: Any,
+        **named: object,
     ) -> Spec: ...
 
 
@@ -37,12 +37,12 @@ class SpecMethod:
         from txtopo.topology.specs import instance_of, spec
 
         def method(
-            *arguments: Any,
+            *arguments: object,
             name: str | None = None,
             inputs: InputSpecs = None,
             par: int | None = None,
             config: Mapping[str, Any] | None = None,
-            **named: Any,
+            **named: object,
         ) -> Spec:
             component = instance_of(owner, instance, arguments, named)
             return spec(component, name=name, inputs=inputs, par=par, config=config)

@@ -144,7 +144,7 @@ class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its 
     spec: ClassVar[SpecMethod] = SpecMethod()
     """Returns a spec of this component for a class-style topology."""
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
         note_component(cls.__module__)
 

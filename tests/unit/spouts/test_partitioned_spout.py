@@ -16,6 +16,7 @@ import pytest
 from txtopo import CountCommitter, TopologyBuilder
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts import ReliableSpout, TransactionalSpout
 from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
 from txtopo.spouts.partitioned import NOTHING, PartitionedTransactionalSpout
 from txtopo.testing import TopologyHarness
@@ -385,6 +386,13 @@ def test_metadata_of_another_kind_of_spout_is_refused() -> None:
     """A spout that was replaced under its name must not begin anew without a word."""
     with pytest.raises(BatchDataError, match="give this one another name"):
         Words(["a"]).open_coordinator(context()).initialize_transaction(2, {"files": []})
+
+
+@pytest.mark.parametrize("kind", [TransactionalSpout, PartitionedTransactionalSpout, ReliableSpout])
+def test_a_spout_without_an_init_takes_no_arguments(kind: Any) -> None:
+    """As any class of Python; one with an `__init__` takes what that takes."""
+    with pytest.raises(TypeError, match=r"Days\(\) takes no arguments"):
+        type("Days", (kind,), {"outputs": ["day date"]})("2013-01-01")
 
 
 def test_a_spout_without_its_methods_or_fields_is_refused_when_it_is_made() -> None:
