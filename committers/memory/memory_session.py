@@ -126,6 +126,10 @@ class MemoryLedgerSession:
         row.counts.append(count)
         return count
 
+    @property
+    def travel_s(self) -> float:
+        return 0.0
+
     def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
         """See LedgerRunSession: here is nothing to prepare."""
 

@@ -5,6 +5,7 @@ finish; COMMIT (R22).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,15 +148,22 @@ class PostgresRunSession(FencedSession):
             "committers": numbers.pop(),
             "tables": tables_of(self._shapes),
         }
+        sent_s = time.monotonic()
         try:
             row = self._connection.exec_driver_sql(*joined(self._take_held(), finish_statement(), values)).one()
         except (SQLAlchemyError, psycopg2.Error, ValueError) as error:
             raise self._translate_finish(error) from error
-        finished, obstacles, xid = row
+        finished, obstacles, xid, server_s = row
+        self._database.travels_s.append(max(0.0, time.monotonic() - sent_s - server_s))
         self._check_transaction(xid, self._batches())
         invariant(finished == len(txids), f"{self._batches()}: {finished} of {len(txids)} were finished")
         if obstacles is not None:
             raise RunRefused(f"{obstacles}: a sum of several batches is not what each batch would do there")
+
+    @property
+    def travel_s(self) -> float:
+        # One statement for each committer, `finish_run`, COMMIT.
+        return (len(self._applied) + 2) * self._database.travel_s
 
     def commit(self) -> None:
         self._commit(self._batches(), self._txids()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS, LOCK_TIMEOUT_MS, 
 from txtopo.core.values import Fence, Lead
 from txtopo.errors import PostgresUnavailable, TxtopoError, invariant
 
+TRAVELS_KEPT = 32
 Held = tuple[str, Mapping[str, Any]]
 """A delayed statement with its values. It is sent together with the next one, in one round trip."""
 
@@ -32,7 +34,14 @@ class Database:
         self.fresh = make_engine(dsn, f"txtopo/{topology}", pooled=False)
         self.unresolved_pids: set[int] = set()
         """Server processes whose COMMIT was not answered. They may still hold their locks."""
+        self.travels_s: deque[float] = deque(maxlen=TRAVELS_KEPT)
+        """Seconds that round trips took by themselves, without what the server did: of the last commit runs."""
         self._closed = False
+
+    @property
+    def travel_s(self) -> float:
+        """Seconds of one round trip: the shortest, since a longer one carried more or was held up; 0 if unknown."""
+        return min(self.travels_s, default=0.0)
 
     def disconnect(self) -> None:
         """Close the connections that nobody uses. The next use opens a new one."""

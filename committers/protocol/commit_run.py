@@ -152,7 +152,7 @@ class _CommitRun:
         self._sent = True
         session.commit()
         outcomes = tuple(Committed(txid=txid, counts=counts[txid]) for txid in self._txids)
-        return RunEnded(outcomes=outcomes, locked_s=self._now() - since)
+        return RunEnded(outcomes=outcomes, locked_s=self._now() - since, travel_s=session.travel_s)
 
     def _found(self, session: LedgerRunSession, last_txid: int) -> RunEnded:
         """R21: the ledger is at or past the first batch. Those that it has are compared; the others are a new run."""

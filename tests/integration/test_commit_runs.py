@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
@@ -22,9 +24,11 @@ from tests.contracts.ledger_driver import (
 )
 from tests.kit.audited import select
 from tests.kit.fix_postgres import fresh_database
+from tests.kit.fix_proxy import PostgresProxy
+from txtopo.committers.postgres import plain_targets, run_session
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.core.limits import STATEMENT_TIMEOUT_MS
-from txtopo.core.values import Aborted, Committed, CommitterCount, EdgeCount, Processed, TransactionAttempt
+from txtopo.core.values import Aborted, Committed, CommitterCount, EdgeCount, Processed, RunEnded, TransactionAttempt
 from txtopo.errors import BatchDataError, Fenced, Halted, InvariantBroken, PostgresUnavailable, RunRefused
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import AttemptStart, LedgerEntry, LedgerRunSession, LedgerTotals
@@ -237,6 +241,38 @@ def test_a_run_takes_four_round_trips_and_its_timeouts_do_not_grow(driver: Drive
 
     assert len(sent) == 3
     assert timeouts == [str(STATEMENT_TIMEOUT_MS)]
+
+
+def test_the_way_to_a_far_database_is_no_time_of_the_run(postgres_proxy: PostgresProxy) -> None:
+    """R24: three round trips, lasting at least as long as the messages are on their way."""
+    driver = leader(postgres_proxy.dsn, KEPT)
+    ledger: Any = driver.ledger
+    plans = [driver.ready(txid) for txid in (1, 2)]
+    postgres_proxy.far_s = 0.03
+
+    ended = driver.commit_run(plans, now=time.monotonic)
+
+    driver.ledger.close()
+    assert isinstance(ended, RunEnded) and ended.locked_s is not None and ended.own_s is not None
+    assert ended.travel_s == 3 * min(ledger._database.travels_s) >= 3 * 0.03
+    assert ended.own_s < ended.locked_s
+
+
+def test_what_the_server_does_is_time_of_the_run_however_long_it_takes(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R24: the server's own measure of its statement is no travel; of several runs the shortest travel counts."""
+    clock = iter([10.0, 10.5, 20.0, 20.7])
+    ledger: Any = driver.ledger
+    monkeypatch.setattr(run_session, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    text = plain_targets.finish_statement().replace("clock_timestamp() - statement_timestamp()", "interval '0.4 s'")
+    monkeypatch.setattr(run_session, "finish_statement", lambda: text)
+
+    for first in (1, 3):
+        ended = driver.commit_run([driver.ready(txid) for txid in (first, first + 1)])
+        assert isinstance(ended, RunEnded) and ended.travel_s == pytest.approx((2 + len(driver.committers)) * 0.1)
+
+    assert list(ledger._database.travels_s) == pytest.approx([0.1, 0.3])
 
 
 @pytest.mark.parametrize(

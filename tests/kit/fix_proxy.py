@@ -6,6 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -74,6 +75,8 @@ class PostgresProxy:
         """What was done to a COMMIT, once it was."""
         self.ended_with = b""
         """What the server said last on the connection whose COMMIT was touched."""
+        self.far_s = 0.0
+        """For so long each message of a driver is on its way to the server."""
         self._armed: tuple[AtCommit, int] | None = None
         self._lock = threading.Lock()
         self._links: set[_Link] = set()
@@ -207,6 +210,8 @@ class PostgresProxy:
         for message in self._messages(link.client):
             what = self._look_at(link, message)
             if what is None:
+                if self.far_s:
+                    time.sleep(self.far_s)
                 link.server.sendall(message)
                 continue
             link.is_mute = True

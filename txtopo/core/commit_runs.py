@@ -56,7 +56,9 @@ def next_run(state: State) -> Sequence[Batch]:
 
 
 def grown(run_max: int, txids: int, locked_s: float | None) -> int:
-    """R24: return the maximum size of the next run after one of `txids` batches that held the lock for so long."""
+    """R24: return the maximum size of the next run after one of `txids` batches that itself needed the lock for so
+    long.
+    """
     if txids < 2 or locked_s is None:
         return run_max
     if locked_s < limits.RUN_FAST_S:

@@ -124,7 +124,7 @@ class CommitEnded:
     outcomes: tuple[CommitOutcome, ...]
     """Of the first batches of the action, in ascending order: usually of all."""
     locked_s: float | None = None
-    """As in RunEnded."""
+    """`own_s` of RunEnded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

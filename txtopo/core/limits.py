@@ -81,7 +81,9 @@ RUN_ALONE_MAX = 4096
 
 RUN_FAST_S = 0.1
 RUN_SLOW_S = 0.25
-"""Seconds from the lock of the fence row to the answer of COMMIT: after less the runs grow, after more they shrink."""
+"""Seconds from the lock of the fence row to the answer of COMMIT, less the round trips themselves: after less the runs
+grow, after more they shrink.
+"""
 
 RUN_ROWS_MAX = 10_000
 """Result rows of one committer in a commit run, and counts of edges: they fit into one statement."""

@@ -268,6 +268,13 @@ class RunEnded:
     """One for each of these batches, in ascending order."""
     locked_s: float | None = None
     """Seconds from the lock of the fence row to the answer of COMMIT, if it was committed together."""
+    travel_s: float = 0.0
+    """How many of them the round trips to the store took by themselves: as many as of one batch."""
+
+    @property
+    def own_s(self) -> float | None:
+        """Seconds under the lock that depend on the size of the run (R24)."""
+        return None if self.locked_s is None else max(0.0, self.locked_s - self.travel_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

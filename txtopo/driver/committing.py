@@ -59,7 +59,7 @@ class Committing:
         if isinstance(ended, RunFailed):
             return CommitRunFailed(failed=ended)
         self._notify_spouts(plans, ended.outcomes, "applied")
-        return CommitEnded(outcomes=ended.outcomes, locked_s=ended.locked_s)
+        return CommitEnded(outcomes=ended.outcomes, locked_s=ended.own_s)
 
     def quarantine(self, action: CommitQuarantine) -> Event:
         """Write the quarantine of a batch as its ledger row (R14). Raises Fenced and Halted."""

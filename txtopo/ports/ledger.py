@@ -231,6 +231,10 @@ class LedgerRunSession(Protocol):
     `commit` raises it with `definite` False. Whatever else is raised says nothing about any batch of the run (R25).
     """
 
+    @property
+    def travel_s(self) -> float:
+        """Seconds that the round trips from the lock to the answer of COMMIT take by themselves (R24)."""
+
     def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
         """Do what `apply_run` of these results needs and what needs no lock. Called before `lock_fence` (R21). Raises
         BatchDataError if a result has other columns than the table.

@@ -40,6 +40,7 @@ from txtopo.core.values import (
     Order,
     Processed,
     RejectedRow,
+    RunEnded,
     RunFailed,
     Unknown,
 )
@@ -237,6 +238,12 @@ class TestHowLargeARunIs:
             hand.tell(committed(run[0], run[-1], locked_s=0.05))
 
         assert sizes == [8, 16, 32, 64, 64, 16]
+
+    def test_of_the_time_under_the_lock_only_what_the_run_itself_takes(self) -> None:
+        """R24: a commit of one batch makes the same round trips."""
+        assert RunEnded(outcomes=(), locked_s=0.5, travel_s=0.375).own_s == 0.125
+        assert RunEnded(outcomes=(), locked_s=0.1, travel_s=0.2).own_s == 0.0
+        assert RunEnded(outcomes=()).own_s is None
 
     @pytest.mark.parametrize(
         ("run_max", "txids", "locked_s", "then"),

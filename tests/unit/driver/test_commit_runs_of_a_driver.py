@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,12 @@ from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
+from txtopo.committers.protocol.commit_run import commit_run
+from txtopo.core.limits import RUN_TXIDS_FIRST
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
-from txtopo.core.values import ActionRecord, Lead
+from txtopo.core.values import ActionRecord, Lead, RunEnded, RunFailed
+from txtopo.driver import committing
 from txtopo.driver.planner import Planner
 from txtopo.driver.spout_coordinators import Settled
 from txtopo.driver.work_queues import Work, WorkQueue
@@ -88,6 +93,26 @@ def test_an_action_that_could_not_be_logged_is_logged_with_the_next_heartbeat(
 
     assert driver.run().kind == "stopped"
     assert [row.action.command for row in stores.postgres.actions].count("run_failed") == 1
+
+
+def test_runs_to_a_far_store_grow_like_those_to_a_near_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R24: what the machine learns is the time under the lock without the round trips themselves."""
+    stores, sizes = SimulatedStores(), set[int]()
+
+    def far(*arguments: Any) -> RunEnded | RunFailed:
+        ended = commit_run(*arguments)
+        return replace(ended, locked_s=0.4, travel_s=0.375) if isinstance(ended, RunEnded) else ended
+
+    monkeypatch.setattr(committing, "commit_run", far)
+    write_orders(folder, 40, rows=1)
+
+    def watch(state: State) -> None:
+        sizes.add(state.run_max)
+
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, watch=watch)
+
+    assert driver.run().kind == "finished"
+    assert sizes > {RUN_TXIDS_FIRST} and min(sizes) == RUN_TXIDS_FIRST
 
 
 def test_spouts_are_notified_of_a_run_in_one_piece_of_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
