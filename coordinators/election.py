@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 from txtopo.coordinators.codec import CandidateNode, decode_identity, encode_identity
 from txtopo.coordinators.paths import TopologyPaths
 from txtopo.errors import Halted, LeadLost, ZooKeeperUnavailable, invariant
-from txtopo.ports import CoordinatorSession, NodeMissing, SessionState, SetNode, VersionDiffers
+from txtopo.ports import CoordinatorSession, DeleteNode, NodeMissing, SessionState, SetNode, VersionDiffers
 
 RECHECK_S = 1.0
 """Seconds after which the queue is read again at the latest, in case a watch was lost."""
 RECONNECT_LOOK_S = 0.1
+PROCESS_LOOK_S = 0.05
+"""Seconds between two looks whether the process of the candidate before this one has ended; each is one system call."""
 _TRIES_MAX = 3
 _SEQUENCES = 2**32
 """Sequence numbers are signed 32 bit and wrap around (Z10)."""
@@ -24,8 +28,18 @@ class Election:
     session leaves the queue.
     """
 
-    def __init__(self, session: CoordinatorSession, topology: str, identity: CandidateNode) -> None:
+    def __init__(
+        self,
+        session: CoordinatorSession,
+        topology: str,
+        identity: CandidateNode,
+        has_ended: Callable[[CandidateNode], bool] = lambda _: False,
+    ) -> None:
+        """`has_ended` returns True for a candidate whose process is known to have ended (R30); never in doubt."""
         self._session = session
+        self._has_ended = has_ended
+        self._ahead: tuple[str, CandidateNode | None] = "", None
+        """Name and identity of the candidate directly before this one."""
         self._paths = TopologyPaths(topology)
         self._identity = identity
         self._data = encode_identity(identity)
@@ -84,7 +98,14 @@ class Election:
             if remaining_s <= 0:
                 return False
             # Nothing reports that a connection is restored, so look again soon.
-            moved.wait(min(remaining_s, RECONNECT_LOOK_S if suspended else RECHECK_S))
+            self._await(moved, min(remaining_s, RECONNECT_LOOK_S if suspended else RECHECK_S))
+
+    def _await(self, moved: threading.Event, seconds: float) -> None:
+        """Wait for the watch, or until the process of the candidate before this one has ended."""
+        deadline = time.monotonic() + seconds
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            if moved.wait(min(remaining_s, PROCESS_LOOK_S)) or self._has_ahead_ended():
+                return
 
     def _stands_first_or_watches(self, moved: threading.Event) -> bool:
         """True if this driver is first. Otherwise set a watch on the previous candidate only, so that one driver wakes
@@ -94,9 +115,32 @@ class Election:
         place = self._require_own(queue)
         if place == 0:
             return True
-        if not self._session.watch(f"{self._paths.leader}/{queue[place - 1]}", moved.set):
+        ahead = queue[place - 1]
+        path = f"{self._paths.leader}/{ahead}"
+        if not self._session.watch(path, moved.set):
             moved.set()  # it was just removed; without this the next look would come only after RECHECK_S
+            return False
+        if self._ahead[0] != ahead:
+            self._ahead = ahead, self._read_candidate(ahead)
+        if self._has_ahead_ended():
+            # R30: its session would keep the node until it times out, and nobody can use that session any more.
+            with suppress(NodeMissing):
+                self._session.multi([DeleteNode(path)])
         return False
+
+    def _read_candidate(self, name: str) -> CandidateNode | None:
+        """None for a node that cannot be believed: its session decides when it goes."""
+        path = f"{self._paths.leader}/{name}"
+        with suppress(Halted):
+            found = self._session.get(path)
+            candidate = None if found is None else decode_identity(found[0], path)
+            if candidate is not None and candidate.nonce == self._paths.candidate(name)[0]:
+                return candidate
+        return None
+
+    def _has_ahead_ended(self) -> bool:
+        _, candidate = self._ahead
+        return candidate is not None and self._has_ended(candidate)
 
     def confirm(self) -> None:
         """Write to this driver's node with a check of its version, then check that it is first. Raises LeadLost if it

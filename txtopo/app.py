@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from txtopo.coordinators.ended_processes import new_nonce
 from txtopo.core.backoff import backoff_s
 from txtopo.core.events import End
 from txtopo.core.limits import SUSPECT_RUNS_ALONE_MAX
@@ -263,6 +264,10 @@ class Driver:
     _trouble: int = 0
     """Number of consecutive candidacies that ended because a store was unreachable."""
     _told: str = ""
+    _is_doubted: bool = False
+    """True if this process lost a lead or a place in the queue. If another driver removed it, because it wrongly took
+    this process for ended, that must not happen again: from then on only its session ends its place (R30).
+    """
 
     def run(self, executor: Executor) -> End:
         """Lead until the run has ended. After a lost lead or a lost place in the queue the driver becomes a candidate
@@ -293,6 +298,7 @@ class Driver:
             if end.kind != "lead_lost" or self.signals.received:
                 return end
             self._trouble += 1
+            self._is_doubted = True
             self._tell(f"{'no lead' if self._lead is before else 'gave up the lead'}: {end.reason}; trying again")
             if self.signals.wait(backoff_s(self._trouble, 1.0)):
                 return End(kind="stopped", reason="interrupted")
@@ -378,7 +384,7 @@ class Driver:
     def _identity(self, epoch_seen: int) -> CandidateIdentity:
         return CandidateIdentity(
             topology=self.topology.name,
-            owner_nonce=str(uuid.uuid4()),
+            owner_nonce=str(uuid.uuid4()) if self._is_doubted else new_nonce(),
             new_incarnation=str(uuid.uuid4()),
             code_hash=self.code_hash,
             host=socket.gethostname(),

@@ -19,7 +19,7 @@ from tests.contracts.coordinator_kit import (
 )
 from txtopo.coordinators import election
 from txtopo.coordinators.codec import encode_identity
-from txtopo.coordinators.election import current_leader, read_queue
+from txtopo.coordinators.election import Election, current_leader, read_queue
 from txtopo.errors import Halted, LeadLost, ZooKeeperUnavailable
 from txtopo.ports import (
     DeleteNode,
@@ -72,6 +72,45 @@ class ElectionContract:
         assert won.wait(PATIENCE_S)
         waiting.join(PATIENCE_S)
         assert second.leader() is None
+
+    def test_the_place_of_a_driver_whose_process_has_ended_is_removed(
+        self, world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """R30: nobody waits for the session of such a driver, and only the next candidate looks."""
+        monkeypatch.setattr(election, "RECHECK_S", 10 * PATIENCE_S)
+        ended: set[str] = set()
+        first_session, second_session = world.open(), world.open()
+        first, second, third = (
+            Election(session, TOPOLOGY, identity(host), lambda candidate: candidate.host in ended)
+            for session, host in ((first_session, "one"), (second_session, "two"), (world.open(), "three"))
+        )
+        for candidate in (first, second, third):
+            candidate.enter()
+        assert second.wait(0) is False
+
+        ended.add("one")
+        assert third.wait(0) is False
+        assert len(read_queue(second_session, PATHS)) == 3
+        assert second.wait(PATIENCE_S) is True
+
+        second.confirm()
+        assert len(read_queue(second_session, PATHS)) == 2
+        with pytest.raises(LeadLost):
+            first.confirm()
+
+    def test_a_driver_whose_node_says_another_nonce_is_not_taken_for_ended(self, world: CoordinatorWorld) -> None:
+        """R30, Z14: a node that says two things is not believed, and its session decides."""
+        session, other = world.open(), world.open()
+        candidate_on(session, "one")
+        (name,) = session.children(PATHS.leader)
+        second = Election(other, TOPOLOGY, identity("two"), lambda _: True)
+        second.enter()
+
+        for data in (encode_identity(identity("liar")), b"garbage"):
+            session.multi([SetNode(f"{PATHS.leader}/{name}", data)])
+            assert second.wait(0) is False
+
+        assert len(read_queue(other, PATHS)) == 2
 
     def test_lost_watch_does_not_stop_the_takeover(
         self, world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ moments.
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,14 @@ import pytest
 
 from tests.kit.drivers import World, wait_until, zookeeper_client
 from tests.kit.orders import recount, write_orders
+from txtopo.coordinators.ended_processes import new_nonce
+from txtopo.coordinators.paths import TopologyPaths
 from txtopo.local.postgres import LocalPostgres
 from txtopo.local.zookeeper import LocalZooKeeper
 
 SHORT_SESSION_S = "1"
+LONG_SESSION_S = 60.0
+"""The longest session that the server of the tests grants."""
 """Each driver waits for the end of the session of the one before. One that loses its own tries again."""
 
 
@@ -124,16 +129,19 @@ def test_a_leader_paused_between_two_batches_exits_with_4(world: World) -> None:
 
 
 def test_a_second_driver_says_who_leads_and_takes_over_when_the_leader_dies(world: World) -> None:
-    """Starting a second driver for the same topology prints who holds it."""
+    """Starting a second driver for the same topology prints who holds it. When its process has ended, the second one
+    need not wait for its session (R30), which is longer than this test waits.
+    """
     write_orders(world.folder, 3)
-    leader = world.start(once=False)
+    leader = world.start(once=False, TXTOPO_ZOOKEEPER_SESSION_S=str(LONG_SESSION_S))
     wait_until(lambda: world.last_txid() == 3, "the first three batches")
     standby = world.start(once=False)
     wait_until(lambda: f"pid {leader.process.pid}" in standby.output(), "the name of the leader")
 
     leader.process.kill()
+    leader.wait()
     write_orders(world.folder, 3, first=4)
-    wait_until(lambda: world.last_txid() == 6, "six batches")
+    wait_until(lambda: world.last_txid() == 6, "six batches", LONG_SESSION_S / 2)
 
     standby.process.terminate()
     assert standby.wait() == 143, standby.output()
@@ -217,7 +225,8 @@ def test_a_standby_whose_session_ended_stands_in_the_queue_again(world: World) -
 
 def test_what_strangers_do_to_the_nodes_of_a_leader_makes_it_take_the_lead_anew(world: World) -> None:
     """Its place in the queue is removed; then the epoch is overwritten, as if another driver led. Postgres knows
-    better: nobody has led since.
+    better: nobody has led since. Its new place does not say where its process is: whoever removed the first one because
+    of that would remove each of them (R30).
     """
     write_orders(world.folder, 2)
     leader = world.start(once=False)
@@ -227,6 +236,10 @@ def test_what_strangers_do_to_the_nodes_of_a_leader_makes_it_take_the_lead_anew(
         client.delete(f"/orders/leader/{place}")
         wait_until(lambda: "leading with epoch 2" in leader.output(), "a new lead")
         assert "was removed, although its session is alive; trying again" in leader.output()
+        (again,) = client.get_children("/orders/leader")
+        paths = TopologyPaths("orders")
+        first, second = (uuid.UUID(paths.candidate(name)[0]).node for name in (place, again))
+        assert first == uuid.UUID(new_nonce()).node != second
 
         epoch = client.get("/orders/epoch")[0]
         client.set("/orders/epoch", epoch.replace(b'"epoch":2', b'"epoch":7'))

@@ -80,8 +80,19 @@ class DemoDriver:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal."""
+        """None while it runs; negative for a signal. The process stays a zombie until `bury`."""
+        if self._process.returncode is None and sys.platform == "linux":
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return None
+            return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         return self._process.poll()
+
+    def bury(self) -> None:
+        """Let the system forget a process that has ended: a standby on this machine takes over from now on, and from
+        a zombie only when its session ends. So the demo can show first what the dead driver left.
+        """
+        self._process.poll()
 
     @property
     def name(self) -> str:

@@ -88,7 +88,7 @@ class Demo:
         self._prepare(archive)
         self._start_driver(f"committed=exit@{first_kill}")
         self._until_led()
-        # A standby: if its Spark has started by then, a takeover takes as long as one ZooKeeper session.
+        # A standby: if its Spark has started by then, a takeover takes a moment.
         between = second_kill - first_kill
         self._start_driver(f"before_commit=exit@{between + 1}")
         # All batches of the commit run in which a driver dies are committed, or none.
@@ -159,12 +159,14 @@ class Demo:
         self._teller.say(
             f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._zookeeper, TOPOLOGY)}"
         )
+        driver.bury()
         return txid
 
     def _until_killed_before_commit(self, at_least: int, at_most: int) -> None:
         driver, txid = self._until_crash(at_least, at_most)
         begun = spans(self._standing().running)
         self._mourn(f"kill -9 of {driver.name} before COMMIT of batch {txid + 1}, with {begun} begun")
+        driver.bury()
 
     def _until_crash(self, at_least: int, at_most: int) -> tuple[DemoDriver, int]:
         """Wait until the failpoint has killed the leader; returns it and the number of batches committed."""

@@ -11,6 +11,7 @@ from typing import Any
 from txtopo.config import Settings
 from txtopo.coordinators.codec import CandidateNode
 from txtopo.coordinators.election import Election
+from txtopo.coordinators.ended_processes import has_ended
 from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.events import End
 from txtopo.core.limits import SPOUT_PENDING_MAX
@@ -31,7 +32,7 @@ def candidate_of(
     """
     node = CandidateNode(host=identity.host, pid=identity.pid, since=since, nonce=identity.owner_nonce)
     return (
-        Election(session, identity.topology, node),
+        Election(session, identity.topology, node, has_ended),
         TopologyCoordinator(session, identity.topology, opaque=identity.opaque),
     )
 
