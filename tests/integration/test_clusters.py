@@ -83,14 +83,14 @@ DRIVER = """
         return urls[0]
 
     def session_on(master, conf):
-        launch = spark_session._launch_jvm
+        launch = spark_session.launch_jvm
 
-        def launch_with_hosts(options, merged):
-            launch(options, merged)
+        def launch_with_hosts(*options, merged):
+            launch(*options, merged=merged)
             if master.startswith("spark:"):
                 merged["spark.master"] = two_hosts()
 
-        spark_session._launch_jvm = launch_with_hosts
+        spark_session.launch_jvm = launch_with_hosts
         return start_session(SessionOptions(app_name="hosts", log_folder=folder / "logs", master=master, conf=conf))
 
     def started(spark, topology):
@@ -199,14 +199,28 @@ DRIVER = """
         assert max(received) > undisturbed, "the stage before the bolt did not run again"
         print("shuffled", outcome.read, outcome.results[0].arrived, outcome.results[0].rows.to_pydict()["n"], flush=True)
 
+    def copies(spark):
+        # Of tasks that Spark started beside others, in all stages that it remembers.
+        context = spark.sparkContext._jsc.sc()
+        context.listenerBus().waitUntilEmpty()
+        store, none = context.statusStore(), SparkContext._jvm.java.util.ArrayList()
+        no_quantiles = SparkContext._gateway.new_array(SparkContext._jvm.double, 0)
+        stages = store.stageList(none, False, False, no_quantiles, none)
+        found = [store.speculationSummary(stage.stageId(), stage.attemptId()) for stage in
+                 (stages.apply(at) for at in range(stages.size()))]
+        return sum(one.get().numTasks() for one in found if one.isDefined())
+
     def everything(spark):
         frames, tuples = started(spark, load()), started(spark, diamond())
         copied_frames(frames)
         copied_tuples(tuples)
         # From here on a task is copied only once all are done: never.
         spark.sparkContext._jsc.sc().conf().set("spark.speculation.quantile", "1.0")
+        copied = copies(spark)
+        assert copied >= 2, "the frames and the tuples had copies of a task each"
         killed_frames(frames)
         killed_tuples(tuples)
+        assert copies(spark) == copied, "a task that was copied does not wait for its dead executor"
 
     os.environ.update(java_environment())
     try:

@@ -12,6 +12,7 @@ from txtopo import CountCommitter, TopologyBuilder, app
 from txtopo.bolts import BasicBolt
 from txtopo.config import Settings
 from txtopo.spark.session import spark_session
+from txtopo.spark.session.jvm_process import launch_jvm
 from txtopo.spark.session.spark_session import SessionOptions, settings
 from txtopo.spark.session.spark_settings import FAST_COMPILER, compiler_options
 from txtopo.spouts import FileSpout
@@ -104,7 +105,7 @@ def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.Mo
     conf = {"spark.driver.extraJavaOptions": "-Dmine=1 -Xss4m"}
     for light in (True, False):
         options = SessionOptions(app_name="t", log_folder=tmp_path, conf=conf, light=light)
-        spark_session._launch_jvm(options, settings(options))
+        launch_jvm(tmp_path, options.log_file, light, merged=settings(options))
 
     fast, usual = (words.partition(".properties ")[2] for words in launched)
     assert fast == f"{FAST_COMPILER} -Dmine=1 -Xss4m"

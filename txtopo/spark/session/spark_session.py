@@ -16,21 +16,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError, ExecutorLost
+from txtopo.spark.session.jvm_process import Jvm, launch_jvm
 from txtopo.spark.session.python_worker_sockets import SocketFolder
 from txtopo.spark.session.spark_settings import (
     RESULT_SETTINGS,
     WORKER_MEMORY_SETTING,
     changed_settings,
-    compiler_options,
     is_same_setting,
     machine_memory_bytes,
     worker_memory_mib,
@@ -40,8 +40,6 @@ TASK_FAILURES_MAX = 4
 """Tries of a task. Spark's plain `local[N]` allows one, so that a dead Python worker would end the job."""
 STOP_S = 10.0
 """Seconds the JVM gets to end by itself before it is killed."""
-KILLED_S = 0.5
-"""Seconds after which a JVM whose connections broke has visibly ended."""
 _DEFAULTS: Mapping[str, str] = {
     "spark.driver.maxResultSize": "256m",
     "spark.scheduler.mode": "FIFO",
@@ -55,20 +53,6 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_LAUNCH_PREFIXES = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives", "spark.files")
-"""Settings that the JVM needs when it is launched. All others are set inside it and are never in argv."""
-_LOG4J = """\
-status = error
-rootLogger.level = warn
-rootLogger.appenderRef.stderr.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
-logger.spark.name = org.apache.spark
-logger.spark.level = warn
-"""
 _sockets = SocketFolder()
 """The lock of the one session that a process may have."""
 
@@ -158,7 +142,7 @@ def start_session(options: SessionOptions) -> SparkSession:
         merged |= _sockets.settings(merged)
     with _environment(str(merged["spark.master"])), _interrupt_handler_kept():
         try:
-            _launch_jvm(options, merged)
+            launch_jvm(options.log_folder, options.log_file, options.light, merged=merged)
             builder = SparkSession.builder
             for name, value in merged.items():
                 builder = builder.config(name, value)
@@ -166,7 +150,7 @@ def start_session(options: SessionOptions) -> SparkSession:
             _sockets.entrust(spark._jvm)
             check_settings(spark)
         except Exception as error:
-            killed = _Jvm.started is not None and _Jvm.started.was_killed()
+            killed = Jvm.started is not None and Jvm.started.was_killed()
             stop_session()
             if isinstance(error, ConfigurationError):
                 raise
@@ -251,7 +235,7 @@ def stop_session() -> None:
     """
     context: Any = SparkContext._active_spark_context
     gateway: Any = SparkContext._gateway
-    process = _Jvm.started
+    process = Jvm.started
 
     def end() -> None:
         if context is not None and (process is None or process.poll() is None):
@@ -267,7 +251,7 @@ def stop_session() -> None:
     SparkContext._jvm = None
     if process is not None:
         process.end(STOP_S if answers else 0.0)
-        _Jvm.started = None
+        Jvm.started = None
     _sockets.remove()
 
 
@@ -282,83 +266,6 @@ def within(seconds: float, work: Callable[[], None]) -> bool:
         return False
     thread.join(seconds)
     return not thread.is_alive()
-
-
-class _Jvm(subprocess.Popen[bytes]):
-    """The process of the JVM, known as soon as it exists.
-
-    PySpark returns it only once the JVM has answered: if something ended the start earlier, a signal for example, the
-    JVM would stay running.
-    """
-
-    started: ClassVar[_Jvm | None] = None
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        with _signals_held():
-            super().__init__(*arguments, **settings)
-            _Jvm.started = self
-
-    def was_killed(self) -> bool:
-        """True if a signal ended it. Its connections break a moment earlier."""
-        try:
-            return self.wait(KILLED_S) < 0
-        except subprocess.TimeoutExpired:
-            return False
-
-    def end(self, patience_s: float) -> None:
-        """Wait at most this number of seconds for it to end by itself, as it does when its stdin ends, then kill it."""
-        if self.stdin is not None:
-            with contextlib.suppress(OSError):
-                self.stdin.close()
-        try:
-            self.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            # The JVM leads a separate process group (see _launch_jvm): Python workers end with it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.wait(STOP_S)
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Delay signals that would end this process until the end of the block. Only for short blocks."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        before = {}
-    for held in before:
-        signal.signal(held, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for held, handler in before.items():
-            signal.signal(held, handler)
-        for number in came:
-            signal.raise_signal(number)
-
-
-def _launch_jvm(options: SessionOptions, merged: Mapping[str, str]) -> None:
-    options.log_folder.mkdir(parents=True, exist_ok=True)
-    log4j = (options.log_folder / "spark-log4j2.properties").resolve()
-    log4j.write_text(_LOG4J)
-    launch = SparkConf(loadDefaults=False)
-    for name, value in merged.items():
-        if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
-            launch.set(name, value)
-    own = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *compiler_options(options.light, merged, os.environ)]
-    given = merged.get("spark.driver.extraJavaOptions", "")
-    launch.set("spark.driver.extraJavaOptions", " ".join([*own, given]).strip())
-    with options.log_file.open("ab") as log:
-        # A separate session: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its Python
-        # workers in order. If the driver is killed, the JVM ends when its stdin does.
-        module: Any = java_gateway
-        plain, module.Popen = module.Popen, _Jvm
-        try:
-            gateway = module.launch_gateway(launch, {"stdout": log, "stderr": log, "start_new_session": True})
-        finally:
-            module.Popen = plain
-    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

@@ -1,0 +1,113 @@
+"""The process of Spark's JVM: how it is launched without output, known as soon as it exists, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pyspark import SparkConf, SparkContext, java_gateway
+
+from txtopo.spark.session.spark_settings import compiler_options
+
+KILLED_S = 0.5
+"""Seconds after which a JVM whose connections broke has visibly ended."""
+END_S = 10.0
+"""Seconds that a JVM gets to end once it is killed."""
+_LAUNCH_PREFIXES = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives", "spark.files")
+"""Settings that the JVM needs when it is launched. All others are set inside it and are never in argv."""
+_LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+logger.spark.name = org.apache.spark
+logger.spark.level = warn
+"""
+
+
+class Jvm(subprocess.Popen[bytes]):
+    """The process of the JVM, known as soon as it exists.
+
+    PySpark returns it only once the JVM has answered: if something ended the start earlier, a signal for example, the
+    JVM would stay running.
+    """
+
+    started: ClassVar[Jvm | None] = None
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        with _signals_held():
+            super().__init__(*arguments, **settings)
+            Jvm.started = self
+
+    def was_killed(self) -> bool:
+        """True if a signal ended it. Its connections break a moment earlier."""
+        try:
+            return self.wait(KILLED_S) < 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def end(self, patience_s: float) -> None:
+        """Wait at most this number of seconds for it to end by itself, as it does when its stdin ends, then kill it."""
+        if self.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.stdin.close()
+        try:
+            self.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            # The JVM leads a separate process group (see launch_jvm): Python workers end with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait(END_S)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Delay signals that would end this process until the end of the block. Only for short blocks."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        before = {}
+    for held in before:
+        signal.signal(held, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for held, handler in before.items():
+            signal.signal(held, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping[str, str]) -> None:
+    """Start the JVM with these settings of Spark, for PySpark to use. All that it prints goes to `log_file`."""
+    log_folder.mkdir(parents=True, exist_ok=True)
+    log4j = (log_folder / "spark-log4j2.properties").resolve()
+    log4j.write_text(_LOG4J)
+    launch = SparkConf(loadDefaults=False)
+    for name, value in merged.items():
+        if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
+            launch.set(name, value)
+    own = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *compiler_options(light, merged, os.environ)]
+    given = merged.get("spark.driver.extraJavaOptions", "")
+    launch.set("spark.driver.extraJavaOptions", " ".join([*own, given]).strip())
+    with log_file.open("ab") as log:
+        # A separate session: a Ctrl-C at the terminal reaches this driver only, which then stops the JVM and its Python
+        # workers in order. If the driver is killed, the JVM ends when its stdin does.
+        module: Any = java_gateway
+        plain, module.Popen = module.Popen, Jvm
+        try:
+            gateway = module.launch_gateway(launch, {"stdout": log, "stderr": log, "start_new_session": True})
+        finally:
+            module.Popen = plain
+    SparkContext._ensure_initialized(gateway=gateway)
