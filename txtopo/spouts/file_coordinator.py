@@ -43,7 +43,11 @@ class _Source(Protocol):
 
 
 class _StillChangingError(Exception):
-    """The file has changed since it settled."""
+    """The file has changed since it settled. `found` is its state now; None: it has gone."""
+
+    def __init__(self, found: FileStat | None) -> None:
+        super().__init__()
+        self.found = found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +123,8 @@ class FileCoordinator:
         for number, file in enumerate(chosen, start=1):
             try:
                 described, header = self._describe(file, self._ahead.taken(file, upcoming[number : number + FILES_MAX]))
-            except _StillChangingError:
-                self._watch.put_back(file)
+            except _StillChangingError as error:
+                self._watch.put_back(file, error.found)
                 continue
             except BatchDataError as error:
                 # The file stays in the backlog, so that it is refused again and never skipped. Once repaired, it
@@ -178,11 +182,11 @@ class FileCoordinator:
             # with its rights, its owner or a hard link: then what was read, while nothing changed, is what settled.
             settled = replace(file.stat, ctime_ns=read.stat.ctime_ns)
             if not read.is_steady or read.stat != settled or content.size != settled.size:
-                raise _StillChangingError
+                raise _StillChangingError(read.stat)
         except OSError as error:
             if not is_gone(error):
                 raise _named(error, file.path) from error
-            raise _StillChangingError from error
+            raise _StillChangingError(None) from error
         self._check_path(file.path)
         header = self._header(file, content.start[:HEADER_BYTES_MAX]) if content.size else None
         described = {

@@ -88,6 +88,8 @@ class FileWatch:
         self._last_look_s = -math.inf
         self._look_took_s = 0.0
         self._looks_done = False
+        """True, in a `once` run, if the folder is not checked again. Then only files that were put back are watched."""
+        self._put_back: set[str] = set()
         self._is_incomplete = False
 
     def next_files(self, count: int) -> list[SettledFile]:
@@ -97,7 +99,7 @@ class FileWatch:
     @property
     def is_exhausted(self) -> bool:
         """True, in a `once` run, if the last check is over and its files are planned."""
-        return self._looks_done and not self._backlog
+        return self._looks_done and not self._backlog and not self._watched
 
     @property
     def is_incomplete(self) -> bool:
@@ -108,16 +110,20 @@ class FileWatch:
 
     def ready_in_s(self) -> float:
         """Return after how many seconds another check may find a file settled; infinity if no file is about to."""
-        return math.inf if self._looks_done else max(0.0, self._next_settled_s() - self._context.monotonic())
+        next_s = self._next_again_s() if self._looks_done else self._next_settled_s()
+        return max(0.0, next_s - self._context.monotonic())
 
     def look(self) -> None:
         """Check the source, unless there is a backlog from a recent check, or a check can find nothing that matters.
 
         A `once` run checks again only for the files of its first check that have not settled, at most `settled_s`
-        seconds later.
+        seconds later, and for those that are put back.
         """
         now = self._context.monotonic()
-        if self._looks_done or now < self._next_look_s():
+        if self._looks_done:
+            self._look_again(now)
+            return
+        if now < self._next_look_s():
             return
         check = _Check(now=now, known={file.path for file in self._backlog})
         unknown: list[Found] = []
@@ -182,13 +188,41 @@ class FileWatch:
         self._consumed.consume(file.path, file.stat, fingerprint)
         self._watched.pop(file.path, None)
 
-    def put_back(self, file: SettledFile) -> None:
-        """Return a file that changed while it was fingerprinted: it has to settle again. A `once` run leaves it to the
-        next run.
+    def put_back(self, file: SettledFile, found: FileStat | None) -> None:
+        """Return a file that changed after it had settled: it has to settle again. `found` is its state now; None: it
+        has gone. A `once` run waits for that once, for `settled_s` seconds, and then leaves it for the next run.
         """
         self._backlog.remove(file)
-        if self._looks_done:
+        if not self._looks_done:
+            return  # The next check of the folder finds it.
+        if found is None or file.path in self._put_back:
             self._leave(file.path, has_changed=True)
+            return
+        self._put_back.add(file.path)
+        now = self._context.monotonic()
+        self._watched[file.path] = _Seen(found, now, now, is_consumed=False, has_changed=True)
+
+    def _look_again(self, now: float) -> None:
+        """Check the files that were put back, each `settled_s` seconds later: what had settled when a `once` run began
+        is still its input if it changed while it waited for its batch.
+        """
+        while now >= self._next_again_s():
+            path, seen = next(iter(self._watched.items()))
+            try:
+                is_same = FileStat.of(os.stat(path)) == seen.stat  # noqa: PTH116 - as find_files
+            except OSError as error:
+                if not is_gone(error):
+                    raise
+                is_same = False
+            if is_same:
+                self._take([SettledFile(path=path, stat=seen.stat)])
+            else:
+                del self._watched[path]
+                self._leave(path, has_changed=True)
+
+    def _next_again_s(self) -> float:
+        """Return when the first of the files that were put back is checked; they are in the order of that time."""
+        return next((seen.since_s + self._settled_s for seen in self._watched.values()), math.inf)
 
     def _consider_all(self, unknown: list[Found], check: _Check) -> None:
         """Look up which of these files were input before, and watch those that are new or have changed."""
@@ -271,6 +305,7 @@ class FileWatch:
         for path, seen in sorted(self._watched.items()):
             if not seen.is_consumed:
                 self._leave(path, has_changed=seen.has_changed)
+        self._watched.clear()
 
     def _leave(self, path: str, *, has_changed: bool) -> None:
         """Report a file that is no input of this run."""

@@ -22,7 +22,7 @@ from txtopo.core import limits
 from txtopo.core.events import AttemptEnded, CutFailed, End
 from txtopo.core.health import health_of
 from txtopo.core.os_errors import FAULTS, fault_of
-from txtopo.core.state import Rules
+from txtopo.core.state import Rules, State
 from txtopo.core.unreadable import waiting_for
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
@@ -199,6 +199,22 @@ def test_an_error_at_any_access_of_a_run_is_waited_out_or_told_and_never_endless
             assert end.kind == "halted" and path in end.reason and os.strerror(NUMBERS[name]) in end.reason
         assert run(topology, stores)[0].kind == "finished"
         assert totals(stores) == recount(folder)
+
+
+def test_a_once_run_does_not_end_without_a_file_that_changed_while_it_waited(folder: Path) -> None:
+    """Promise: what had settled when the run began is counted by it, as it is when it has settled again."""
+    stores, path = SimulatedStores(), folder / "order_0003.csv"
+    changed: list[int] = []
+
+    def change(state: State) -> None:
+        if state.last_txid == 1 and not changed:
+            changed.append(path.write_text(path.read_text() + "9999,shop 1,a1,4,1.25\n"))
+
+    rules = Rules(workers=1, spout_pending_max=1)
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, watch=change, rules=rules)
+
+    assert driver.run().kind == "finished"
+    assert changed and totals(stores) == recount(folder)
 
 
 def _hidden(name: str, access: str) -> bool:

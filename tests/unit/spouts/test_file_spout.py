@@ -6,6 +6,7 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import pickle
 import re
@@ -615,18 +616,82 @@ def test_a_file_that_changes_while_it_is_hashed_has_not_settled(
     assert names(driver.settled()) == [["a.csv"]]
 
 
-def test_a_file_that_changes_after_the_second_look_of_a_once_run_is_said_to_be_left(tmp_path: Path) -> None:
+@pytest.fixture
+def changed_while_it_waited(tmp_path: Path) -> Driver:
+    """A `once` run whose file b.csv had settled, and changed before its batch was planned."""
     path = write(tmp_path / "b.csv")
     write(tmp_path / "a.csv")
+    write(tmp_path / "c.csv")
     driver = Driver(tmp_path, once=True)
     driver.look()
     assert driver.look(2.0)
     driver.coordinator.initialize_transaction(1, None)
     write(path, CONTENT * 2)
+    write(tmp_path / "new.csv")
+    return driver
 
-    assert not driver.look()
+
+def test_a_file_that_changes_while_a_once_run_has_it_waiting_is_input_once_it_has_settled_again(
+    tmp_path: Path, changed_while_it_waited: Driver
+) -> None:
+    """Promise: it was input of this run when the run began, so the run does not end without it. No other file joins."""
+    driver = changed_while_it_waited
+    coordinator: Any = driver.coordinator
+
+    assert names(driver.batches()) == [["c.csv"]]
+    assert not coordinator.is_exhausted() and coordinator.ready_in_s() == 2.0
+    assert not driver.look(1.9) and not driver.coordinator.is_exhausted()
+    assert driver.look(0.1)
+    [batch] = driver.batches()
+    assert (names([batch]), batch["files"][0]["size"]) == ([["b.csv"]], len(CONTENT * 2))
+    assert coordinator.is_exhausted() and coordinator.ready_in_s() == math.inf
+    assert driver.said == []
+
+
+@pytest.mark.parametrize("settles", [False, True], ids=["does not settle", "settles, and changes once more"])
+def test_a_file_that_changes_again_and_again_is_said_to_be_left_by_a_once_run(
+    tmp_path: Path, changed_while_it_waited: Driver, settles: bool
+) -> None:
+    """A run with an end waits once for a file that changed, not for ever."""
+    driver, path = changed_while_it_waited, tmp_path / "b.csv"
+    assert driver.look()
+    if settles:
+        assert driver.look(2.0)  # c.csv is still to be planned
+    write(path, CONTENT * 3)
+
+    assert names([driver.coordinator.initialize_transaction(2, None)]) == [["c.csv"]]
+    assert not driver.look(0.0 if settles else 2.0)
     assert driver.coordinator.is_exhausted()
     assert driver.said == [f"{str(path)!r} is still changing: left for the next run"]
+
+
+def test_a_file_without_its_column_that_is_repaired_before_its_turn_is_input_of_the_same_once_run(
+    tmp_path: Path,
+) -> None:
+    """The files before it were a batch without it, so it is read twice; in between it may change."""
+    write(tmp_path / "a.csv")
+    bad = write(tmp_path / "b.csv", "other\n1\n")
+    driver = Driver(tmp_path, once=True, files_per_batch=2)
+    driver.look()
+    assert driver.look(2.0)
+    write(bad)
+
+    assert names(driver.batches()) == [["a.csv"]]
+    driver.now += 2.0
+    assert names(driver.batches()) == [["b.csv"]]
+    assert driver.coordinator.is_exhausted() and driver.said == []
+
+
+def test_a_file_that_has_gone_when_it_should_have_settled_again_is_said_to_have_gone(
+    tmp_path: Path, changed_while_it_waited: Driver
+) -> None:
+    driver, path = changed_while_it_waited, tmp_path / "b.csv"
+    driver.batches()
+    path.unlink()
+
+    assert not driver.look(2.0)
+    assert driver.coordinator.is_exhausted()
+    assert driver.said == [f"{str(path)!r} has gone since it was found: no input of this run"]
 
 
 def test_a_file_that_is_renamed_after_the_second_look_of_a_once_run_is_said_to_have_gone(tmp_path: Path) -> None:
