@@ -20,7 +20,7 @@ from txtopo.core.values import Failed, Processed
 from txtopo.errors import BatchDataError
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.frames import aggregate
-from txtopo.spark.frames.aggregate import count_frame, result_of
+from txtopo.spark.frames.aggregate import count_frame
 from txtopo.spark.jobs import collect_batches
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Topology
@@ -124,8 +124,9 @@ def test_a_sum_that_overflows_is_an_error_also_in_a_session_that_would_hide_it(
     def summed(times: int) -> list[dict[str, Any]]:
         frame = not_ansi.createDataFrame(rows, "name string, price decimal(38,2), amount int").coalesce(1)
         more = frame.withColumn("again", F.explode(F.sequence(F.lit(1), F.lit(times))))
-        counted = count_frame(_committer(), more, counting=True)
-        return list(result_of(counted, collect_batches(counted.frame)).rows.to_pylist())
+        job = count_frame([_committer()], more, counting=True)
+        ((result,),) = job.results(collect_batches(job.frame), 1)
+        return list(result.rows.to_pylist())
 
     assert [tuple(found.values()) for found in summed(1)] == [
         ("x", 1, Decimal(LARGE), 1),

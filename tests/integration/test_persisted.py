@@ -115,8 +115,10 @@ def test_what_is_evicted_between_two_jobs_is_read_again_and_counts_once(
     builder = TopologyBuilder("fan")
     builder.set_spout("source", ListSpout())
     builder.set_bolt("kept", persist, inputs="source", fields=FIELDS, rows="same")
-    for name, key in (("by_name", "name"), ("by_amount", "amount")):
-        builder.set_committer_bolt(name, CountCommitter(name, [key], count="n")).fields_grouping("kept", [key])
+    builder.set_bolt("same", lambda frame: frame.select("*"), inputs="kept", fields=FIELDS, rows="same")
+    # Committers of one stream would read it in one job.
+    for name, key, stream in (("by_name", "name", "kept"), ("by_amount", "amount", "same")):
+        builder.set_committer_bolt(name, CountCommitter(name, [key], count="n")).fields_grouping(stream, [key])
     executor = started(builder.build())
     evicted: list[int] = []
     collect = jobs.collect_batches

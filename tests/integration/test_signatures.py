@@ -52,7 +52,9 @@ def blocks(frame: DataFrame) -> DataFrame:
 
 
 def two_committers(bolt: Callable[[DataFrame], DataFrame], *spouts: str) -> Topology:
-    """Both count by name. Further spouts are united with the first."""
+    """Both count by name, each downstream of its own bolt, so that each has a job. Further spouts are united with the
+    first.
+    """
     builder = TopologyBuilder("twice")
     for spout in ("source", *spouts):
         builder.set_spout(spout, ListSpout())
@@ -64,9 +66,9 @@ def two_committers(bolt: Callable[[DataFrame], DataFrame], *spouts: str) -> Topo
         return bolt(first)
 
     inputs = ["source", *spouts] if spouts else "source"
-    builder.set_bolt("bolt1", united if spouts else bolt, inputs=inputs, fields=FIELDS)
-    for name in ("first", "second"):
-        builder.set_committer_bolt(name, CountCommitter(name, ["name"], count="n")).fields_grouping("bolt1", ["name"])
+    for name, source in (("first", "bolt1"), ("second", "bolt2")):
+        builder.set_bolt(source, united if spouts else bolt, inputs=inputs, fields=FIELDS)
+        builder.set_committer_bolt(name, CountCommitter(name, ["name"], count="n")).fields_grouping(source, ["name"])
     return builder.build()
 
 

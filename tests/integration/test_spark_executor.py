@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.contracts.executor_contract import CODE_HASH, ExecutorContract, plan_batches
 from tests.kit.drivers import wait_until
 from tests.kit.fix_spark import executors_on, frame_jobs
-from tests.kit.list_spout import ListSpout, assignment, list_topology, row
+from tests.kit.list_spout import FIELDS, ListSpout, assignment, list_topology, row
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, ConfigurationError, DriverFull, TopologyError
@@ -391,7 +391,11 @@ def test_a_part_read_twice_with_different_outcomes_fails_the_attempt(
     builder = TopologyBuilder("fan")
     builder.set_spout("source", ListSpout())
     for name in ("first", "second"):
-        builder.set_committer_bolt(name, CountCommitter(name, ["name"], count="n")).fields_grouping("source", ["name"])
+        # Committers of one stream would read it once.
+        builder.set_bolt(f"for_{name}", lambda frame: frame.select("*"), inputs="source", fields=FIELDS)
+        builder.set_committer_bolt(name, CountCommitter(name, ["name"], count="n")).fields_grouping(
+            f"for_{name}", ["name"]
+        )
     executor = started(builder.build())
 
     found = failure(executor.process([assignment(1, [f"differ {tmp_path / 'grows'}", row("a")])]))

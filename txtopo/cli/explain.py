@@ -160,7 +160,7 @@ def _component(item: Mapping[str, Any]) -> Iterator[str]:
     for one in item["inputs"]:
         yield f"  reads {_named(one['source'], one['stream'])}{_grouping(one)}"
     if counted := item.get("counted"):
-        yield f"  counts {_place(counted)}"
+        yield f"  counts {_place(counted)}{_together(counted['together_with'])}"
     for one in item["outputs"]:
         stream = "" if one["stream"] == DEFAULT_STREAM else f" on {one['stream']}"
         direct = " (direct)" if one["direct"] else ""
@@ -170,6 +170,10 @@ def _component(item: Mapping[str, Any]) -> Iterator[str]:
 def _place(counted: Mapping[str, Any]) -> str:
     source = counted["in_tasks_of"]
     return f"in the tasks of {source}" if source is not None else f"one tuple at a time: {counted['reason']}"
+
+
+def _together(others: Sequence[str]) -> str:
+    return f"; its input is read once for {', '.join(others)} too" if others else ""
 
 
 def _traits(item: Mapping[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from txtopo.topology.guarantees import given
 from txtopo.topology.ignored_settings import ignored_settings
 from txtopo.topology.jvm_work import is_light_for_the_jvm
 from txtopo.topology.outputs import fields_of
-from txtopo.topology.partial_counts import counted_upstream
+from txtopo.topology.partial_counts import counted_together, counted_upstream
 from txtopo.topology.promised_rows import unchecked_promises
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.tuple_bolts import ArrowBolt, BasicBolt, BatchBolt
@@ -175,13 +175,16 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
 def _counted(
     topology: Topology, item: BoltComponent | TupleBoltComponent | CommitterComponent, *, tracked: bool
 ) -> Mapping[str, Any]:
-    """Return where the tuples of a counting committer are counted first."""
+    """Return where the tuples of a counting committer are counted first, and the other committers that the same Spark
+    job counts them for.
+    """
     if not isinstance(item, CommitterComponent) or item.bolt.takes_tuples:
         return {}
     found = counted_upstream(topology, item, tracked=tracked)
-    if isinstance(found, str):
-        return {"counted": {"in_tasks_of": None, "reason": found}}
-    return {"counted": {"in_tasks_of": item.input.source, "reason": None}}
+    in_tasks_of, reason = (None, found) if isinstance(found, str) else (item.input.source, None)
+    together = () if topology.has_tuples else counted_together(topology)[item.input.source]
+    names = [one.name for one in together if one is not item]
+    return {"counted": {"in_tasks_of": in_tasks_of, "reason": reason, "together_with": names}}
 
 
 def _levels(topology: Topology) -> Mapping[str, int]:

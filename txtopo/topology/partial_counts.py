@@ -1,4 +1,5 @@
-"""Decides where tuples are counted before they reach a committer: a pure function of the topology.
+"""Decides where tuples are counted before they reach a committer, and which committers count them together: pure
+functions of the topology.
 
 A task that reads or makes tuples may send their groups instead (keys, number of tuples, sums), and whatever is
 downstream adds them up. Groups of a task need only be as fine as the final ones, so this is safe if values that are
@@ -8,7 +9,7 @@ by tuple.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, INTEGER_KINDS, Field, Fields, FieldType
@@ -58,6 +59,14 @@ def sum_type(of: FieldType) -> FieldType:
     return FieldType("decimal", DECIMAL_PRECISION_MAX, of.scale or 0)
 
 
+def counted_together(topology: Topology) -> Mapping[str, Sequence[CommitterComponent]]:
+    """Return by stream the committers that read it, in a topology of DataFrames: one job counts it for all of them."""
+    readers: dict[str, list[CommitterComponent]] = {}
+    for item in topology.committers:
+        readers.setdefault(item.input.source, []).append(item)
+    return readers
+
+
 def counted_in_spout(topology: Topology, spout: str) -> PartialCount | str:
     """Return what the tasks of a spout group by, in a topology of DataFrames; or the reason why its tuples are sent one
     by one, in a few words.
@@ -65,7 +74,7 @@ def counted_in_spout(topology: Topology, spout: str) -> PartialCount | str:
     for bolt in topology.bolts:
         if any(item.source == spout for item in bolt.inputs):
             return f"bolt {bolt.name} reads tuples of {spout}"
-    readers = [item for item in topology.committers if any(one.source == spout for one in item.inputs)]
+    readers = counted_together(topology).get(spout)
     fields = next(item.spout.fields for item in topology.spouts if item.name == spout)
     return _together(readers, fields) if readers else f"no committer reads {spout}"
 

@@ -251,3 +251,28 @@ def test_what_cannot_be_explained_is_2(capsys: pytest.CaptureFixture[str]) -> No
     """Exit code 2: no such application, no such setting."""
     assert main(["explain", "nowhere.py:topology"]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_committers_that_share_a_job_are_named() -> None:
+    """Promise: explain says whose input is read once for several committers."""
+    builder = TopologyBuilder("fan")
+    builder.set_spout("flights", FileSpout("flights", "carrier string, tail string"))
+    builder.set_bolt("known", lambda frame: frame, "flights", fields="carrier string, tail string")
+    for name, keys, stream in (
+        ("one", ["carrier"], "flights"),
+        ("two", ["tail"], "flights"),
+        ("by", ["tail"], "known"),
+    ):
+        builder.set_committer_bolt(name, CountCommitter(name, keys), stream)
+
+    document = explained(builder.build(), Settings(), WavesExplained(True))
+
+    lines = explain_text(document).splitlines()
+    why = "one tuple at a time: bolt known reads tuples of flights; its input is read once for"
+    assert [line.strip() for line in lines if line.startswith("    counts ")] == [
+        f"counts {why} two too",
+        f"counts {why} one too",
+        "counts one tuple at a time: bolt known is a function over DataFrames",
+    ]
+    shared = [item["counted"]["together_with"] for item in document["components"] if item["kind"] == "committer"]
+    assert shared == [["two"], ["one"], []]

@@ -781,8 +781,6 @@ def test_trouble_while_a_failure_is_explained_leaves_the_failure(proven: Kit, mo
 
 COUNTED = Counted(
     name="c",
-    frame=None,  # type: ignore[arg-type]
-    stream=None,  # type: ignore[arg-type]
     schema=pa.schema([("name", pa.string()), ("n", pa.int64())]),
     key_count=1,
     by_run=True,

@@ -1,11 +1,12 @@
-"""The executor half of a counting committer on Spark: group, count, sum exactly, and count the tuples that arrived
-separately from the groups.
+"""The executor half of counting committers on Spark: group, count, sum exactly, and count the tuples that arrived
+separately from the groups. All committers of a stream are counted by one job, so that it is read once.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples.readable_results import check_readable
 
 _RUN = "$run"
+_COMMITTER = "$committer"
+"""Column with the number of the committer that a group belongs to, if several share a job."""
 _ROW = "$row"
 _WEIGHT = "$weight"
 _TOTAL = "$total"
@@ -37,26 +40,39 @@ _PARTITION_BITS = 33
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """The plan of one committer: result rows, each with the numbers of the rows that it was made from."""
+    """What the groups of one committer contain: result rows, each with the numbers of the rows that it was made
+    from.
+    """
 
     name: str
-    frame: DataFrame
-    stream: DataFrame
-    """The committer's input, as its upstream bolts made it."""
     schema: pa.Schema
     """Fields of the result rows alone."""
     key_count: int
     by_run: bool = False
-    """True if several runs share the plan; the first column of the frame is then the number of the run."""
+    """True if several runs share the plan; the first column of the groups is then the number of the run."""
     partitions: int = 0
     """Number of partitions of the input. For each of them every group has the last row number, and the first one if
     runs share the plan. 0: groups have no such numbers, and what arrived is the sum over the groups, until the tasks of
     the spout say how many tuples they grouped.
     """
-    mark: str = "_n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountJob:
+    """The plan of one job: the groups of all committers that read one stream."""
+
+    frame: DataFrame
+    stream: DataFrame
+    """The committers' input, as its upstream bolts made it."""
+    committers: tuple[Counted, ...]
+    columns: tuple[tuple[int, ...], ...]
+    """For each committer: the places of its columns among those of the frame."""
+    mark: str
     """Name of the column that counts the rows of a group. It contains the number of the plan's copy, so that the schema
     shows results of another copy.
     """
+    apart: Callable[[], Sequence[CountJob]]
+    """Makes one job for each committer."""
 
     def other_copy(self, batches: list[pa.RecordBatch]) -> int:
         """Number of the copy that these results came from if it is another one; otherwise 0."""
@@ -66,68 +82,170 @@ class Counted:
                 return int(found.removeprefix("_n")) or -1
         return 0
 
+    def results(self, batches: list[pa.RecordBatch], runs: int) -> list[list[CommitterResult]]:
+        """Return, for each committer, one result for each of `runs` runs. Raises BatchDataError if Python cannot read a
+        row.
+        """
+        return [results_of(counted, self._groups_of(at, batches), runs) for at, counted in enumerate(self.committers)]
+
+    def _groups_of(self, committer: int, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        if not batches:
+            return []
+        table = pa.Table.from_batches(batches)
+        if len(self.committers) > 1:
+            numbers = table.column(_COMMITTER)
+            bounds = pc.min_max(numbers).as_py()
+            invariant(
+                bounds["min"] is None or (bounds["min"] >= 0 and bounds["max"] < len(self.committers)),
+                "groups of a committer that is not in the job",
+            )
+            table = table.filter(pc.equal(numbers, committer))
+        found: list[pa.RecordBatch] = table.select(list(self.columns[committer])).to_batches()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The columns that the committers of a stream need, each once, with the numbers of those that need it."""
+
+    count: int
+    """Number of committers."""
+    keys: dict[str, list[int]] = field(default_factory=dict)
+    sums: dict[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, aggregations: Sequence[Aggregation]) -> _Slots:
+        slots = cls(len(aggregations))
+        for number, one in enumerate(aggregations):
+            for name in one.keys:
+                slots.keys.setdefault(name, []).append(number)
+            for name, _ in one.sums:
+                slots.sums.setdefault(name, []).append(number)
+        return slots
+
+    def columns(self, one: Aggregation, before: int, after: int) -> tuple[int, ...]:
+        """Return the places of a committer's columns: the run, keys, count, sums, and the last `after`, if `before`
+        columns come before the keys.
+        """
+        keys, sums = list(self.keys), list(self.sums)
+        count = before + len(keys)
+        first = before - (self.count > 1)
+        return (
+            *range(first),
+            *(before + keys.index(name) for name in one.keys),
+            count,
+            *(count + 1 + sums.index(name) for name, _ in one.sums),
+            *range(count + 1 + len(sums), count + 1 + len(sums) + after),
+        )
+
 
 def count_frame(
-    component: CommitterComponent,
+    components: Sequence[CommitterComponent],
     frame: DataFrame,
     run: str | None = None,
     *,
     counting: bool = False,
     copy: int = 0,
     partial: PartialCount | None = None,
-) -> Counted:
-    """Plan the aggregation over the committer's input stream. If several runs share the plan, `run` is the column with
-    the number of the run.
+) -> CountJob:
+    """Plan the aggregation over the stream that these committers read. If several runs share the plan, `run` is the
+    column with the number of the run.
+
+    If there are several committers, the stream is read once: each row is repeated for each of them, with the number of
+    the committer, its keys and its sums, and all are grouped together. So no sum of one committer can overflow in a
+    group of another.
 
     With `partial` the rows of `frame` are groups that the tasks of the spout made. Their numbers of tuples are added
     up, and compared with what the same tasks report: what arrived is known from there.
 
     With `counting`, the same job counts the tuples that arrived separately (docs/protocol.md): each partition numbers
     its rows in their order, from 0 and independently of how the groups count them, and each group has the last number
-    that it saw of each partition. If runs share the plan, it has the first number as well: rows of a run are neighbours
+    that it saw of each partition. Rows are numbered before they are repeated, so each committer has the numbers of all.
+    If runs share the plan, a group has the first number as well: rows of a run are neighbours
     in a partition, because emitters emit run by run and nothing downstream changes the order within a partition.
     Without `counting` (acking off) there are no such numbers. More partitions than PARTITIONS_MAX, or an unknown
     number, are first grouped by partition, which costs another exchange. `copy` is the number of the plan's copy.
     """
-    aggregation = component.bolt.aggregation()
-    runs = [] if run is None else [column_called(run).alias(_RUN)]
-    keys = [
-        column_called(name if partial is None else partial.key_column(name)).alias(f"_k{index}")
-        for index, name in enumerate(aggregation.keys)
-    ]
-    sums = [
-        (_addend(source, component.fields) if partial is None else column_called(partial.sum_column(source))).alias(
-            f"_s{index}"
-        )
-        for index, (source, _) in enumerate(aggregation.sums)
-    ]
+    aggregations = [component.bolt.aggregation() for component in components]
+    slots, fields = _Slots.of(aggregations), components[0].fields
     counting = counting and partial is None
-    numbers = [F.monotonically_increasing_id().alias(_ROW)] if counting else []
-    weights = [] if partial is None else [column_called(TUPLES).alias(_WEIGHT)]
-    names = [*([] if run is None else [_RUN]), *(f"_k{index}" for index in range(len(keys)))]
-    scales = [_scale_of(source, component.fields) for source, _ in aggregation.sums]
-    totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
-    rows = frame.select(*runs, *keys, *sums, *numbers, *weights)
-    mark = f"_n{copy}"
-    count = (F.count(F.lit(1)) if partial is None else F.sum(_WEIGHT)).alias(mark)
+    rows = _rows(frame, slots, fields, run, counting=counting, partial=partial)
     # Ask for the aggregated columns only, not for the whole stream: a column that nobody reads is removed, and with it
     # the window, the join and the exchange upstream of it.
     known = partitions_of(rows) if counting else 0
     partitions = known if known is not None else PARTITIONS_MAX + 1
+    if len(components) > 1:
+        rows = _repeated(rows, slots)
+    apart = [*([] if run is None else [_RUN]), *([_COMMITTER] if len(components) > 1 else [])]
+    names = [*apart, *(f"_k{index}" for index in range(len(slots.keys)))]
+    scales = [_scale_of(source, fields) for source in slots.sums]
+    totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
+    mark = f"_n{copy}"
+    count = (F.count(F.lit(1)) if partial is None else F.sum(_WEIGHT)).alias(mark)
     if partitions <= PARTITIONS_MAX:
-        grouped = rows.groupBy(*names).agg(count, *totals, *_bounds(partitions, by_run=run is not None))
+        bounds = _bounds(partitions, by_run=run is not None)
+        grouped, after = rows.groupBy(*names).agg(count, *totals, *bounds), len(bounds)
     else:
-        grouped = _with_totals(rows, names, [count, *totals], scales, mark, by_run=run is not None)
-    return Counted(
-        name=component.name,
+        grouped, after = _with_totals(rows, names, [count, *totals], scales, mark, by_run=run is not None), 1
+    return CountJob(
         frame=grouped,
         stream=frame,
-        schema=arrow_schema(component.result_fields),
-        key_count=len(keys),
-        by_run=run is not None,
-        partitions=partitions,
+        committers=tuple(
+            Counted(
+                name=component.name,
+                schema=arrow_schema(component.result_fields),
+                key_count=len(aggregation.keys),
+                by_run=run is not None,
+                partitions=partitions,
+            )
+            for component, aggregation in zip(components, aggregations, strict=True)
+        ),
+        columns=tuple(slots.columns(one, len(apart), after) for one in aggregations),
         mark=mark,
+        apart=lambda: [
+            count_frame([one], frame, run, counting=counting, copy=copy, partial=partial) for one in components
+        ],
     )
+
+
+def _rows(
+    frame: DataFrame, slots: _Slots, fields: Fields, run: str | None, *, counting: bool, partial: PartialCount | None
+) -> DataFrame:
+    """Return what is grouped and summed, with the number of each row."""
+    runs = [] if run is None else [column_called(run).alias(_RUN)]
+    keys = [
+        column_called(name if partial is None else partial.key_column(name)).alias(f"_k{index}")
+        for index, name in enumerate(slots.keys)
+    ]
+    sums = [
+        (_addend(source, fields) if partial is None else column_called(partial.sum_column(source))).alias(f"_s{index}")
+        for index, source in enumerate(slots.sums)
+    ]
+    numbers = [F.monotonically_increasing_id().alias(_ROW)] if counting else []
+    weights = [] if partial is None else [column_called(TUPLES).alias(_WEIGHT)]
+    return frame.select(*runs, *keys, *sums, *numbers, *weights)
+
+
+def _repeated(rows: DataFrame, slots: _Slots) -> DataFrame:
+    """Return each row once for each committer: NULL in keys that are not its own, 0 in such sums.
+
+    Not by GROUPING SETS: Spark forgets after them that there is only one partition, and they have no sum for some sets
+    alone.
+    """
+    more = rows.withColumn(_COMMITTER, F.explode(F.array(*(F.lit(number) for number in range(slots.count)))))
+    own = {
+        **{f"_k{index}": (users, F.lit(None)) for index, users in enumerate(slots.keys.values())},
+        **{f"_s{index}": (users, F.lit(0)) for index, users in enumerate(slots.sums.values())},
+    }
+    columns = []
+    for item in rows.schema:
+        users, otherwise = own.get(item.name, ([], F.lit(None)))
+        if users and len(users) < slots.count:
+            kept = F.when(F.col(_COMMITTER).isin(users), F.col(item.name))
+            columns.append(kept.otherwise(otherwise.cast(item.dataType)).alias(item.name))
+        else:
+            columns.append(F.col(item.name))
+    return more.select(_COMMITTER, *columns)
 
 
 def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
@@ -160,8 +278,8 @@ def _with_totals(
     doubled = by_partition.withColumn(_TOTAL, F.explode(F.array(F.lit(False), F.lit(True))))
     own, total = ~F.col(_TOTAL), F.col(_TOTAL)
     first = F.min("_first") if by_run else F.shiftleft(F.col("_p"), _PARTITION_BITS)
-    runs = [name for name in names if name == _RUN]
-    keys = [name for name in names if name != _RUN]
+    runs = [name for name in names if name in (_RUN, _COMMITTER)]
+    keys = [name for name in names if name not in (_RUN, _COMMITTER)]
     return (
         doubled.select(
             *runs,

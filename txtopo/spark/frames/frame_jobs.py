@@ -18,8 +18,8 @@ from txtopo.errors import BatchDataError, TopologyError, invariant, unreachable
 from txtopo.ports import Assignment
 from txtopo.spark import jobs
 from txtopo.spark.emit import emitter_order
-from txtopo.spark.failures import building_error, is_about_size
-from txtopo.spark.frames.aggregate import Counted, results_of
+from txtopo.spark.failures import building_error, classify, is_about_size
+from txtopo.spark.frames.aggregate import CountJob
 from txtopo.spark.frames.bisect import Ranges
 from txtopo.spark.frames.find_bad_row import BadRows, Only
 from txtopo.spark.frames.frame_checks import check_frames, edges, emitter_failure, rejected_rows, sent_by
@@ -65,7 +65,9 @@ class FrameWork(BatchWork):
 
 
 class FrameJobs:
-    """Implements `WaveJobs` with DataFrames from spout to committer: one Spark job for each committer."""
+    """Implements `WaveJobs` with DataFrames from spout to committer: one Spark job for each stream that committers
+    read.
+    """
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -318,7 +320,11 @@ class FrameJobs:
         }
 
     def _collected(self, runs: Sequence[Run], compiled: Compiled, number: int) -> list[list[CommitterResult]]:
-        return [self._collect(runs, counted, number) for counted in compiled.counted]
+        """Return, for each committer of the topology, the results of the runs."""
+        found = {
+            results[0].committer: results for job in compiled.counted for results in self._collect(runs, job, number)
+        }
+        return [found[component.name] for component in self._topology.committers]
 
     def _read(self, runs: Sequence[Run], leaves: Sequence[DataFrame]) -> None:
         """Let spouts read what no committer's plan reads."""
@@ -329,25 +335,48 @@ class FrameJobs:
             except Exception as error:
                 raise JobError(self._bolt_names) from error
 
-    def _collect(self, runs: Sequence[Run], counted: Counted, number: int) -> list[CommitterResult]:
-        check(runs)
+    def _collect(self, runs: Sequence[Run], job: CountJob, number: int) -> list[list[CommitterResult]]:
         try:
-            batches = collect_batches(counted.frame)
-            if other := counted.other_copy(batches):
+            return self._run(runs, job, number)
+        except JobError as error:
+            if len(runs) > 1 or not self._may_be_of_one(job, error):
+                raise
+        # What counts is what each committer gives alone: the failure is named with the committer that it belongs to,
+        # and results that are too large together may not be too large one after the other.
+        return [results for one in job.apart() for results in self._run(runs, one, number)]
+
+    def _may_be_of_one(self, job: CountJob, error: JobError) -> bool:
+        """Return True if a failure may be that of one committer among several, or of their being together. A bolt is
+        upstream of all of them.
+        """
+        cause = error.__cause__
+        if len(job.committers) == 1 or cause is None:
+            return False
+        if self._bolt_names:
+            return is_about_size(cause)
+        return classify(cause, component=None, cancelled=False).kind == "data"
+
+    def _run(self, runs: Sequence[Run], job: CountJob, number: int) -> list[list[CommitterResult]]:
+        """Return, for each committer of a job, the results of the runs."""
+        check(runs)
+        names = ", ".join(counted.name for counted in job.committers)
+        try:
+            batches = collect_batches(job.frame)
+            if other := job.other_copy(batches):
                 self._context.reports.signatures.mixed_copies(number, other)
-            results = results_of(counted, batches, len(runs))
+            found = job.results(batches, len(runs))
         except Exception as error:
-            # A failure without a known cause belongs to the bolts, or to the committer's own sums if there are no
+            # A failure without a known cause belongs to the bolts, or to the committers' own sums if there are no
             # bolts.
-            raise JobError(self._bolt_names or counted.name) from error
-        for result in results:
+            raise JobError(self._bolt_names or names) from error
+        for result in (result for results in found for result in results):
             if result.bytes > RESULTS_BYTES_MAX:
                 raise BatchDataError(
                     f"results exceed {RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
-                    component=counted.name,
+                    component=result.committer,
                     fault="results too large",
                 )
-        return results
+        return found
 
 
 def _read_in(works: Sequence[BatchWork]) -> set[str]:

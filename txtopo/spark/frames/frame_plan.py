@@ -1,5 +1,5 @@
 """Compiles a topology to DataFrames: an emitter leaf for each spout, then the bolts, then one aggregation for each
-committer.
+stream that committers read.
 
 Emitters get their batch from a local property of the job, so a plan does not name the batch. If every node of the
 physical plan is a pure function of its one input partition, one plan serves all batches of one part (`is_reusable`):
@@ -23,7 +23,7 @@ from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError, TxtopoError
 from txtopo.spark.emit import FrameEmitter, TaskEmitter
 from txtopo.spark.failures import building_error
-from txtopo.spark.frames.aggregate import Counted, count_frame, required_fields, spark_schema
+from txtopo.spark.frames.aggregate import CountJob, count_frame, required_fields, spark_schema
 from txtopo.spark.frames.earlier_calls import EarlierCalls
 from txtopo.spark.frames.not_null_check import assert_not_null
 from txtopo.spark.frames.persisted import let_go, let_go_on_error
@@ -35,8 +35,8 @@ from txtopo.spark.frames.user_jobs import own_jobs
 from txtopo.spark.jobs import Run, check
 from txtopo.spark.session.kept_settings import settings_kept
 from txtopo.spark.signatures import Signer
-from txtopo.topology.components import BoltComponent, CommitterComponent, SpoutComponent, Topology
-from txtopo.topology.partial_counts import PartialCount, counted_in_spout
+from txtopo.topology.components import BoltComponent, SpoutComponent, Topology
+from txtopo.topology.partial_counts import PartialCount, counted_in_spout, counted_together
 from txtopo.topology.user_exceptions import is_of_code
 
 HIDDEN = "$run"
@@ -45,9 +45,9 @@ HIDDEN = "$run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The plans of a topology, one for each committer."""
+    """The plans of a topology, one for each stream that committers read."""
 
-    counted: tuple[Counted, ...]
+    counted: tuple[CountJob, ...]
     leaves: tuple[DataFrame, ...]
     """The DataFrames that the bolts read."""
 
@@ -104,8 +104,8 @@ class Compiler:
         leaves = {**self._leaves(rows, signer, order), **(frames or {})}
         with let_go_on_error(leaves.values()):
             streams = self._streams(leaves, runs)
-            counted = [self._counted(item, streams[item.input.source], signer) for item in self._topology.committers]
-        return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
+            counted = self._counted(streams, signer)
+        return Compiled(counted=counted, leaves=tuple(leaves.values()))
 
     def compile_wave(
         self, rows: Mapping[str, int], signer: Signer, order: str | None = None, runs: Sequence[Run] = ()
@@ -120,16 +120,23 @@ class Compiler:
             if all(count == 1 for count in rows.values()):
                 # Spark also forgets after Python functions that there is only one partition.
                 streams = {name: frame.coalesce(1) for name, frame in streams.items()}
-            counted = [
-                self._counted(item, streams[item.input.source], signer, HIDDEN) for item in self._topology.committers
-            ]
-        return Compiled(counted=tuple(counted), leaves=tuple(leaves.values()))
+            counted = self._counted(streams, signer, HIDDEN)
+        return Compiled(counted=counted, leaves=tuple(leaves.values()))
 
     def _counted(
-        self, component: CommitterComponent, stream: DataFrame, signer: Signer, run: str | None = None
-    ) -> Counted:
-        partial = self._partial.get(component.input.source)
-        return count_frame(component, stream, run, counting=self._counting, copy=signer.copy, partial=partial)
+        self, streams: Mapping[str, DataFrame], signer: Signer, run: str | None = None
+    ) -> tuple[CountJob, ...]:
+        return tuple(
+            count_frame(
+                readers,
+                streams[source],
+                run,
+                counting=self._counting,
+                copy=signer.copy,
+                partial=self._partial.get(source),
+            )
+            for source, readers in counted_together(self._topology).items()
+        )
 
     def check(self, signer: Signer) -> None:
         """Run every bolt over empty input and compare its fields with those declared. Raises TopologyError or
