@@ -237,7 +237,7 @@ def adder(lists: Sequence[list[Any]], columns: Columns) -> Callable[[Any], None]
     width, refuse, check_kind = columns.width, columns.refuse, columns.check_kind
 
     def add(values: Any) -> None:
-        if type(values) is not list and type(values) is not tuple:
+        if type(values) is not tuple and type(values) is not list:
             check_kind(values)
         if len(values) != width:
             refuse(values)
