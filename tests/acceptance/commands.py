@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 280.0
 OUR_LINE = re.compile(r"\[ *\d+\.\d s\] \S.*")
 """What the demo writes on the terminal, and nothing else."""
-FAST_JVM = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
+FAST_JVM = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", "TXTOPO_CLASS_ARCHIVE")
 """What makes the JVMs of the tests start faster, see tests/kit/fast_jvm.py."""
 
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from tests.acceptance.commands import ROOT, checkout_environment, run_txtopo
 from tests.kit.asked import Said, runner
-from tests.kit.fast_jvm import WITH_ARCHIVE
+from tests.kit.fast_jvm import with_archive
 from tests.kit.files import settle_soon
 from txtopo.committers.postgres.connect import make_engine
 from txtopo.demo.flights import find_flights, write_days
@@ -204,7 +204,7 @@ def test_the_same_example_counts_right_on_a_cluster(place: Place, days: list[Pat
     for day in days[:3]:
         shutil.copy(day, place.files)
 
-    options = f"spark.executor.extraJavaOptions={WITH_ARCHIVE}"
+    options = f"spark.executor.extraJavaOptions={with_archive()}"
     done = place.run_apart("--master", "local-cluster[2,1,1024]", "--conf", options)
 
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ DRIVER = """
     from txtopo.spark.executor import SparkExecutor
     from txtopo.spark.session import spark_session
     from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
-    from tests.kit.fast_jvm import WITH_ARCHIVE
+    from tests.kit.fast_jvm import with_archive
     from tests.kit.list_spout import assignment, list_topology, row
     from tests.kit.tuple_runs import run_tuples
     from tests.kit.tuple_topologies import diamond
@@ -52,7 +52,7 @@ DRIVER = """
         "spark.cores.max": "2",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.executor.extraJavaOptions": WITH_ARCHIVE,
+        "spark.executor.extraJavaOptions": with_archive(),
         "spark.executor.memory": "512m",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",

@@ -27,5 +27,8 @@ def run(context: click.Context, /, application: str, **_: object) -> int:
     """
     settings = reachable(load(context), zookeeper=True)
     from txtopo.app import run_application
+    from txtopo.spark.session.class_archive import write_aside
 
-    return run_application(application, settings)
+    code = run_application(application, settings)
+    write_aside()
+    return code

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txtopo.demo.names import APPLICATION, FOLDER_VARIABLE
+from txtopo.spark.session.class_archive import VARIABLE as CLASS_ARCHIVE
 
 SESSION_S = 4
 """ZooKeeper session of a driver in seconds: it takes this time until a dead driver is noticed."""
 END_S = 10.0
 """Seconds in which killed processes must end."""
-KEPT_VARIABLES = ("TXTOPO_HOME", "TXTOPO_IGNORE_SYSTEM_JAVA")
+KEPT_VARIABLES = ("TXTOPO_HOME", "TXTOPO_IGNORE_SYSTEM_JAVA", CLASS_ARCHIVE)
 LOG_TAIL_LINES = 6
 
 
@@ -126,6 +127,7 @@ def environment(
     package_root = str(Path(__file__).resolve().parents[2])
     testing = {"TXTOPO_TESTING": "1", "TXTOPO_FAILPOINTS": failpoints} if failpoints else {}
     return {
+        CLASS_ARCHIVE: "read",  # The demo leaves nothing running that writes one.
         **kept,
         **testing,
         "TXTOPO_DSN": dsn,

@@ -240,6 +240,7 @@ def test_a_driver_sees_nothing_of_the_callers_settings(tmp_path: Path) -> None:
         "TXTOPO_ZOOKEEPER_SESSION_S": "4",
         "TXTOPO_RUN_TXIDS_MAX": "30",
         "TXTOPO_HOME": "/t",
+        "TXTOPO_CLASS_ARCHIVE": "read",
         "TXTOPO_DEMO_FOLDER": str(tmp_path / "files"),
     }
     assert plain["PYTHONPATH"].split(os.pathsep)[1:] == ["/p"]

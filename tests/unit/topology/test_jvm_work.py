@@ -100,6 +100,7 @@ def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.Mo
         launched.append(conf.get("spark.driver.extraJavaOptions") or "")
 
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # the tests' own JVM
+    monkeypatch.setenv("TXTOPO_CLASS_ARCHIVE", "off")
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda gateway: None)
     conf = {"spark.driver.extraJavaOptions": "-Dmine=1 -Xss4m"}

@@ -13,12 +13,15 @@ from typing import Any, ClassVar
 
 from pyspark import SparkConf, SparkContext, java_gateway
 
+from txtopo.spark.session.class_archive import usable_archive
 from txtopo.spark.session.spark_settings import compiler_options
 
 KILLED_S = 0.5
 """Seconds after which a JVM whose connections broke has visibly ended."""
 END_S = 10.0
 """Seconds that a JVM gets to end once it is killed."""
+CRASHES = (-signal.SIGABRT, -signal.SIGBUS, -signal.SIGSEGV)
+"""Exit codes of a JVM that met what no setting and no shortage of memory explains."""
 _LAUNCH_PREFIXES = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives", "spark.files")
 """Settings that the JVM needs when it is launched. All others are set inside it and are never in argv."""
 _LOG4J = """\
@@ -43,6 +46,8 @@ class Jvm(subprocess.Popen[bytes]):
     """
 
     started: ClassVar[Jvm | None] = None
+    archive: ClassVar[Path | None] = None
+    """The archive of classes that it was given."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         with _signals_held():
@@ -99,6 +104,9 @@ def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping
         if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
             launch.set(name, value)
     own = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *compiler_options(light, merged, os.environ)]
+    Jvm.archive = usable_archive(merged, os.environ)
+    if Jvm.archive is not None:
+        own.append(f"-XX:SharedArchiveFile={Jvm.archive}")
     given = merged.get("spark.driver.extraJavaOptions", "")
     launch.set("spark.driver.extraJavaOptions", " ".join([*own, given]).strip())
     with log_file.open("ab") as log:
@@ -111,3 +119,10 @@ def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping
         finally:
             module.Popen = plain
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def forget_an_archive_that_crashed() -> None:
+    """Remove the archive of a JVM that crashed while it started: it may be damaged. The next start goes without."""
+    if Jvm.started is not None and Jvm.started.returncode in CRASHES and Jvm.archive is not None:
+        with contextlib.suppress(OSError):
+            Jvm.archive.unlink()

@@ -25,7 +25,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from txtopo.errors import ConfigurationError, ExecutorLost
-from txtopo.spark.session.jvm_process import Jvm, launch_jvm
+from txtopo.spark.session.jvm_process import Jvm, forget_an_archive_that_crashed, launch_jvm
 from txtopo.spark.session.python_worker_sockets import SocketFolder
 from txtopo.spark.session.spark_settings import (
     RESULT_SETTINGS,
@@ -151,6 +151,7 @@ def start_session(options: SessionOptions) -> SparkSession:
             check_settings(spark)
         except Exception as error:
             killed = Jvm.started is not None and Jvm.started.was_killed()
+            forget_an_archive_that_crashed()
             stop_session()
             if isinstance(error, ConfigurationError):
                 raise

@@ -53,8 +53,13 @@ def compiler_options(light: bool, conf: Mapping[str, str], environ: Mapping[str,
     """Return the JVM's options for its compilers; none unless the JVM is `light`, and none if the user gave any: the
     user's have priority, and some exclude each other.
     """
+    return (FAST_COMPILER,) if light and not _COMPILER.search(java_options_given(conf, environ)) else ()
+
+
+def java_options_given(conf: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Return all that the user tells the driver's JVM, in one line to search in."""
     given = [conf.get(name, "") for name in _JAVA_SETTINGS] + [environ.get(name, "") for name in _JAVA_VARIABLES]
-    return (FAST_COMPILER,) if light and not _COMPILER.search(" ".join(given)) else ()
+    return " ".join(given)
 
 
 def changed_settings(get: Callable[[str], str | None]) -> list[tuple[str, str | None, str]]:
