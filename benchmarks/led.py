@@ -120,7 +120,7 @@ def check_run(job: Job, name: str, led: Led, batches: int, expected: Counts) -> 
 def failed_runs(job: Job, name: str) -> int:
     """Return how many runs of commits failed and were committed one by one, as the status of the topology says."""
     with connect(dsn=job.dsn) as client:
-        return client.status(name).failed_runs
+        return client.status(name).failed_runs_total
 
 
 def read_table(dsn: str, query: str) -> Counts:

@@ -253,7 +253,13 @@ class MemoryLedger:
 
     def log_action(self, lead: Lead, action: ActionRecord) -> None:
         with self._fenced(lead):
-            self._store.actions.append(self._store.action_row(lead.topology, action))
+            same = [
+                row.action
+                for row in self._store.actions
+                if (row.topology, row.action.command) == (lead.topology, action.command)
+            ]
+            if same[-1:] != [action]:
+                self._store.actions.append(self._store.action_row(lead.topology, action))
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         return self.resolve_run(lead, [(txid, digest)])[0]

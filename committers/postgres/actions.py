@@ -18,20 +18,26 @@ def append_action(connection: Connection, topology: str, action: ActionRecord) -
     """Append one row. Actor, host and reason are those of the order, if the action belongs to one. Raises
     InvariantBroken if the topology has no such order.
     """
-    written = run(
-        connection,
-        "append_action",
-        topology=topology,
-        actor="leader",
-        host=platform.node() or "unknown",
-        command=action.command,
-        reason=storable_or_none(action.reason),
-        order_id=action.order_id,
-        txid=action.txid,
-        before=storable_json(action.before),
-        after=storable_json(action.after),
-    ).rowcount
+    written = run(connection, "append_action", **_values(topology, action), order_id=action.order_id).rowcount
     invariant(written == 1, f"{action.command} names order {action.order_id}, which topology {topology} never received")
+
+
+def log_action(connection: Connection, topology: str, action: ActionRecord) -> None:
+    """Append one row that belongs to no order, unless the newest row of its command says the same."""
+    run(connection, "log_action", **_values(topology, action))
+
+
+def _values(topology: str, action: ActionRecord) -> dict[str, Any]:
+    return {
+        "topology": topology,
+        "actor": "leader",
+        "host": platform.node() or "unknown",
+        "command": action.command,
+        "reason": storable_or_none(action.reason),
+        "txid": action.txid,
+        "before": storable_json(action.before),
+        "after": storable_json(action.after),
+    }
 
 
 def order_of(row: Any) -> Order:

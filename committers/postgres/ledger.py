@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from txtopo.committers.postgres.actions import append_action, order_of
+from txtopo.committers.postgres.actions import append_action, log_action, order_of
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
 from txtopo.committers.postgres.fence import claim_fence
 from txtopo.committers.postgres.lock_holders import waits_for
@@ -191,7 +191,7 @@ class PostgresLedger:
 
     def log_action(self, lead: Lead, action: ActionRecord) -> None:
         with self._database.fenced(lead, f"writing the action log: {action.command}") as connection:
-            append_action(connection, lead.topology, action)
+            log_action(connection, lead.topology, action)
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         return self.resolve_run(lead, [(txid, digest)])[0]

@@ -5,6 +5,7 @@ hand first, in the middle and last in a run of three.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -553,3 +554,20 @@ class CommitRunContract:
         lead_on(world, incarnation=driver.lead.incarnation)
         with pytest.raises(Fenced):
             driver.ledger.log_action(driver.lead, action)
+
+    def test_action_that_is_logged_again_is_one_row(self, world: LedgerWorld) -> None:
+        """R25: the answer may be lost. Only the newest row of the command counts: what comes again later is told
+        again.
+        """
+        driver = lead_on(world)
+        one, two = driver.run_failed(1, 3, "deadlock"), driver.run_failed(4, 8, "deadlock")
+        reason = replace(two, reason="serialization failure")
+        other = replace(one, command="single_commits", txid=None)
+
+        for action in (one, one, other, one, other, two, two, reason, one):
+            driver.ledger.log_action(driver.lead, action)
+
+        logged = [(command, reason, txid) for _, command, reason, _, txid, *_ in world.actions()]
+        failed = [(1, "deadlock"), (4, "deadlock"), (4, "serialization failure"), (1, "deadlock")]
+        assert [row for row in logged if row[0] == "run_failed"] == [("run_failed", why, txid) for txid, why in failed]
+        assert [row for row in logged if row[0] != "run_failed"] == [("single_commits", "deadlock", None)]

@@ -62,7 +62,7 @@ def test_a_commit_run_without_an_answer_is_found_out_as_a_whole(
     attempts = world.query("select txid, attempt, state from txtopo.attempt order by txid, attempt")
     assert attempts == [(txid, 0, "applied") for txid in range(1, 2 * FILES + 1)]
     told = world.query("select before from txtopo.action where command = 'run_failed'")
-    lost = {"first": FILES + 1, "last": 2 * FILES}
+    lost = {"first": FILES + 1, "last": 2 * FILES, "epoch": 1}
     assert [row[0] for row in told if row[0] == lost] == ([] if what is AtCommit.CUT_AFTER else [lost])
 
 

@@ -142,9 +142,12 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
     assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
     assert (one["open_order_count"], one["open_orders"]) == (1, [{"order_id": order, "kind": "retry", "txids": [6]}])
-    assert one["failed_runs"] == 1
     assert one["next_commands"] == ["txtopo run APP", "txtopo redrive flights 3"]  # the run carries the order out
     assert f"1 open: retry of batch 6 (order {order})" in run("status").out
+    ledger.lead()
+    ledger.action("run_failed", 4, before={"first": 4, "last": 5}, after={"commits": "one by one"})
+    (led,) = run("status", "--json").json["topologies"]
+    assert (led["failed_runs"], led["failed_runs_total"]) == (1, 2)  # of the last leader, of all
 
 
 def test_a_quarantined_batch_is_no_hole_once_a_redo_of_it_is_applied(ledger: FilledLedger, run: Run) -> None:

@@ -397,6 +397,7 @@ def first_state(
     suspects_once: frozenset[int] = frozenset(),
     owed: frozenset[int] = frozenset(),
     recent: Sequence[Left] = (),
+    single_commits: str | None = None,
 ) -> State:
     """Return the state of a driver that has just taken the lead. Without `cut` no new input is planned: the run commits
     what is planned and ordered, then ends.
@@ -422,13 +423,11 @@ def first_state(
         )
         for plan in plans
     }
-    unplanned = {txid: attempt for txid, attempt in attempts.items() if txid not in planned}
     carried = {
         txid: Carried(suspect=True, once=txid in suspects_once, runs_alone=runs)
         for txid, runs in alone.items()
         if txid not in planned
     }
-    cut_upto = max([last_txid + len(plans), *owed]) if rules.opaque and not cut else None
     return State(
         rules=rules,
         topology=topology,
@@ -438,8 +437,8 @@ def first_state(
         commit_log=((now, last_txid),),
         moved_at=now,
         exhausted=not cut and not rules.opaque,
-        cut_upto=cut_upto,
-        next_attempts=unplanned,
+        cut_upto=max([last_txid + len(plans), *owed]) if rules.opaque and not cut else None,
+        next_attempts={txid: attempt for txid, attempt in attempts.items() if txid not in planned},
         carried=carried if rules.opaque else {},
         one_by_one=one_by_one,
         waved=int(waves_proven),
@@ -447,5 +446,6 @@ def first_state(
         recent=tuple(recent)[1 - limits.RECENT_TXIDS :],
         owed=owed,
         plans_input=cut,
+        single_commits=single_commits,
         deadly_txid=lowest if alone.get(lowest, 0) >= most else None,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, assert_never
 
 from txtopo.committers.protocol.fault_proof import prove_commit
@@ -96,7 +97,10 @@ TICK_S = 0.1
 class Runner:
     """Runs one leadership to its end. `run` is called once; `stop` from any thread or signal handler."""
 
-    def __init__(self, services: LeaderServices, lead: Lead, planner: Planner) -> None:
+    def __init__(
+        self, services: LeaderServices, lead: Lead, planner: Planner, unlogged: Iterable[ActionRecord] = ()
+    ) -> None:
+        """Create the runner. `unlogged` are actions of taking the lead; the first heartbeat logs them."""
         self._services = services
         self._lead = lead
         self._planner = planner
@@ -107,8 +111,9 @@ class Runner:
         self._one_by_one_reported = False
         self._opaque = False
         self._committing = Committing(services, lead, planner, self._submit)
-        self._unlogged: deque[ActionRecord] = deque()
+        self._unlogged: deque[ActionRecord] = deque(unlogged)
         """Actions of this leader that are not in the action log yet."""
+        self._is_logging = False
         self._beginning = threading.Lock()
         self._given_up: set[TransactionAttempt] = set()
         """Cancelled attempts of an opaque topology."""
@@ -192,9 +197,10 @@ class Runner:
                 self._submit(WorkQueue.COMMIT, lambda: self._committing.quarantine(action))
             case Answer():
                 self._submit(WorkQueue.BOOKS, lambda: self._answer(action))
-            case LogAction():
-                self._unlogged.append(action.action)
-                self._submit(WorkQueue.BOOKS, self._log_actions)
+            case LogAction(action=record):
+                # R25: the same run of a later leader is another one.
+                self._unlogged.append(replace(record, before={**record.before, "epoch": self._lead.epoch}))
+                self._log_soon()
             case Resolve():
                 self._submit(WorkQueue.COMMIT, lambda: self._committing.resolve(action))
             case Prove():
@@ -363,6 +369,12 @@ class Runner:
         crash_points.reach(CrashPoint.MIRRORED, last)
         return Mirrored(txid=last)
 
+    def _log_soon(self) -> None:
+        """Append to the action log what is not there yet, in one piece of work however much that is."""
+        if self._unlogged and not self._is_logging:
+            self._is_logging = True
+            self._submit(WorkQueue.BOOKS, self._log_actions)
+
     def _log_actions(self) -> Event | None:
         """Append to the action log what is not there yet, oldest first. After a failure the next heartbeat tries
         again.
@@ -374,7 +386,9 @@ class Runner:
         except (Halted, ConfigurationError) as error:  # R25: a run that failed halts nothing
             self._services.say(f"not in the action log: {self._unlogged.popleft().reason} ({error})")
         except PostgresUnavailable as error:
-            return PostgresSilent(message=str(error))
+            return _of_postgres(error)
+        finally:
+            self._is_logging = False
         return None
 
     def _answer(self, action: Answer) -> Event | None:
@@ -383,7 +397,7 @@ class Runner:
         except PostgresUnavailable as error:
             # it stays open: the next heartbeat returns it again, and it is found to be done
             self._known_orders.discard(action.order_id)
-            return PostgresSilent(message=str(error))
+            return _of_postgres(error)
         return None
 
     def _checkpoint(self, action: Checkpoint) -> Event:
@@ -400,7 +414,7 @@ class Runner:
             self._services.ledger.end_attempt(self._lead, action.attempt, action.state, action.failure)
         except PostgresUnavailable as error:
             # The attempt then has no end and is a suspect for the next leader: careful, not wrong.
-            return PostgresSilent(message=str(error))
+            return _of_postgres(error)
         return None
 
     def _heartbeat(self, health: Health, planned_txid: int) -> Event:
@@ -409,13 +423,9 @@ class Runner:
                 self._lead, health.state, health.problem, planned_txid, health.waiting
             )
         except PostgresUnavailable as error:
-            if error.patience == "lock":
-                # Another session holds the fence row: Postgres is available, and another leader would have to wait too.
-                return PostgresAnswered()
-            return PostgresSilent(message=str(error))
+            return _of_postgres(error)
         self._take_orders(orders)
-        if self._unlogged:
-            self._submit(WorkQueue.BOOKS, self._log_actions)
+        self._log_soon()
         return PostgresAnswered()
 
     def _take_orders(self, orders: Sequence[Order]) -> None:
@@ -434,8 +444,7 @@ class Runner:
         lack of privileges, it counts as halted: `status` would show another state.
         """
         services = self._services
-        if self._unlogged:
-            self._submit(WorkQueue.BOOKS, self._log_actions)
+        self._log_soon()
         services.queues.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):
             return end  # another driver leads, or the lead is taken again immediately
@@ -453,6 +462,13 @@ class Runner:
                 return End(kind="halted", reason=f"every batch is committed, but {words}", next_command=RUN_AGAIN)
             services.say(words)
         return end
+
+
+def _of_postgres(error: PostgresUnavailable) -> PostgresAnswered | PostgresSilent:
+    """The event for a failure. If another session holds a lock, Postgres is available, and another leader would have to
+    wait too.
+    """
+    return PostgresAnswered() if error.patience == "lock" else PostgresSilent(message=str(error))
 
 
 def _ended_by_code(error: BaseException) -> HaltRequired:

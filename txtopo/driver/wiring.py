@@ -16,6 +16,7 @@ from txtopo.coordinators.topology_nodes import TopologyCoordinator
 from txtopo.core.events import End
 from txtopo.core.limits import SPOUT_PENDING_MAX
 from txtopo.core.state import Rules, State, first_state
+from txtopo.core.values import ActionRecord
 from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
@@ -87,13 +88,9 @@ def make_leader(
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
         single = topology.single_commits
-        if single is None and not rules.opaque:
-            try:
-                single = services.ledger.single_commits(topology.committers)
-            except (Halted, ConfigurationError) as error:  # single commits need nothing of this
-                single = str(error)
-            if single is not None:
-                services.say(f"batches are committed one by one: {single}")
+        found = None if single is not None or rules.opaque else _single_commits(services)
+        if found is not None:
+            services.say(f"batches are committed one by one: {found}")
         sizes = {plan.txid: planner.batch_bytes(plan) for plan in reconciled.plans}
     except BaseException:
         planner.close()
@@ -115,10 +112,23 @@ def make_leader(
         waves_proven=services.executor.waves_proven,
         sizes=sizes,
         last_digest=leadership.last_digest,
+        single_commits=single or found,
     )
-    state = replace(state, single_commits=single)
-    runner = Runner(services, leadership.lead, planner)
+    runner = Runner(services, leadership.lead, planner, [] if found is None else [_one_by_one(found)])
     return ReadyLeader(planner=planner, runner=runner, state=state, leadership=leadership)
+
+
+def _single_commits(services: LeaderServices) -> str | None:
+    """Return why the tables of the committers allow no commit runs (R20); None if they do."""
+    try:
+        return services.ledger.single_commits(services.topology.committers)
+    except (Halted, ConfigurationError) as error:  # single commits need nothing of this
+        return str(error)
+
+
+def _one_by_one(why: str) -> ActionRecord:
+    """What the action log says of it, once for each reason."""
+    return ActionRecord(command="single_commits", reason=why, before={}, after={"commits": "one by one"})
 
 
 def rules_of(settings: Settings, session_s: float) -> Rules:

@@ -369,7 +369,9 @@ class Ledger(Protocol):
         """
 
     def log_action(self, lead: Lead, action: ActionRecord) -> None:
-        """Append a row to the action log that belongs to no order and to no commit (fenced)."""
+        """Append a row to the action log that belongs to no order and to no commit (fenced), unless the newest row of
+        its command says the same: then the answer to this call was lost, or nothing has changed.
+        """
 
     def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
         """Resolve an unknown COMMIT (R7): on a new connection, lock the fence row and look for the ledger row. Returns

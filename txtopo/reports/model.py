@@ -146,9 +146,11 @@ class TopologyStatus:
     dead_lettered: int
     """Source records in the ledger that were removed because a bolt failed on them."""
     failed_runs: int = 0
-    """Commit runs that failed, so that their batches were committed one by one; each is in the action log with its
-    cause.
+    """Commit runs that failed under the last leader, so that their batches were committed one by one; each is in the
+    action log with its cause.
     """
+    failed_runs_total: int = 0
+    """The same under all leaders."""
     open_order_count: int
     open_orders: tuple[OpenOrder, ...]
     """The oldest open orders, at most `ORDERS_NAMED_MAX`."""

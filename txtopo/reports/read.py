@@ -232,6 +232,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         rejected=sums["rejected"],
         dead_lettered=sums["dead_lettered"],
         failed_runs=runs["failed_runs"],
+        failed_runs_total=runs["failed_runs_total"],
         open_orders=tuple(
             OpenOrder(order_id=order["order_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
             for order in orders

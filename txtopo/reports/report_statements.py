@@ -56,9 +56,13 @@ select request_id as order_id, kind, arguments from txtopo.request where topolog
 """
 
 FAILED_RUNS = """
-select count(*) as failed_runs from txtopo.action where topology = :topology and command = 'run_failed'
+select count(*) as failed_runs_total, count(*) filter (where a.at >= t.started_at) as failed_runs
+  from txtopo.action a left join txtopo.topology t using (topology)
+ where a.topology = :topology and a.command = 'run_failed'
 """
-"""Commit runs that were rolled back, so that their batches were committed one by one (R25)."""
+"""Commit runs that were rolled back (R25), so that their batches were committed one by one: of all leaders, and of the
+last one.
+"""
 
 NAMES = """select topology from txtopo.fence order by topology collate "C" limit 1000"""
 

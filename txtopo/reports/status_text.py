@@ -72,8 +72,9 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
     if one.dead_lettered:
         yield _fact("removed", f"{counted(one.dead_lettered, 'source row')} in all, as dead letters")
     if one.failed_runs:
-        words = "their batches were committed one by one; txtopo events names the cause"
-        yield _fact("runs", f"{counted(one.failed_runs, 'commit run')} failed: {words}")
+        failed = f"{counted(one.failed_runs, 'commit run')} failed under this leader"
+        words = "their batches were committed one by one"
+        yield _fact("runs", f"{failed}, {count(one.failed_runs_total)} in all: {words} (txtopo events)")
     if one.quarantined:
         yield _fact("holes", _holes(one))
     if one.leader is not None:

@@ -13,12 +13,14 @@ from tests.kit.orders import write_orders
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
 from txtopo.committers.protocol.commit_run import commit_run
+from txtopo.core.events import LogAction
 from txtopo.core.limits import RUN_TXIDS_FIRST
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
 from txtopo.core.values import ActionRecord, Lead, RunEnded, RunFailed
 from txtopo.driver import committing
 from txtopo.driver.planner import Planner
+from txtopo.driver.runner import Runner
 from txtopo.driver.spout_coordinators import Settled
 from txtopo.driver.work_queues import Work, WorkQueue
 from txtopo.errors import ConfigurationError, PostgresUnavailable
@@ -95,6 +97,78 @@ def test_an_action_that_could_not_be_logged_is_logged_with_the_next_heartbeat(
     assert [row.action.command for row in stores.postgres.actions].count("run_failed") == 1
 
 
+def test_a_failed_run_is_logged_once_though_the_answer_was_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R25: `status` counts the rows. A later leader's run of the same batches is another one: the epoch tells."""
+    failing_once(monkeypatch)
+    stores, lost = SimulatedStores(), list[ActionRecord]()
+    log_action = MemoryLedger.log_action
+
+    def unanswered(ledger: MemoryLedger, lead: Lead, action: ActionRecord) -> None:
+        log_action(ledger, lead, action)
+        if not lost:
+            lost.append(action)
+            raise PostgresUnavailable("connection reset")
+
+    monkeypatch.setattr(MemoryLedger, "log_action", unanswered)
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+
+    assert lost and [row.action for row in stores.postgres.actions] == lost
+    assert lost[0].before["epoch"] == stores.postgres.topologies["orders"].fence.epoch
+
+
+def test_an_action_log_that_is_locked_is_no_silence_of_postgres(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R16: another leader would have to wait too."""
+    failing_once(monkeypatch)
+    stores, locked, away = SimulatedStores(), [1, 2, 3], list[float]()
+    log_action = MemoryLedger.log_action
+
+    def waiting(ledger: MemoryLedger, lead: Lead, action: ActionRecord) -> None:
+        if locked:
+            locked.pop()
+            raise PostgresUnavailable("canceling statement due to lock timeout", patience="lock")
+        log_action(ledger, lead, action)
+
+    def watch(state: State) -> None:
+        away.extend([] if state.postgres_away_since is None else [state.postgres_away_since])
+        if not locked and state.last_txid == FILES and not stores.postgres.orders:
+            stores.postgres.ask("orders", "stop")
+
+    monkeypatch.setattr(MemoryLedger, "log_action", waiting)
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores, watch=watch, once=False)
+
+    assert driver.run().kind == "stopped"
+    assert [row.action.command for row in stores.postgres.actions] == ["run_failed"]
+    assert away == []
+
+
+def test_however_many_runs_fail_one_piece_of_work_waits_to_log_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that does not answer keeps the queue of the answers to orders no longer than one call."""
+    stores, waiting = SimulatedStores(), list[int]()
+    record = ActionRecord(command="run_failed", txid=1, reason="r", before={}, after={})
+    submit = SerialWorkQueues.submit
+
+    def counted(queues: SerialWorkQueues, queue: WorkQueue, work: Work) -> None:
+        if queue is WorkQueue.BOOKS:
+            waiting.append(1)
+        submit(queues, queue, work)
+
+    def run(runner: Runner, *arguments: Any) -> Any:
+        for txid in (1, 2, 3):
+            runner._perform(LogAction(action=replace(record, txid=txid)))
+        assert waiting == [1]
+        return original(runner, *arguments)
+
+    original = Runner.run
+    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(SerialWorkQueues, "submit", counted)
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+    assert [row.action.txid for row in stores.postgres.actions] == [1, 2, 3]
+
+
 def test_runs_to_a_far_store_grow_like_those_to_a_near_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R24: what the machine learns is the time under the lock without the round trips themselves."""
     stores, sizes = SimulatedStores(), set[int]()
@@ -157,16 +231,22 @@ def test_spouts_are_notified_of_a_run_in_one_piece_of_work(folder: Path, monkeyp
 
 
 def test_a_table_that_is_not_plain_has_no_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R20: the leader asks when its tables are prepared; nothing fails, and the operator learns why."""
+    """R20: the leader asks when its tables are prepared; nothing fails, and the operator learns why, also later: each
+    reason is in the action log once, however many leaders find it.
+    """
     monkeypatch.setattr(MemoryLedgerSession, "append_run", lambda *_: pytest.fail("a run was begun"))
     stores = SimulatedStores()
-    stores.postgres.not_plain["public.order_totals"] = "a CHECK"
+    why = ["a CHECK", "a CHECK", "a trigger"]
 
-    driver = SimulatedDriver(topology=orders_topology(folder), stores=stores)
+    for number, obstacle in enumerate(why):
+        stores.postgres.not_plain["public.order_totals"] = obstacle
+        write_orders(folder, 1, first=FILES + 1 + number)
+        driver = SimulatedDriver(topology=orders_topology(folder), stores=stores)
+        assert driver.run().kind == "finished"
+        assert f"batches are committed one by one: table public.order_totals has {obstacle}" in driver.said
 
-    assert driver.run().kind == "finished"
-    assert "batches are committed one by one: table public.order_totals has a CHECK" in driver.said
-    assert stores.postgres.actions == []
+    logged = [(row.action.command, row.reason) for row in stores.postgres.actions]
+    assert logged == [("single_commits", f"table public.order_totals has {one}") for one in ("a CHECK", "a trigger")]
 
 
 def test_what_may_not_be_asked_for_runs_stops_no_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

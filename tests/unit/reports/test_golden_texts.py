@@ -66,6 +66,7 @@ def status() -> TopologyStatus:
         rejected=1_500,
         dead_lettered=12,
         failed_runs=3,
+        failed_runs_total=5,
         open_order_count=2,
         open_orders=(
             OpenOrder(order_id=4, kind="retry", txids=(12_346,)),
@@ -88,7 +89,7 @@ flights  HALTED
   failed    batch 12346 (last attempt failed, not committed)
   rejected  1\u2009500 source rows in all
   removed   12 source rows in all, as dead letters
-  runs      3 commit runs failed: their batches were committed one by one; txtopo events names the cause
+  runs      3 commit runs failed under this leader, 5 in all: their batches were committed one by one (txtopo events)
   holes     batches 7, 9 are quarantined and not redone (2 of 3 quarantined)
   leader    box pid 1 since 2026-11-21T12:00:00.001Z, ended
   epoch     3

@@ -185,6 +185,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
         "failed_attempts",
         "failed_inputs",
         "failed_runs",
+        "failed_runs_total",
         "failed_txids",
         "failures",
         "halted_txid",
