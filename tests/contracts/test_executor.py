@@ -110,7 +110,7 @@ class TestInProcessExecutor(ExecutorContract):
             assert outcome.failure.component in (component, SPOUT)
 
     def test_attempts_run_in_several_threads_at_once(self, tmp_path: Path) -> None:
-        together = threading.Barrier(2, timeout=10)
+        together = threading.Barrier(2, timeout=60)
 
         def meet(attempt: TransactionAttempt) -> None:
             together.wait()
@@ -125,7 +125,7 @@ class TestInProcessExecutor(ExecutorContract):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
 
         assert all(isinstance(outcomes[at], Processed) for at in (0, 1))
 

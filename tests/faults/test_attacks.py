@@ -44,7 +44,7 @@ def test_a_replan_beside_a_leader_that_is_paused_in_its_mirror_drops_what_was_ne
     wakes.
     """
     write_orders(world.folder, 6)
-    paused = world.start(failpoints="mirror_open=stop@2")
+    paused = world.start(failpoints="mirror_open=stop@2", TXTOPO_SPOUT_PENDING_MAX="2")
     wait_until(lambda: paused.is_stopped, "the pause in the mirror")
     before = world.last_txid()
 

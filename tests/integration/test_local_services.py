@@ -438,4 +438,4 @@ def test_each_test_has_its_own_zookeeper_root(zookeeper_root: str) -> None:
     """The root exists and is empty, so that a client can work below it at once."""
     with connected(zookeeper_root) as client:
         assert client.get_children("/") == []
-        assert wait_until(lambda: client.exists("/") is not None, 5)
+        assert wait_until(lambda: client.exists("/") is not None, 60)

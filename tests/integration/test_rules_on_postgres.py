@@ -143,7 +143,7 @@ def test_nothing_that_is_read_without_the_fence_waits_for_a_lock_without_end(
 ) -> None:
     """It would wait inside libpq, where no signal reaches the driver."""
     monkeypatch.setattr(transactions, "LOCK_TIMEOUT_MS", 50)
-    bounded = f"{world.dsn}{'&' if '?' in world.dsn else '?'}options={quote('-c statement_timeout=3000')}"
+    bounded = f"{world.dsn}{'&' if '?' in world.dsn else '?'}options={quote('-c statement_timeout=30000')}"
     ledger = PostgresLedger(bounded, "flights")
     found: dict[str, str] = {}
     for name, (table, read) in READS.items():
@@ -201,9 +201,9 @@ class TestLockModes:
                 claiming.start()
                 wait_until(lambda: world.query(WAITING) != [], "the waiting for the lock")
                 session.commit()
-            claiming.join(10)
+            claiming.join(60)
         finally:
-            claiming.join(10)
+            claiming.join(60)
             new.close()
 
         assert [found.last_txid for found in claimed] == [1]

@@ -14,9 +14,12 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
+from txtopo.local import postgres
 from txtopo.local.postgres import LocalPostgres
 
 TEMPLATE = "txtopo_template"
+ROOM = "shared_buffers = 128MB\n"
+"""In which a copy of the template stays until it is dropped; in less of it, each copy is written to the disk first."""
 
 _numbers = itertools.count(1)
 
@@ -68,8 +71,12 @@ def fresh_database(server: LocalPostgres, template: str | None) -> Iterator[str]
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[LocalPostgres]:
     """A real Postgres shared by the tests of this run. Do not stop or crash it: `own_postgres` is for that."""
-    with folder_for_services() as folder, LocalPostgres(folder / "postgres") as server:
+    with folder_for_services() as folder:
+        server = LocalPostgres(folder / "postgres")
         try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(postgres, "SETTINGS", postgres.SETTINGS + ROOM)
+                server.start()
             yield server
         finally:
             server.remove()

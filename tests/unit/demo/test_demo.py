@@ -263,12 +263,12 @@ def test_what_a_driver_left_behind_is_found_and_ended(tmp_path: Path) -> None:
 
         end_leftovers(places)
 
-        assert left.wait(5) == -signal.SIGKILL
+        assert left.wait(60) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in started:
             process.kill()
-            process.wait(5)
+            process.wait(60)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

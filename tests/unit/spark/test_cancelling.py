@@ -52,7 +52,7 @@ def cancelled(answer: Callable[[Running, list[str]], None]) -> list[str]:
     running.cancel(ATTEMPT)
     for thread in threading.enumerate():
         if thread.name == f"cancel {ATTEMPT}":
-            thread.join(10)
+            thread.join(60)
     return calls
 
 
