@@ -26,6 +26,7 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
 from txtopo.spark import jobs as jobs_module
+from txtopo.spark import plan_copies
 from txtopo.spark.executor import SparkExecutor, wave_refusal
 from txtopo.spark.frames import frame_jobs as frame_jobs_module
 from txtopo.spark.frames.frame_jobs import FrameJobs
@@ -510,6 +511,44 @@ def test_files_that_are_only_counted_share_jobs_from_the_first_wave_on(
         assert outcome.results[0].rows.equals(alone.results[0].rows)
         assert (outcome.read, outcome.edges) == (alone.read, alone.edges)
     assert [outcome.read for outcome in together] == [3, 4, 5]
+
+
+def test_files_that_are_only_counted_have_one_plan_for_one_batch_and_for_many(
+    started: Callable[..., SparkExecutor], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No plan is made while batches wait, and results are those of a separate plan: a batch of several parts has it."""
+    made: list[str] = []
+    for name in ("reusable", "reusable_wave", "compile", "compile_wave"):
+        plain = getattr(Compiler, name)
+
+        def noting(*args: Any, name: str = name, plain: Any = plain, **options: Any) -> Any:
+            made.append(name)
+            return plain(*args, **options)
+
+        monkeypatch.setattr(Compiler, name, noting)
+    monkeypatch.setattr(plan_copies, "WAITED_S_MAX", 3600.0)
+    executor = started(file_topology(tmp_path), proven=False)
+    copies = min(executor.spark.sparkContext.defaultParallelism, plan_copies.MADE_AT_START)
+    assert made == ["reusable_wave", "compile_wave"] * copies
+    made.clear()
+    metadata = {txid: planned_file(tmp_path, txid) for txid in range(1, 13)}
+    batches = [Assignment(attempt=TransactionAttempt(txid, 0), metadata={"lines": metadata[txid]}) for txid in metadata]
+
+    with ThreadPoolExecutor(4) as pool:
+        waves = [batches[:1], batches[1:4], batches[4:5], batches[5:9], *[[one] for one in batches[9:]]]
+        found = [one for outcomes in pool.map(executor.process, waves) for one in processed(outcomes)]
+
+    assert made == []
+    for txid, outcome in zip(metadata, found, strict=True):
+        whole = metadata[txid]
+        divided = {**whole, "format": {**whole["format"], "part_bytes": 4}}
+        (alone,) = processed(
+            executor.process([Assignment(attempt=TransactionAttempt(txid, 1), metadata={"lines": divided})])
+        )
+        assert (outcome.read, outcome.edges) == (alone.read, alone.edges) and outcome.read == txid + 2
+        assert outcome.results[0].rows.equals(alone.results[0].rows)
+        assert outcome.results[0].arrived == alone.results[0].arrived
+    assert set(made) == {"compile"}
 
 
 def file_topology(folder: Path) -> Topology:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from txtopo.spark.jobs import JobContext, Run, over_nothing
@@ -22,67 +24,114 @@ class Copy(Protocol):
 
 C = TypeVar("C", bound=Copy)
 
+MADE_AT_START = 2
+"""Copies of a plan that every batch uses, made before the first one; a further one takes CPU from the tasks."""
+WAITED_S_MAX = 1.0
+"""Seconds that threads wait for a copy, all together, before a further one is made, if there are as many copies as
+cores: so many jobs keep the cores busy, and to make another copy takes about as long.
+"""
+
+
+@dataclass(slots=True)
+class _Shared(Generic[C]):
+    """A copy that runs over nothing, for several threads."""
+
+    copy: C
+    order: int
+    users: int = 0
+    open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
 
 class Copies(Generic[C]):
-    """The copies of one plan: as many as the threads that used it at the same time. Thread-safe."""
+    """The copies of one plan: as many as there are cores, or more if threads wait for them. Thread-safe."""
 
-    def __init__(self, jobs: JobContext, first: C, make: Callable[[Sequence[Run]], C | None]) -> None:
+    def __init__(
+        self, jobs: JobContext, first: C, make: Callable[[Sequence[Run]], C | None], *, cores: int | None = None
+    ) -> None:
         """`make` compiles a further copy for a thread that waits: on behalf of these runs, but not for them alone. It
-        returns None if the bolts made another plan this time.
+        returns None if the bolts made another plan this time. `cores`: None for those of the session.
         """
         self.first = first
         """For code that reads the plan."""
         self._jobs = jobs
         self._make = make
-        self._lock = threading.Lock()
+        self._cores: int = jobs.spark.sparkContext.defaultParallelism if cores is None else cores
+        self._changed = threading.Condition()
         self._free = [first]
+        self._count = 1
+        self._waited_s = 0.0
         self._sharing = threading.Lock()
-        self._shared: tuple[C, int] | None = None
-        self._sharers = 0
-        self._open = contextlib.ExitStack()
+        self._shared: list[_Shared[C]] = []
+
+    def prepare(self) -> None:
+        """Make copies at the start, as many as cores can use but at most MADE_AT_START."""
+        with contextlib.ExitStack() as stack:
+            for _ in range(min(self._cores, MADE_AT_START)):
+                stack.enter_context(self.taken())
 
     @contextlib.contextmanager
     def taken(self, runs: Sequence[Run] = ()) -> Iterator[C | None]:
         """Yield a copy for the body alone, or None. Raises CancelledError, and what bolts raise when they are called
         for a further copy.
         """
-        with self._lock:
-            found = self._free.pop() if self._free else None
-        copy = found if found is not None else self._make(runs)
+        copy = self._take()
         try:
+            if copy is None:
+                copy = self._make(runs)
             yield copy
         finally:
-            if copy is not None:
-                with self._lock:
+            with self._changed:
+                if copy is not None:
                     self._free.append(copy)
+                else:
+                    self._count -= 1
+                self._changed.notify()
+
+    def _take(self) -> C | None:
+        """Return a free copy, after waiting for it; None if the caller should make one, which counts already."""
+        with self._changed:
+            if not self._free and self._count >= self._cores:
+                began = time.monotonic()
+                self._changed.wait_for(lambda: bool(self._free), WAITED_S_MAX - self._waited_s)
+                self._waited_s += time.monotonic() - began
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+            self._waited_s = 0.0
+            return None
 
     @contextlib.contextmanager
     def over_nothing(self) -> Iterator[C | None]:
-        """Yield a copy to run over no rows; threads that do so at the same time share one."""
+        """Yield a copy to run over no rows; threads that do so at the same time share those that are free."""
         with self._sharing:
-            if self._shared is None:
-                self._share()
-            self._sharers += 1
-            shared = self._shared
+            shared = self._share()
+            if shared is not None:
+                shared.users += 1
         try:
             if shared is None:
                 yield None
                 return
-            with over_nothing(self._jobs, None, shared[1]):
-                yield shared[0]
+            with over_nothing(self._jobs, None, shared.order):
+                yield shared.copy
         finally:
             with self._sharing:
-                self._sharers -= 1
-                if not self._sharers:
-                    self._shared = None
-                    self._open.close()
+                if shared is not None:
+                    shared.users -= 1
+                    if not shared.users:
+                        self._shared.remove(shared)
+                        shared.open.close()
 
-    def _share(self) -> None:
+    def _share(self) -> _Shared[C] | None:
+        with self._changed:
+            has_free = bool(self._free)
+        if self._shared and not has_free:
+            return min(self._shared, key=lambda shared: shared.users)
         signatures = self._jobs.reports.signatures
         with contextlib.ExitStack() as stack:
             copy = stack.enter_context(self.taken())
-            if copy is not None:
-                number = stack.enter_context(signatures.order("the start"))
-                stack.enter_context(signatures.held(copy.copy, number))
-                self._shared = copy, number
-            self._open = stack.pop_all()
+            if copy is None:
+                return None
+            number = stack.enter_context(signatures.order("the start"))
+            stack.enter_context(signatures.held(copy.copy, number))
+            self._shared.append(_Shared(copy, number, open=stack.pop_all()))
+        return self._shared[-1]

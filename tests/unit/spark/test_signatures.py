@@ -245,7 +245,7 @@ def test_threads_at_once_have_copies_of_their_own_and_hand_them_back() -> None:
         return made[-1]
 
     first = Compiled()
-    copies = Copies(SimpleNamespace(), first, make)  # type: ignore[arg-type]
+    copies = Copies(SimpleNamespace(), first, make, cores=2)  # type: ignore[arg-type]
     with copies.taken() as one, copies.taken() as two:
         assert (one, two) == (first, made[0])
     with copies.taken() as again, copies.taken() as more:

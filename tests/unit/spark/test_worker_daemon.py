@@ -11,11 +11,16 @@ from txtopo.spark.session.ship_modules import PACKAGE, package_version
 
 PROGRAM = """
 import gc, sys
+import pyarrow as pa
 from txtopo.spark.session import worker_daemon
+from txtopo.tuples.aggregate_batches import added_up
 
 def forks():
     missing = [name for name in worker_daemon._PRELOADED if name not in sys.modules]
     print(missing, gc.get_freeze_count() > len(gc.get_objects()))
+    before = set(sys.modules)
+    added_up(pa.table({"key": [1, 1], "sum": [2, 3]}), 1)
+    print(sorted(set(sys.modules) - before))
 
 worker_daemon.manager = forks
 worker_daemon.main()
@@ -62,7 +67,9 @@ def test_a_worker_that_is_forked_after_the_sources_changed_tells_so(tmp_path: Pa
 
 
 def test_a_worker_finds_what_each_task_needs_imported_when_it_is_forked() -> None:
-    """A module that is renamed would be left out without a word, and each worker would import it again."""
+    """A module that is renamed would be left out without a word, and each worker would import it again: also what
+    pyarrow imports only when it groups for the first time.
+    """
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
 
-    assert (done.stdout, done.stderr) == ("[] True\n", "")
+    assert (done.stdout, done.stderr) == ("[] True\n[]\n", "")

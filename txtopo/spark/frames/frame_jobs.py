@@ -41,6 +41,7 @@ from txtopo.spark.jobs import (
 from txtopo.spark.plan_copies import Copies
 from txtopo.spark.session.ship_modules import package_version
 from txtopo.spark.signatures import Signer
+from txtopo.spark.wave_proof import is_apart_by_construction
 
 TOGETHER_BYTES_MAX = WAVE_BYTES_MAX
 """A wave with one part per batch is one task up to this number of bytes of the source, with a plan that is made once; a
@@ -83,18 +84,18 @@ class FrameJobs:
 
     @property
     def reusable(self) -> Reusable | None:
-        """The plan for all batches of one part, after `start`; None if each batch needs a separate plan."""
+        """The plan for all batches of one part, after `start`; None if each batch needs a separate plan. It is also the
+        plan of waves if no code of the topology sees their rows.
+        """
         return self._copies.first if self._copies is not None else None
 
     def start(self) -> None:
         """See WaveJobs."""
         try:
-            checking, signer = self._context.signer(), self._context.signer()
+            checking = self._context.signer()
             with over_nothing(self._context, checking.copy):
                 self._compiler.check(checking)
-            with over_nothing(self._context, signer.copy):
-                first, columns = self._compiler.reusable(signer)
-            self._copies = Copies(self._context, first, self._copied) if first is not None else None
+            columns = self._make_plans()
         except (TopologyError, BatchDataError):
             raise
         except Exception as error:
@@ -102,7 +103,24 @@ class FrameJobs:
         self._bad_rows = BadRows(
             self._topology, self, self._context.reports, self._context.judge, columns, say=self._context.say
         )
-        self.settle_waves()
+
+    def _make_plans(self) -> Mapping[str, list[str]]:
+        """Make the plans that serve many batches; returns the columns read, by spout."""
+        is_apart = is_apart_by_construction(self._topology)
+        if is_apart:
+            self.settle_waves()
+        if self._wave_copies is not None:
+            # A batch alone is a wave of one: there are fewer plans to make, and none is made while batches wait.
+            self._copies = self._wave_copies
+            self._copies.prepare()
+            return self._copies.first.needed
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            first, columns = self._compiler.reusable(signer)
+        self._copies = Copies(self._context, first, self._copied) if first is not None else None
+        if not is_apart:
+            self.settle_waves()
+        return columns
 
     def settle_waves(self) -> None:
         """Determine whether runs may share a job, and with which plan."""
@@ -121,7 +139,7 @@ class FrameJobs:
 
     def warm_up(self) -> None:
         """See WaveJobs."""
-        for copies in filter(None, (self._copies, self._wave_copies)):
+        for copies in dict.fromkeys(filter(None, (self._copies, self._wave_copies))):
             with copies.over_nothing() as reusable:
                 for counted in reusable.compiled.counted if reusable is not None else ():
                     collect_batches(counted.frame)

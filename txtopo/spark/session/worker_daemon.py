@@ -19,6 +19,7 @@ from pyspark.daemon import manager
 _PRELOADED = (
     "pyspark.worker",
     "pandas",
+    "pyarrow.acero",
     "pyarrow.compute",
     "pyarrow.csv",
     "pyspark.sql.pandas.serializers",
