@@ -304,6 +304,16 @@ class MemoryLedger:
             rows = self._store.topologies.get(self._topology)
             return [] if rows is None else _redo_chain(rows, txid)
 
+    def batches_after(self, txid: int) -> Sequence[LedgerBatch]:
+        with self._transaction():
+            rows = self._store.topologies.get(self._topology)
+            kept = sorted(rows.ledger.items()) if rows is not None else []
+            return [
+                LedgerBatch(txid=number, state=row.state, redo_of=row.redo_of, plan=rows.plans[number][1])
+                for number, row in kept
+                if rows is not None and row.state != "genesis" and number > txid and number in rows.plans
+            ]
+
     def note_halt(self, halt: Halted) -> None:
         with self._transaction():
             rows = self._store.topologies.get(self._topology)

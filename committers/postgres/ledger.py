@@ -250,13 +250,11 @@ class PostgresLedger:
     def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
         with self._database.transaction("reading what redoes a batch") as connection:
             rows = run_first(connection, "list_redo_chain", topology=self._topology, txid=txid).all()
-        chain: list[LedgerBatch] = []
-        for number, state, redo_of, digest, data in rows:
-            if data is None:
-                raise expired_plan(number)
-            check_mirrored(number, number, bytes(digest), bytes(data))
-            chain.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
-        return chain
+        return _batches(rows)
+
+    def batches_after(self, txid: int) -> Sequence[LedgerBatch]:
+        with self._database.transaction("reading the last batches") as connection:
+            return _batches(run_first(connection, "list_batches_after", topology=self._topology, after=txid).all())
 
     def note_halt(self, halt: Halted) -> None:
         with self._database.transaction("noting a halt") as connection:
@@ -305,3 +303,13 @@ class PostgresLedger:
         if found is None or found.component is not committer:
             found = self._halves[committer.name] = postgres_half(committer)
         return found
+
+
+def _batches(rows: Sequence[Any]) -> list[LedgerBatch]:
+    found: list[LedgerBatch] = []
+    for number, state, redo_of, digest, data in rows:
+        if data is None:
+            raise expired_plan(number)
+        check_mirrored(number, number, bytes(digest), bytes(data))
+        found.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
+    return found

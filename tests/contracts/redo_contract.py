@@ -318,3 +318,16 @@ class RedoContract:
         assert [one.txid for one in driver.ledger.redo_chain(4)] == [4, 6]
         assert list(driver.ledger.redo_chain(0)) == list(driver.ledger.redo_chain(99)) == []
         assert list(world.open("unknown").redo_chain(1)) == []
+        assert [(one.txid, one.state) for one in driver.ledger.batches_after(-9)] == [
+            (1, "applied"),
+            (2, "applied"),
+            (3, "quarantined"),
+            (4, "applied"),
+            (5, "applied"),
+            (6, "applied"),
+        ]
+        assert list(driver.ledger.batches_after(4)) == [
+            LedgerBatch(txid=5, state="applied", redo_of=2, plan=redos[2].bytes),
+            LedgerBatch(txid=6, state="applied", redo_of=4, plan=redos[3].bytes),
+        ]
+        assert list(driver.ledger.batches_after(6)) == list(world.open("unknown").batches_after(0)) == []

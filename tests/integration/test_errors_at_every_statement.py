@@ -327,6 +327,7 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "answer_order": lambda: ledger.answer_order(lead, order, "done", "so it was", action),
         "log_action": lambda: ledger.log_action(lead, replace(action, order_id=None)),
         "redo_chain": lambda: ledger.redo_chain(1),
+        "batches_after": lambda: ledger.batches_after(1),
         "note_end": lambda: ledger.note_end(lead, "halted", "why", 5, 6),
         "note_halt": lambda: ledger.note_halt(Halted("why", next_command="txtopo run")),
     }

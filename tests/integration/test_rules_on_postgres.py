@@ -133,6 +133,7 @@ READS: dict[str, tuple[str, Callable[[PostgresLedger], object]]] = {
     "plans": ("plan", lambda ledger: ledger.plans_below(9, 1)),
     "part": ("plan_part", lambda ledger: ledger.read_part("00" * 32)),
     "redos": ("ledger", lambda ledger: ledger.redo_chain(1)),
+    "batches": ("ledger", lambda ledger: ledger.batches_after(1)),
     "halt": ("topology", lambda ledger: ledger.note_halt(Halted("no"))),
     "store": ("plan_part", lambda ledger: ledger.store_part(b"part")),
 }
@@ -537,11 +538,13 @@ class TestRedo:
 class TestEdgesOfTheChain:
     def test_a_chain_whose_plan_was_removed_halts(self, world: World) -> None:
         """Retention removes plans; what was cut so cannot be cut again."""
-        world.driver.commit(world.driver.ready(1))
+        for txid in (1, 2):
+            world.driver.commit(world.driver.ready(txid))
         world.query("delete from txtopo.plan where txid = 1")
 
         with pytest.raises(Halted, match="removed by retention"):
             world.ledger.redo_chain(1)
+        assert [one.txid for one in world.ledger.batches_after(0)] == [2]
 
 
 class TestActions:

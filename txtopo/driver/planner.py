@@ -342,14 +342,8 @@ class Planner:
         return next(one.state for one in self.ledger.redo_chain(txid) if one.txid == txid)
 
     def _committed_lately(self) -> list[tuple[Plan, Settled | None]]:
-        found: list[tuple[Plan, Settled | None]] = []
-        for txid in range(max(1, self.last_txid - self.notified_again + 1), self.last_txid + 1):
-            try:
-                chain = self.ledger.redo_chain(txid)
-            except Halted:
-                continue  # its plan has expired: it was committed long ago
-            found += [(plan_of(one), one.state) for one in chain if one.txid == txid]
-        return found
+        lately = self.ledger.batches_after(self.last_txid - self.notified_again)
+        return [(plan_of(one), one.state) for one in lately]
 
     def metadata(self, plan: Plan) -> Mapping[str, Metadata]:
         """Return the plan's metadata by spout, with stored parts included. Spouts without input in this batch are

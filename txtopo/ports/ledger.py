@@ -405,6 +405,11 @@ class Ledger(Protocol):
         order; empty if it is not in the ledger. Raises Halted if retention has removed one of the plans.
         """
 
+    def batches_after(self, txid: int) -> Sequence[LedgerBatch]:
+        """Return the batches in the ledger above `txid`, in txid order. Those whose plan was removed by retention are
+        missing.
+        """
+
     def note_halt(self, halt: Halted) -> None:
         """Record, for `status`, that a driver that does not lead has halted. Does nothing if a leader has reported
         recently, or if the topology is unknown.

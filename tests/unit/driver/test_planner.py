@@ -81,6 +81,9 @@ class Stores:
     def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
         return self.chains.get(txid, [])
 
+    def batches_after(self, txid: int) -> Sequence[LedgerBatch]:
+        return [one for number, chain in sorted(self.chains.items()) for one in chain if one.txid == number > txid]
+
     def record_plans(self, plans: Sequence[Plan]) -> None:
         self.tried.extend(plans)
         if self.zookeeper_away:
