@@ -152,6 +152,18 @@ def protocol_text(protocol: Row) -> str:
     return "\n".join(lines)
 
 
+def takeover_text(takeover: Row) -> str:
+    """Milliseconds from the kill of a leader to the first COMMIT of its successor, and what they were spent on."""
+    steps = list(dict.fromkeys(step for found in takeover.values() for step in found["p50 ms of steps"]))
+    names = ("kills", "with a batch in processing", "session s", "p50 ms", "p99 ms")
+    lines = [
+        [kind, *(f"{found[name]:g}" for name in names), *(f"{found['p50 ms of steps'][step]:g}" for step in steps)]
+        for kind, found in takeover.items()
+    ]
+    head = ["leader on", "kills", "in processing", "session s", "p50 ms", "p99 ms", *steps]
+    return f"{table(head, lines)}\nsteps: p50 in ms; the p99 of fewer than 100 kills is the slowest one"
+
+
 def target_table(rows: Sequence[Row], passes: int) -> str:
     """Every target, what was measured, and whether it is reached."""
     lines = []
@@ -176,7 +188,7 @@ def whole(rows: Sequence[Row], protocol: Row | None, takeover: Row | None, passe
     if protocol is not None:
         parts += [f"What the protocol adds where processing takes no time\n\n{protocol_text(protocol)}"]
     if takeover is not None:
-        parts += ["Take-over\n\n" + "\n".join(f"{name}: {value}" for name, value in takeover.items())]
+        parts += [f"Takeovers, from SIGKILL to the first COMMIT of the standby\n\n{takeover_text(takeover)}"]
     if rows:
         parts += [f"Targets\n\n{target_table(rows, passes)}"]
     return "\n\n".join(parts)

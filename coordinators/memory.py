@@ -271,6 +271,10 @@ class MemorySession:
             node = self._ensemble._nodes.get(path)
             return None if node is None else (node.data, node.version)
 
+    def get_all(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """See the port."""
+        return [self.get(path) for path in paths]
+
     def children(self, path: str) -> list[str]:
         """See the port."""
         with self._ensemble._lock:

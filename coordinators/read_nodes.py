@@ -29,14 +29,15 @@ class TopologyReader:
         if epoch is None:
             return CoordinatorView(incarnation=None, epoch=0, system_identifier=None, mark=0)
         plans, cuts = self._read_plans(epoch.incarnation, plans_above)
+        mark, attempts = self.counters()
         return CoordinatorView(
             incarnation=epoch.incarnation,
             epoch=epoch.epoch,
             system_identifier=epoch.system_identifier,
-            mark=codec.decode_mark(self.required(self._paths.mark), self._paths.mark),
+            mark=mark,
             plans=plans,
             cuts=cuts,
-            attempts=codec.decode_attempts(self.required(self._paths.attempts), self._paths.attempts),
+            attempts=attempts,
         )
 
     def epoch(self) -> EpochNode | None:
@@ -58,10 +59,8 @@ class TopologyReader:
     def _read_plans(self, incarnation: str, above: int) -> tuple[dict[int, bytes], dict[int, dict[int, bytes]]]:
         plans: dict[int, bytes] = {}
         cuts: dict[int, dict[int, bytes]] = {}
-        for txid in self.txids():
-            if txid <= above:
-                continue
-            found = self._session.get(self._paths.plan(txid))
+        txids = [txid for txid in self.txids() if txid > above]
+        for txid, found in zip(txids, self._session.get_all([self._paths.plan(txid) for txid in txids]), strict=True):
             if found is None:
                 continue  # Cleaned by the leader between the two reads (R8).
             if found[0] == codec.CUTS:
@@ -73,9 +72,8 @@ class TopologyReader:
 
     def _read_cuts(self, incarnation: str, txid: int) -> dict[int, bytes]:
         cuts: dict[int, bytes] = {}
-        for attempt in self.attempts(txid):
-            path = self._paths.cut(txid, attempt)
-            found = self._session.get(path)
+        paths = {attempt: self._paths.cut(txid, attempt) for attempt in self.attempts(txid)}
+        for (attempt, path), found in zip(paths.items(), self._session.get_all([*paths.values()]), strict=True):
             if found is not None:
                 self._check(found[0], path, incarnation, txid, attempt)
                 cuts[attempt] = found[0]
@@ -104,9 +102,17 @@ class TopologyReader:
         """Return the txids that have a metadata node, ascending."""
         return sorted(self._paths.txid(name) for name in self._session.children(self._paths.plans))
 
-    def required(self, path: str) -> bytes:
-        """Return the data of a node that must exist if the epoch exists. Raises Halted if it is missing."""
-        found = self._session.get(path)
+    def counters(self) -> tuple[int, dict[int, int]]:
+        """Return the mark, and the highest attempt id of each uncommitted txid. They must exist if the epoch exists:
+        raises Halted if one is missing.
+        """
+        paths = (self._paths.mark, self._paths.attempts)
+        mark, attempts = (
+            self._required(path, found) for path, found in zip(paths, self._session.get_all(paths), strict=True)
+        )
+        return codec.decode_mark(mark, paths[0]), codec.decode_attempts(attempts, paths[1])
+
+    def _required(self, path: str, found: tuple[bytes, int] | None) -> bytes:
         if found is None:
             raise Halted(
                 f"ZooKeeper node {path} is missing although there is an epoch; it was removed by hand or restored in "

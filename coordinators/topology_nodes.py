@@ -82,8 +82,7 @@ class TopologyCoordinator:
             self._epoch_version = self._compare_and_set_epoch(mine)
             self._lead = lead
             # Z8: the epoch write precedes these reads on the same session, so they are as new as it is.
-            self._mark = codec.decode_mark(self._reader.required(self._paths.mark), self._paths.mark)
-            self._attempts = codec.decode_attempts(self._reader.required(self._paths.attempts), self._paths.attempts)
+            self._mark, self._attempts = self._reader.counters()
             self._known = dict.fromkeys(self._reader.txids())
 
     def _compare_and_set_epoch(self, mine: EpochNode) -> int:

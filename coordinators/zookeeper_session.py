@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -46,6 +47,8 @@ START_TIMEOUT_S = 5.0
 _TRIES_MAX = 5
 """Times that a repeatable call is sent when its connection is lost, all within one session timeout."""
 _RECONNECT_PAUSE_MAX_S = 1.0
+READS_AT_ONCE = 128
+"""Nodes that are read without waiting for each other's answers."""
 SUSPENDED_SESSIONS_MAX = 2.0
 """Session timeouts without a connection after which the session counts as LOST. kazoo reports LOST only after a
 reconnect (Z5), and a wiped or restored ZooKeeper silently refuses every client that has seen a later transaction than
@@ -152,6 +155,16 @@ class ZooKeeperSession:
         except NoNodeError:
             return None
         return data, stat.version
+
+    def get_all(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """See the port. At most `READS_AT_ONCE` requests are sent before the first answer is awaited: answers may be
+        large, and each part has the time limit of a call.
+        """
+        found: list[tuple[bytes, int] | None] = []
+        for start in range(0, len(paths), READS_AT_ONCE):
+            part = paths[start : start + READS_AT_ONCE]
+            found += self._call(f"get {part[0]} …", partial(_Reads, paths=part), tries=_TRIES_MAX)
+        return found
 
     def children(self, path: str) -> list[str]:
         """See the port."""
@@ -328,6 +341,28 @@ class _NodeWatch:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.changed = changed
+
+
+class _Reads:
+    """Reads of several nodes that are under way, as one result: that of a missing node is None."""
+
+    __slots__ = ("_results",)
+
+    def __init__(self, client: Any, paths: Sequence[str]) -> None:
+        self._results = [client.get_async(path) for path in paths]
+
+    def get(self, timeout: float) -> list[tuple[bytes, int] | None]:
+        """Return all results within `timeout` seconds. Raises the errors of kazoo."""
+        deadline = time.monotonic() + timeout
+        found: list[tuple[bytes, int] | None] = []
+        for result in self._results:
+            try:
+                data, stat = result.get(timeout=max(deadline - time.monotonic(), 0.001))
+            except NoNodeError:
+                found.append(None)
+            else:
+                found.append((data, stat.version))
+        return found
 
 
 def _transaction(client: Any, operations: Sequence[Operation]) -> Any:

@@ -214,6 +214,21 @@ class CoordinatorContract:
         assert dict(coordinator.read().plans) == {p.txid: p.bytes for p in plans}
         assert dict(coordinator.read().attempts) == dict.fromkeys(range(1, 21), 0)
 
+    @pytest.mark.parametrize("plans", [2, 60])
+    def test_a_new_leader_waits_as_often_for_many_plans_as_for_few(self, world: CoordinatorWorld, plans: int) -> None:
+        """Every wait of a takeover is one of a standby too: the epoch, its counters, the names of the plans, the
+        plans.
+        """
+        leading(world.open(), 1).record_plans([plan(txid) for txid in range(1, plans + 1)])
+        session = LossySession(world.open())
+        coordinator = leading(session, 2)
+        after_epoch, session.waits = session.waits, 0
+
+        view = coordinator.read(plans_above=1)
+
+        assert sorted(view.plans) == list(range(2, plans + 1))
+        assert (after_epoch, session.waits) == (3, 4)
+
     def test_steady_state_costs_one_proposal_a_call(self, world: CoordinatorWorld) -> None:
         """A wave's metadata and attempt ids are one multi."""
         session = LossySession(world.open())

@@ -48,6 +48,8 @@ class LossySession:
     def __init__(self, session: CoordinatorSession) -> None:
         self._session = session
         self.writes = 0
+        self.waits = 0
+        """Calls that read."""
         self.lose_creates: list[bool] = []
         """For the next creates: lose the reply, with the write applied or not."""
         self.lose_multis: list[bool] = []
@@ -64,10 +66,17 @@ class LossySession:
 
     def get(self, path: str) -> tuple[bytes, int] | None:
         """See the port."""
+        self.waits += 1
         return self._session.get(path)
+
+    def get_all(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """See the port."""
+        self.waits += 1
+        return self._session.get_all(paths)
 
     def children(self, path: str) -> list[str]:
         """See the port."""
+        self.waits += 1
         return self._session.children(path)
 
     def watch(self, path: str, changed: Callable[[], None]) -> bool:

@@ -16,7 +16,7 @@ from tests.contracts.coordinator_kit import (
     nothing,
 )
 from txtopo.core import limits
-from txtopo.errors import InvariantBroken
+from txtopo.errors import InvariantBroken, ZooKeeperUnavailable
 from txtopo.ports import (
     CheckNode,
     CreateNode,
@@ -50,6 +50,21 @@ class CoordinatorSessionContract:
 
         assert session.get("/nowhere") is None
         assert session.children("/nowhere") == []
+
+    def test_many_nodes_are_read_in_the_order_asked_for(self, world: CoordinatorWorld) -> None:
+        """What `get` returns of each."""
+        session = world.open()
+        names = [f"/n{number}" for number in range(150)]
+        for name in names[::2]:
+            session.create(name, name.encode())
+
+        found = session.get_all(names)
+
+        assert found == [session.get(name) for name in names]
+        assert found[:3] == [(b"/n0", 0), None, (b"/n2", 0)]
+        session.close()
+        with pytest.raises(ZooKeeperUnavailable):
+            session.get_all(names)
 
     def test_create_never_overwrites(self, world: CoordinatorWorld) -> None:
         """Raises NodeExists."""

@@ -89,6 +89,11 @@ class CoordinatorSession(Protocol):
     def get(self, path: str) -> tuple[bytes, int] | None:
         """Return data and version of a node, or None if it does not exist."""
 
+    def get_all(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """Return what `get` returns of each path. The requests do not wait for each other's answers, so many nodes cost
+        little more time than one. They are read one after the other, as with `get`.
+        """
+
     def children(self, path: str) -> list[str]:
         """Return the names of the children. The list is empty if the node does not exist."""
 

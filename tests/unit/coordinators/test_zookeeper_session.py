@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from txtopo.coordinators.zookeeper_session import ZooKeeperSession
+from txtopo.coordinators.zookeeper_session import READS_AT_ONCE, ZooKeeperSession
 from txtopo.core.limits import MULTI_BYTES_MAX
 from txtopo.errors import InvariantBroken, ZooKeeperUnavailable
 from txtopo.ports import NodeExists, NodeMissing, SessionState, SetNode, VersionDiffers
@@ -51,6 +52,18 @@ class Answered:
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
+
+
+@dataclass(frozen=True)
+class Version:
+    """What ZooKeeper says of a node besides its data."""
+
+    version: int
+
+
+def _counted(client: Silent, result: Any) -> Any:
+    client.sent += 1
+    return result
 
 
 class Silent:
@@ -96,6 +109,7 @@ def session(client: Silent) -> ZooKeeperSession:
 
 CALLS: dict[str, Callable[[ZooKeeperSession], Any]] = {
     "get": lambda session: session.get("/a"),
+    "get all": lambda session: session.get_all(["/a", "/b"]),
     "children": lambda session: session.children("/a"),
     "create": lambda session: session.create("/a", b""),
     "create in the queue": lambda session: session.create("/a", b"", ephemeral=True, sequential=True),
@@ -148,6 +162,34 @@ def test_nothing_is_sent_while_the_connection_is_away(name: str, session: ZooKee
 
     assert isinstance(error, ZooKeeperUnavailable)
     assert client.limits == []
+
+
+def test_many_nodes_are_asked_for_before_the_first_answer_is_awaited(session: ZooKeeperSession, client: Silent) -> None:
+    """A new leader reads the plans of the one before: a wait for each would be the longest part of a takeover."""
+    sent: list[int] = []
+
+    class Late(Answered):
+        def get(self, timeout: float | None = None) -> Any:
+            sent.append(client.sent)
+            return super().get(timeout)
+
+    paths = [f"/{number}" for number in range(READS_AT_ONCE + 3)]
+    client._call = lambda path, *_: _counted(client, Late((path.encode(), Version(7))))  # type: ignore[method-assign]
+
+    found = session.get_all(paths)
+
+    assert found == [(path.encode(), 7) for path in paths]
+    assert sent == [READS_AT_ONCE] * READS_AT_ONCE + [READS_AT_ONCE + 3] * 3
+
+
+def test_a_read_of_many_nodes_is_repeated_when_its_connection_is_lost(
+    session: ZooKeeperSession, client: Silent
+) -> None:
+    """Reads change nothing. An error that the server answered for one node is that node's alone."""
+    client.answers = [(b"a", Version(0)), ConnectionLoss(), (b"a", Version(1)), NoNodeError()]
+
+    assert session.get_all(["/a", "/b"]) == [(b"a", 1), None]
+    assert session.get_all([]) == []
 
 
 def test_closing_does_not_wait_for_ever(session: ZooKeeperSession) -> None:
