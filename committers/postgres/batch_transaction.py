@@ -18,8 +18,13 @@ from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, PostgresUnavailable, TxtopoError
 
-_OPENING = "set local search_path = public, pg_temp;\nset local standard_conforming_strings = on"
-"""Names without a schema are those in `public`. The check of statements relies on this way of reading quotes."""
+_OPENING = """set local search_path = public, pg_temp;
+set local standard_conforming_strings = on;
+set local enable_seqscan to default;
+set local jit to default"""
+"""Names without a schema are those in `public`. The check of statements relies on this way of reading quotes. How user
+code finds its rows is decided as in any other session.
+"""
 
 
 class PostgresTransaction(UserTransaction):

@@ -33,6 +33,8 @@ SETTINGS = (
     "synchronous_commit",
     "search_path",
     "timezone",
+    "enable_seqscan",
+    "jit",
 )
 
 
@@ -188,7 +190,7 @@ def test_another_database_transaction_is_noticed(world: World, monkeypatch: pyte
 
 def test_settings_are_as_they_were_whatever_the_code_does(world: World) -> None:
     """P8: nothing weakens what follows; names without a schema are in public while the code runs, and in pg_catalog
-    afterwards.
+    afterwards. Its statements are planned as in any other session.
     """
     seen: list[Any] = []
     asked = ", ".join(f"current_setting('{name}')" for name in SETTINGS)
@@ -207,13 +209,18 @@ def test_settings_are_as_they_were_whatever_the_code_does(world: World) -> None:
 
     assert isinstance(world.commit(lambda _: None), Committed)
     assert isinstance(
-        world.commit(lambda t: seen.extend(t.execute("select current_setting('search_path'), weaken()"))), Committed
+        world.commit(
+            lambda t: seen.extend(
+                t.execute("select current_setting('search_path'), current_setting('enable_seqscan'), weaken()")
+            )
+        ),
+        Committed,
     )
 
     [before], [after] = world.query("select line from seen_settings")
     assert before == after
     assert "pg_catalog" in after
-    assert seen == [("public, pg_temp", 1)]
+    assert seen == [("public, pg_temp", "on", 1)]
 
 
 def test_own_code_costs_one_round_trip_a_statement_and_one_for_its_numbers(world: World) -> None:

@@ -247,6 +247,8 @@ SETTINGS = {
     "DateStyle": "ISO, YMD",
     "bytea_output": "hex",
     "application_name": "txtopo/flights/1",
+    "enable_seqscan": "off",
+    "jit": "off",
 }
 
 
