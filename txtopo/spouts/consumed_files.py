@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 
 from txtopo.core.limits import FILES_COMPARED_MAX
@@ -13,6 +11,10 @@ from txtopo.topology.consumed_inputs import among
 
 RECENT_MAX = 20_000
 """Files that this driver planned and that are kept by name, until the ledger has them."""
+LOOKED_AT_MAX = 10_000
+"""Of more consumed files than this in the source, a check reads the metadata of about this many, the next one those of
+others.
+"""
 GONE_MAX = 10_000
 """States of files that no longer exist are dropped when there are this many more states than twice the files."""
 
@@ -20,20 +22,26 @@ GONE_MAX = 10_000
 class ConsumedFiles:
     """Keeps about 150 bytes for each such file that is in the source now, and nothing for the others. Used by one
     thread.
+
+    Hashes have 64 bits. Two paths with the same one share a state: they are compared with the ledger at each look.
     """
 
     def __init__(self, context: SpoutContext) -> None:
         self._consumed: Mapping[str, bytes] = context.consumed
         self._recent: dict[str, bytes] = {}
         """Consumed by this driver: the ledger may not have them yet."""
-        self._states: dict[bytes, int] = {}
-        """Digest of the path -> hash of the state in which the file was last found."""
-        self._older: dict[bytes, int] = {}
+        self._states: dict[int, int] = {}
+        """Hash of the path -> inode and hash of the state in which the file was last found."""
+        self._older: dict[int, int] = {}
         """States from before this check, while those of files that no longer exist are being dropped."""
         self._context = context
         self._planned: dict[str, tuple[int, int]] | None = None
         """Read when the first consumed file is found: where they are moved away, a driver need not wait for it."""
         self._is_first_check = True
+        self._turns = 1
+        """Number of checks that together read the metadata of every consumed file."""
+        self._turn = 0
+        """Of these, the next one."""
 
     def among(self, paths: Sequence[str]) -> set[str]:
         """Return those of `paths` that were input before."""
@@ -56,17 +64,28 @@ class ConsumedFiles:
 
     def note(self, path: str, stat: FileStat) -> None:
         """From now on a consumed file in this state counts as unchanged."""
-        self._states[_key(path)] = hash(stat)
+        self._states[hash(path)] = _state(stat)
 
     def is_unchanged(self, path: str, stat: FileStat) -> bool:
         """Return True if this is a consumed file in the state in which it was last found; needs no look into the
         ledger.
         """
-        key = _key(path)
+        key = hash(path)
         state = self._states.get(key)
         if state is None and key in self._older:
             state = self._states[key] = self._older[key]
-        return state == hash(stat)
+        return state == _state(stat)
+
+    def is_for_later(self, path: str, inode: int) -> bool:
+        """Return True for a consumed file that a later check compares: it was unchanged at the last comparison, and
+        is still the same file. Every such file has its turn once in `_turns` checks, so that a write to it is
+        reported, if later; whatever is new, or has replaced another file, is never for later.
+        """
+        if self._turns == 1:
+            return False
+        key = hash(path)
+        state = self._states.get(key)
+        return state is not None and state >> _HASH_BITS == inode and key % self._turns != self._turn
 
     def is_as_planned(self, path: str, stat: FileStat) -> bool:
         """Return True for a consumed file that need not be compared with its fingerprint although this driver has not
@@ -76,7 +95,7 @@ class ConsumedFiles:
         would take hours. Inode and ctime change with every move to another disk, so a difference in them alone means
         nothing.
         """
-        if not self._is_first_check or _key(path) in self._states:
+        if not self._is_first_check or hash(path) in self._states:
             return False
         if self._planned is None:
             self._planned = _as_planned(self._context)
@@ -87,6 +106,9 @@ class ConsumedFiles:
         self._is_first_check = False
         self._planned = None
         self._older.clear()
+        self._turn += 1
+        if self._turn >= self._turns:
+            self._turn, self._turns = 0, max(1, -(-len(self._states) // LOOKED_AT_MAX))
         if len(self._states) > 2 * found + GONE_MAX:
             self._older, self._states = self._states, {}
         if len(self._recent) > RECENT_MAX:
@@ -95,8 +117,11 @@ class ConsumedFiles:
                 del self._recent[path]
 
 
-def _key(path: str) -> bytes:
-    return hashlib.blake2b(os.fsencode(path), digest_size=16).digest()
+_HASH_BITS = 64
+
+
+def _state(stat: FileStat) -> int:
+    return stat.inode << _HASH_BITS | hash(stat) & ((1 << _HASH_BITS) - 1)
 
 
 def _as_planned(context: SpoutContext) -> dict[str, tuple[int, int]]:

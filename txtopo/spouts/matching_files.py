@@ -8,24 +8,26 @@ import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from txtopo.core.os_errors import is_gone
 
 Found = tuple[str, os.stat_result]
+IsPassed = Callable[[str, int], bool]
+"""Returns True for path and inode, as a folder has them, of a file whose metadata nobody needs."""
 
 
-def find_files(path: str) -> Iterator[Found]:
+def find_files(path: str, is_passed: IsPassed = lambda path, inode: False) -> Iterator[Found]:
     """Return every regular file that `path` selects (a folder, a file, otherwise a pattern), once; symlinks are
-    followed.
+    followed. Files for which `is_passed` returns True are passed over when their folder is listed.
 
     Names that start with `_` or `.` are not input; neither are directories, FIFOs and devices. Only `**` descends into
     folders; hidden folders must be named. Raises OSError if a plain path does not exist, and if a folder or a file
     cannot be read.
     """
     seen: set[str] | None = set() if "**" in path else None  # only a path with `**` finds a file in two ways
-    for name, status in _candidates(path):
+    for name, status in _candidates(path, is_passed):
         if _is_hidden(os.path.basename(name)) or not stat.S_ISREG(status.st_mode):  # noqa: PTH119 - runs a million times
             continue
         if seen is not None:
@@ -53,7 +55,7 @@ def means(path: str, file: str) -> bool:
     return file == path or folder == path or (glob.has_magic(path) and _fits(Path(path).parts, Path(file).parts))
 
 
-def _candidates(path: str) -> Iterator[Found]:
+def _candidates(path: str, is_passed: IsPassed) -> Iterator[Found]:
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError as error:
@@ -61,16 +63,18 @@ def _candidates(path: str) -> Iterator[Found]:
         if not is_gone(error) or not glob.has_magic(path) or os.path.lexists(path):
             raise
         start, *parts = Path(path).parts
-        yield from _expand(start, parts)
+        yield from _expand(start, parts, is_passed)
         return
     if not stat.S_ISDIR(status.st_mode):
         yield path, status
         return
-    for name in _names_in(path):
+    for name in _names_in(path, is_passed):
         yield from _stat(os.path.join(path, name))  # noqa: PTH118 - runs a million times
 
 
-def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Found]:
+def _expand(
+    folder: str, parts: Sequence[str], is_passed: IsPassed, above: frozenset[tuple[int, int]] = frozenset()
+) -> Iterator[Found]:
     """Return the matches of the rest of a pattern in a folder. `glob` does the same, but silently skips what cannot be
     read.
     """
@@ -81,19 +85,21 @@ def _expand(folder: str, parts: Sequence[str], above: frozenset[tuple[int, int]]
             return  # Removed since it was listed, or a link to a folder above it, whose files were already found there.
         above |= here
         if rest:
-            yield from _expand(folder, rest)
+            yield from _expand(folder, rest, is_passed)
     names: Iterable[str] = [head]
     if glob.has_magic(head):
         wanted = "*" if head == "**" else head
         names = (
-            name for name in _names_in(folder) if fnmatch.fnmatchcase(name, wanted) and not _is_skipped(name, wanted)
+            name
+            for name in _names_in(folder, is_passed)
+            if fnmatch.fnmatchcase(name, wanted) and not _is_skipped(name, wanted)
         )
     for name in names:
         for found, status in _stat(os.path.join(folder, name)):  # noqa: PTH118
             if not rest and not (head == "**" and stat.S_ISDIR(status.st_mode)):
                 yield found, status
             elif stat.S_ISDIR(status.st_mode):
-                yield from _expand(found, parts, above) if head == "**" else _expand(found, rest)
+                yield from _expand(found, parts, is_passed, above) if head == "**" else _expand(found, rest, is_passed)
 
 
 def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
@@ -104,12 +110,13 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
     return fnmatch.fnmatchcase(names[0], pattern[0]) and _fits(pattern[1:], names[1:])
 
 
-def _names_in(folder: str) -> Iterator[str]:
+def _names_in(folder: str, is_passed: IsPassed) -> Iterator[str]:
     """Read a folder piece by piece: it may have a million names."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                yield entry.name
+                if not is_passed(entry.path, entry.inode()):
+                    yield entry.name
     except OSError as error:
         if not is_gone(error):  # Removed since it was listed.
             raise

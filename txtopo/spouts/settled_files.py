@@ -19,16 +19,18 @@ from itertools import islice
 from txtopo.core.os_errors import is_gone
 from txtopo.spouts.consumed_files import ConsumedFiles
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
-from txtopo.spouts.matching_files import Found, find_files, means, why_none
+from txtopo.spouts.matching_files import Found, IsPassed, find_files, means, why_none
 from txtopo.spouts.open_for_writing import may_be_open_for_writing
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 from txtopo.topology.components import SpoutContext
 from txtopo.topology.consumed_inputs import PATHS_PER_READ
 
 LOOK_PAUSE = 10
-"""While files wait to be planned, the next check begins this many times later than the last one took: the planner must
-not spend its time on listing a large folder.
+"""The next check begins this many times later than the last one took: the planner must not spend its time on listing a
+large folder.
 """
+LOOK_SHORT_S = 0.05
+"""A check that took less than this needs no such pause, unless files wait to be planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class FileWatch:
 
     def ready_in_s(self) -> float:
         """Return after how many seconds another check may find a file settled; infinity if no file is about to."""
-        next_s = self._next_again_s() if self._looks_done else self._next_settled_s()
+        next_s = self._next_again_s() if self._looks_done else max(self._next_settled_s(), self._next_look_s())
         return max(0.0, next_s - self._context.monotonic())
 
     def look(self) -> None:
@@ -127,7 +129,7 @@ class FileWatch:
             return
         check = _Check(now=now, known={file.path for file in self._backlog})
         unknown: list[Found] = []
-        for path, status in find_files(self._path):
+        for path, status in find_files(self._path, self._passed_over(check)):
             check.found += 1
             if path in self._watched:
                 self._consider(path, status, check, is_consumed=self._watched[path].is_consumed)
@@ -151,11 +153,25 @@ class FileWatch:
         if self._context.once and not (self._watched and is_opening):
             self._finish()
 
+    def _passed_over(self, check: _Check) -> IsPassed:
+        """Return what counts the consumed files that another check compares."""
+        watched, is_for_later = self._watched, self._consumed.is_for_later
+
+        def is_passed(path: str, inode: int) -> bool:
+            is_later = is_for_later(path, inode) and path not in watched
+            check.found += is_later
+            return is_later
+
+        return is_passed
+
     def _next_look_s(self) -> float:
         """Time of the next check."""
+        pause_s = LOOK_PAUSE * self._look_took_s
         if self._backlog and not self._is_incomplete:
-            return self._last_look_s + max(self._settled_s, LOOK_PAUSE * self._look_took_s)
-        return self._next_settled_s() if self._watched and (self._context.once or self._is_incomplete) else -math.inf
+            return self._last_look_s + max(self._settled_s, pause_s)
+        if self._watched and (self._context.once or self._is_incomplete):
+            return self._next_settled_s()
+        return self._last_look_s + pause_s if self._look_took_s > LOOK_SHORT_S else -math.inf
 
     def _next_settled_s(self) -> float:
         """Return the first time after the last check at which a check can find a file settled."""

@@ -213,7 +213,7 @@ def test_a_consumed_file_that_comes_back_is_compared(tmp_path: Path) -> None:
 def test_a_name_that_a_changing_folder_gives_twice_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """POSIX allows it: an entry that is renamed while the folder is read."""
     path = write(tmp_path / "a.csv")
-    monkeypatch.setattr(matching_files, "_names_in", lambda folder: iter([path.name, path.name]))
+    monkeypatch.setattr(matching_files, "_names_in", lambda *_: iter([path.name, path.name]))
 
     for settled_s in (0, 2.0):
         assert names(Driver(tmp_path, settled_s=settled_s).settled()) == [["a.csv"]]
@@ -223,7 +223,73 @@ def test_a_folder_is_read_piece_by_piece(tmp_path: Path) -> None:
     """The list of a million names would take as much memory as the driver."""
     for number in range(5):
         write(tmp_path / f"{number}.csv")
-    names_in: Any = matching_files._names_in(str(tmp_path))
+    names_in: Any = matching_files._names_in(str(tmp_path), lambda *_: False)
 
     assert iter(names_in) is names_in and len({next(names_in), next(names_in)}) == 2
     names_in.close()
+
+
+class Turns:
+    """A folder with more counted files than a check compares, and which ones each check compared."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int = 20) -> None:
+        monkeypatch.setattr(consumed_files, "LOOKED_AT_MAX", 5)
+        self.paths = [write(folder / f"{number:02}.csv") for number in range(count)]
+        fingerprint = hashlib.sha256(CONTENT.encode()).digest()
+        self.looked: list[str] = []
+        self._stat = matching_files._stat
+        monkeypatch.setattr(matching_files, "_stat", self._noted)
+        self.driver = Driver(folder, consumed=dict.fromkeys(map(str, self.paths), fingerprint))
+        assert not self.check()[1]
+
+    def _noted(self, path: str) -> Any:
+        if path.endswith(".csv"):
+            self.looked.append(os.path.basename(path))  # noqa: PTH119
+        return self._stat(path)
+
+    def check(self) -> tuple[list[str], bool]:
+        """Check once; return the names that were compared, and whether a batch can be cut."""
+        self.looked.clear()
+        is_ready = self.driver.look(2.0)
+        return sorted(self.looked), is_ready
+
+
+@pytest.mark.parametrize("pattern", ["", "*.csv", "**"])
+def test_checks_look_at_counted_files_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    """A folder of a million counted files is listed at each check; only some of them are compared."""
+    turns = Turns(tmp_path, monkeypatch)
+    everyone = [path.name for path in turns.paths]
+    turns.driver = Driver(f"{tmp_path}/{pattern}", consumed={str(path): b"f" for path in turns.paths})
+
+    first, _ = turns.check()
+    rounds = [sorted(name for _ in range(4) for name in turns.check()[0]) for _ in range(3)]
+
+    assert first == everyone
+    assert rounds == [everyone] * 3, "each file once in four checks"
+    assert turns.driver.said == []
+
+
+def test_a_write_to_a_counted_file_is_reported_within_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that come late are not counted, and never left out in silence."""
+    turns = Turns(tmp_path, monkeypatch)
+    for path in turns.paths:
+        write(path, CONTENT + "AA,1\n")
+
+    for _ in range(4 + 1):  # The last one settles at the check after its turn.
+        assert not turns.check()[1]
+
+    assert len(turns.driver.said) == len(turns.paths)
+
+
+def test_new_files_and_files_that_replace_counted_ones_are_found_by_the_next_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever's turn it is: the folder itself has their inodes."""
+    turns = Turns(tmp_path, monkeypatch)
+    write(tmp_path / "new.csv")
+    write(tmp_path / "_other", CONTENT + "AA,1\n").rename(turns.paths[7])
+
+    looked, _ = turns.check()
+    assert {"new.csv", turns.paths[7].name} <= set(looked)
+    assert names([*turns.driver.settled()]) == [["new.csv"]]
+    assert len(turns.driver.said) == 1 and "07.csv" in turns.driver.said[0]

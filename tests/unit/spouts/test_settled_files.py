@@ -223,9 +223,9 @@ def test_a_large_folder_is_not_listed_all_the_time_while_its_files_are_planned(
     module: Any = settled_files
     find_files = module.find_files
 
-    def slow(path: str) -> Iterator[Any]:
+    def slow(*arguments: Any) -> Iterator[Any]:
         checks.append(driver.now)
-        yield from find_files(path)
+        yield from find_files(*arguments)
         driver.now += 1.0
 
     monkeypatch.setattr(settled_files, "find_files", slow)
@@ -234,7 +234,34 @@ def test_a_large_folder_is_not_listed_all_the_time_while_its_files_are_planned(
         found.append(driver.coordinator.initialize_transaction(len(found) + 1, None))
 
     assert names(found) == [[f"{number}.csv"] for number in range(9)]
-    assert checks == [102.0, 113.0, 122.0], "after ten seconds, and when no file waits to be planned"
+    assert checks == [102.0, 113.0], "after ten seconds"
+    while len(checks) < 3:
+        assert not driver.look(1.0)
+    write(tmp_path / "new.csv")
+    while not driver.look(1.0):
+        pass
+    assert checks[2:] == [123.0, 133.0], "also when no file waits"
+
+
+def test_a_file_that_settles_is_not_asked_for_before_a_large_folder_is_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the driver would ask a hundred times a second in the meantime."""
+    driver = Driver(tmp_path, settled_s=2.0)
+    module: Any = settled_files
+    find_files = module.find_files
+
+    def slow(*arguments: Any) -> Iterator[Any]:
+        driver.now += 1.0
+        yield from find_files(*arguments)
+
+    monkeypatch.setattr(settled_files, "find_files", slow)
+    assert not driver.look()  # What is found first settles without a pause.
+    write(tmp_path / "a.csv")
+    assert not driver.look(11.0)
+
+    assert driver.coordinator.ready_in_s() == pytest.approx(9.0)  # type: ignore[attr-defined]
+    assert not driver.look(8.5) and driver.look(0.5)
 
 
 @pytest.fixture
