@@ -136,6 +136,8 @@ def drive_to_end(
         executor = make_executor(topology, digest, settings)
         if hasattr(executor, "say"):
             executor.say = reporter.say
+        if hasattr(executor, "note"):
+            executor.note = reporter.note
         try:
             executor.start()
             end = driver.run(executor)

@@ -211,4 +211,7 @@ def test_the_same_example_counts_right_on_a_cluster(place: Place, days: list[Pat
     assert place.totals() == recount(days[:3])
     assert [txid for txid, _ in place.ledger()] == [1, 2, 3]
     assert [line for line in done.stderr.splitlines() if not line.startswith("flights: ")] == []
+    told = ("starting Spark (local-cluster", "Spark is up after ", "leading with epoch 1; ")
+    said = [line.removeprefix("flights: ") for line in done.stderr.splitlines()]
+    assert [line for line in said if line.startswith(told)] == said[: len(told)], "what is going on, from the start"
     assert done.stdout == ""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Collection, Sequence
 
 from py4j.protocol import Py4JError
@@ -76,6 +77,8 @@ class SparkExecutor:
         self._py_files = py_files
         self.say = say
         """Tells the operator that waves are off; `start` reads it."""
+        self.note: Say | None = None
+        """Tells the operator how far the start is."""
         self._ackers = Settings().with_topology(topology.config).ackers if ackers is None else ackers
         self._reports = Reports()
         self._running = Running(topology.name, self._reports, lambda: self.spark)
@@ -117,7 +120,11 @@ class SparkExecutor:
 
     def _start(self) -> None:
         if self._spark is None and self._options is not None:
+            began = time.monotonic()
             self._spark = start_session(self._options)
+            if self.note is not None:
+                seconds = time.monotonic() - began
+                self.note(f"Spark is up after {seconds:.1f} s; starting its workers and trying the plans over no rows")
         else:
             check_settings(self.spark)
         hear_of_lost_reports(self.spark, self._lose_reports)
