@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +20,15 @@ from txtopo.errors import ExecutorLost
 from txtopo.spark.session import class_archive, jvm_process, spark_session
 from txtopo.spark.session.class_archive import VARIABLE, archive_file, usable_archive, write, write_aside
 
+LIBRARY = "libjvm.dylib" if sys.platform == "darwin" else "libjvm.so"
+
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Java and a Spark that look real enough, no archive; returns where it would stand."""
     for name in ("java/lib/server", "spark/jars", "cache"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "java/lib/server/libjvm.so").write_text("java")
+    (tmp_path / "java/lib/server" / LIBRARY).write_text("java")
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_CONF_DIR", "SPARK_SUBMIT_OPTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -54,7 +57,7 @@ def test_a_jvm_starts_with_the_archive_of_its_java_and_its_spark(
 ) -> None:
     assert usable_archive({}, os.environ) == archive
 
-    (tmp_path / "java/lib/server/libjvm.so").write_text("an upgrade")
+    (tmp_path / "java/lib/server" / LIBRARY).write_text("an upgrade")
     assert archive_file(os.environ) not in (None, archive)
     assert usable_archive({}, os.environ) is None
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "none"))
@@ -197,6 +200,22 @@ def test_old_archives_go_and_those_used_last_stay(archive: Path, monkeypatch: py
     assert write() is None
 
     assert sorted(one.name for one in archive.parent.glob("*.jsa")) == sorted(["1.jsa", archive.name, "new.jsa"])
+
+
+def test_what_is_written_where_new_files_belong_to_a_group_can_be_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def whole(file: Path, work: Path) -> None:
+        file.touch(0o444)
+
+    monkeypatch.setattr(class_archive, "_write", whole)
+    before = os.umask(0o002)
+    try:
+        assert write() is None
+    finally:
+        os.umask(before)
+
+    assert usable_archive({}, os.environ) == place
 
 
 def test_nothing_is_written_where_another_user_could_write(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

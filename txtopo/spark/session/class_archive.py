@@ -51,7 +51,8 @@ def archive_file(environ: Mapping[str, str]) -> Path | None:
         return None
     try:
         spark = Path(environ.get("SPARK_HOME") or str(_pyspark())).resolve()
-        java = Path(environ["JAVA_HOME"], "lib", "server", "libjvm.so").resolve()
+        server = Path(environ["JAVA_HOME"], "lib", "server")
+        java = (server / ("libjvm.dylib" if sys.platform == "darwin" else "libjvm.so")).resolve()
         conf = Path(environ.get("SPARK_CONF_DIR") or spark / "conf")
         if conf.is_dir() and any(conf.iterdir()):  # Java archives no class path with such a folder in it.
             return None
@@ -144,7 +145,8 @@ def write() -> str | None:
     file = archive_file(os.environ)
     if file is None:
         return "this Java and this PySpark can have no archive of classes, or it is switched off"
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (file.parent.parent, file.parent):  # Whatever the umask: group members may not write there.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _nobody_else_can_write(file.parent):
         return f"another user can write {file.parent}, or a folder above it"
     with (file.parent / "lock").open("w") as lock:
