@@ -14,7 +14,7 @@ from txtopo.config import Settings
 from txtopo.spark.session import spark_session
 from txtopo.spark.session.jvm_process import launch_jvm
 from txtopo.spark.session.spark_session import SessionOptions, settings
-from txtopo.spark.session.spark_settings import FAST_COMPILER, compiler_options
+from txtopo.spark.session.spark_settings import FAST_COMPILER, METASPACE, compiler_options, memory_options
 from txtopo.spouts import FileSpout
 from txtopo.topology.components import Topology
 from txtopo.topology.jvm_work import is_light_for_the_jvm
@@ -109,5 +109,13 @@ def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.Mo
         launch_jvm(tmp_path, options.log_file, light, merged=settings(options))
 
     fast, usual = (words.partition(".properties ")[2] for words in launched)
-    assert fast == f"{FAST_COMPILER} -Dmine=1 -Xss4m"
-    assert usual == "-Dmine=1 -Xss4m"
+    assert fast == f"{FAST_COMPILER} {METASPACE} -Dmine=1 -Xss4m"
+    assert usual == f"{METASPACE} -Dmine=1 -Xss4m"
+
+
+def test_the_memory_of_classes_that_the_user_sets_is_never_overruled() -> None:
+    """What stands in a variable precedes the command line, where the last one counts."""
+    mine = "-XX:MetaspaceSize=32m"
+    assert memory_options({"spark.driver.extraJavaOptions": mine}, {}) == ()
+    assert memory_options({}, {"JAVA_TOOL_OPTIONS": "-XX:MaxMetaspaceSize=128m"}) == ()
+    assert memory_options({"spark.driver.extraJavaOptions": "-Xss4m"}, {"JAVA_TOOL_OPTIONS": "-ea"}) == (METASPACE,)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pyspark import SparkConf, SparkContext, java_gateway
 
 from txtopo.spark.session.class_archive import usable_archive
-from txtopo.spark.session.spark_settings import compiler_options
+from txtopo.spark.session.spark_settings import compiler_options, memory_options
 
 KILLED_S = 0.5
 """Seconds after which a JVM whose connections broke has visibly ended."""
@@ -103,7 +103,11 @@ def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping
     for name, value in merged.items():
         if name == "spark.master" or name.startswith(_LAUNCH_PREFIXES):
             launch.set(name, value)
-    own = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", *compiler_options(light, merged, os.environ)]
+    own = [
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        *compiler_options(light, merged, os.environ),
+        *memory_options(merged, os.environ),
+    ]
     Jvm.archive = usable_archive(merged, os.environ)
     if Jvm.archive is not None:
         own.append(f"-XX:SharedArchiveFile={Jvm.archive}")
