@@ -22,7 +22,7 @@ from tests.kit.drivers import wait_until
 from txtopo.cli import main
 from txtopo.cli.demo import demo as command
 from txtopo.demo import flights as flights_module
-from txtopo.demo.drivers import Places, end_leftovers, environment, leftovers
+from txtopo.demo.drivers import DemoDriver, Places, end_leftovers, environment, leftovers
 from txtopo.demo.flights import find_flights, write_days
 from txtopo.demo.recount import count_by_hand
 from txtopo.demo.report import Outcome, Takeover, differences, report, spans
@@ -269,6 +269,26 @@ def test_what_a_driver_left_behind_is_found_and_ended(tmp_path: Path) -> None:
         for process in started:
             process.kill()
             process.wait(60)
+
+
+def test_a_dead_driver_is_a_zombie_until_the_demo_has_shown_what_it_left() -> None:
+    """A standby takes over from a process that does not exist any more: the demo reads both stores before that."""
+    driver = object.__new__(DemoDriver)
+    driver._process = subprocess.Popen(["sleep", "60"])
+    try:
+        assert driver.exit_code is None
+        driver._process.kill()
+        wait_until(lambda: driver.exit_code == -signal.SIGKILL, "the end of the driver")
+        os.kill(driver.pid, 0)
+
+        driver.bury()
+
+        with pytest.raises(ProcessLookupError):
+            os.kill(driver.pid, 0)
+        assert driver.exit_code == -signal.SIGKILL
+    finally:
+        driver._process.kill()
+        driver._process.wait(30)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
