@@ -47,8 +47,10 @@ START_TIMEOUT_S = 5.0
 _TRIES_MAX = 5
 """Times that a repeatable call is sent when its connection is lost, all within one session timeout."""
 _RECONNECT_PAUSE_MAX_S = 1.0
-READS_AT_ONCE = 128
-"""Nodes that are read without waiting for each other's answers."""
+READS_AT_ONCE = 32
+"""Nodes that are read without waiting for each other's answers: 2 MiB at most, which a slow network carries in the time
+of one call.
+"""
 SUSPENDED_SESSIONS_MAX = 2.0
 """Session timeouts without a connection after which the session counts as LOST. kazoo reports LOST only after a
 reconnect (Z5), and a wiped or restored ZooKeeper silently refuses every client that has seen a later transaction than

@@ -214,7 +214,7 @@ class CoordinatorContract:
         assert dict(coordinator.read().plans) == {p.txid: p.bytes for p in plans}
         assert dict(coordinator.read().attempts) == dict.fromkeys(range(1, 21), 0)
 
-    @pytest.mark.parametrize("plans", [2, 60])
+    @pytest.mark.parametrize("plans", [2, 33])
     def test_a_new_leader_waits_as_often_for_many_plans_as_for_few(self, world: CoordinatorWorld, plans: int) -> None:
         """Every wait of a takeover is one of a standby too: the epoch, its counters, the names of the plans, the
         plans.
