@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-words bench-rejected simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected simulate clean
 
 setup: $(STAMP)
 
@@ -51,6 +51,11 @@ bench: setup
 # The same with Apache Storm (needs Maven and a JDK; else it is skipped, with a word) and Pathway, which are installed below build/.
 bench-peers: setup
 	@$(BIN)/python -m benchmarks --peers --passes $(PASSES) $(if $(CASE),--case $(CASE)) $(BENCH)
+
+# Whether the pace holds: a commit after 100 and after 100,000 batches, then a start over 1,000,000 counted files. PACE names options of `python -m benchmarks.pace`.
+PACE ?=
+bench-pace: setup
+	@$(BIN)/python -m benchmarks.pace $(PACE)
 
 # Words a second by every kind of bolt, with counting and acking on and off, compared with bare PySpark.
 bench-words: setup

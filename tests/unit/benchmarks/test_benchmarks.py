@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import cases, inputs, led, processes, report, round_trips, run_protocol
+from benchmarks import cases, history, inputs, led, pace, processes, report, round_trips, run_protocol
 from benchmarks.cases import PASSES, STREAMING, TARGETS, TRIDENT, TXTOPO, Job, Target
 from benchmarks.inputs import Folder
 from benchmarks.led import Led
@@ -221,3 +221,25 @@ def test_what_is_written_is_one_row_a_pass(tmp_path: Path, monkeypatch: pytest.M
     written = json.loads((tmp_path / "build" / "bench.json").read_text())
     assert written == ROWS
     assert all(row.keys() >= set(report.KEYS) for row in written)
+
+
+def test_the_pace_is_told_as_ratios_of_the_last_mark_to_the_first() -> None:
+    """Alone and in runs, with the counts first to last; a start is one line."""
+    counted = ("server_us", "client_us", "wal_bytes", "buffers", "rows_fetched", "rows_scanned", "statements")
+    rows = [
+        {"after": after, "commits": commits, **dict.fromkeys(counted, cost)}
+        for after, cost in ((100, 100.0), (1_000, 90.0), (10_000, 104.0))
+        for commits in ("alone", "in runs of 64")
+    ]
+
+    told = pace.report(rows, [{"step": "start", "cpu_s": 1.5}], {"ledger": [8192, 4096]})
+
+    assert "alone, batch 10,000 to batch 100: server_us 1.04, client_us 1.04, wal_bytes 1.04, buffers 1.04" in told
+    assert "step: start, cpu_s: 1.5" in told and "ledger: 8,192 bytes, indexes 4,096" in told
+
+
+def test_files_of_a_history_are_named_in_order() -> None:
+    """A batch has the files that sort after those of the batch before."""
+    files = history.named_files("/in")
+    names = [next(files).path for _ in range(12)]
+    assert names == sorted(names) and len(set(names)) == 12
