@@ -70,13 +70,13 @@ SEEDS ?= 20000
 simulate: setup
 	@TXTOPO_SIMULATION_SEEDS=$(SEEDS) $(BIN)/python -m pytest --quiet --timeout=0 tests/simulation
 
-# Format, lint, strict types, import arrows, layout.
+# Format, lint, strict types, import arrows, layout, words not to use.
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --quiet tests/unit/test_layout.py
+	$(BIN)/python -m pytest --quiet tests/unit/test_layout.py tests/unit/pages/test_words.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

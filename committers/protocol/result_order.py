@@ -8,14 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields, FieldType
+from txtopo.core.fields import FLOAT_KINDS, Fields
 from txtopo.errors import BatchDataError
-from txtopo.spouts.arrow_types import arrow_type
 from txtopo.topology.streams import DEFAULT_STREAM, Origin, Tuple
 from txtopo.tuples.columns import Columns, adder
 
-KINDS = (*INTEGER_KINDS, *FLOAT_KINDS, "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary")
-"""All field types except decimals."""
 DRIVER_TASK = 0
 """Task id of components that run in the driver."""
 
@@ -76,19 +73,3 @@ def tuples_of(
     origin = Origin(source or component, stream, DRIVER_TASK, fields)
     columns = [column.to_pylist() for column in ordered.columns]
     return [Tuple(values, origin, row) for row, values in enumerate(zip(*columns, strict=True))]
-
-
-def declared_fields(schema: pa.Schema) -> Fields:
-    """Return the declared fields for a schema. The schema does not show which fields may be NULL."""
-    kinds = {arrow_type(FieldType(kind)): kind for kind in KINDS}
-    return Fields(
-        tuple(
-            Field(
-                one.name,
-                FieldType("decimal", one.type.precision, one.type.scale)
-                if pa.types.is_decimal128(one.type)
-                else FieldType(kinds[one.type]),
-            )
-            for one in schema
-        )
-    )

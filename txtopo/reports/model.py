@@ -22,9 +22,6 @@ BatchState = Literal["committed", "quarantined", "planned", "failed"]
 AttemptState = Literal["begun", "applied", "failed", "cancelled"]
 OrderState = Literal["open", "done", "refused"]
 
-BATCH_STATES: tuple[BatchState, ...] = ("committed", "quarantined", "planned", "failed")
-
-
 TXIDS_NAMED_MAX = 10
 ORDERS_NAMED_MAX = 10
 """Number of txids that `status` names; the counts include all."""

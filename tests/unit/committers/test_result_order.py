@@ -11,15 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo.committers.protocol.result_order import declared_fields, in_order, tuples_of
+from txtopo.committers.protocol.result_order import in_order, tuples_of
 from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
-
-ALL = (
-    "a string, b boolean, c tinyint, d smallint, e int, f bigint, g float, h double, i decimal(10,2), j date, k "
-    "timestamp, l timestamp_ntz, m binary"
-)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +40,6 @@ def test_rows_come_in_a_total_order_whatever_order_they_had(ddl: str, values: li
         found.add(repr([tup.values for tup in tuples_of(table, fields, "c")]))
 
     assert found == {repr([(value,) for value in values])}
-
-
-def test_fields_are_told_from_a_tables_types() -> None:
-    """What was deferred to the commit phase reads as it was declared."""
-    fields = parse_fields(ALL)
-
-    assert declared_fields(arrow_schema(fields)) == fields
 
 
 def test_other_columns_are_refused() -> None:

@@ -70,7 +70,7 @@ def test_every_check_of_the_audit_has_its_row_and_no_other() -> None:
     "word",
     [
         *get_args(model.TopologyState),
-        *model.BATCH_STATES,
+        *get_args(model.BatchState),
         "begun",
         "applied",
         "cancelled",
