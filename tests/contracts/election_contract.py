@@ -18,7 +18,7 @@ from tests.contracts.coordinator_kit import (
     note_error,
 )
 from txtopo.coordinators import election
-from txtopo.coordinators.codec import encode_identity
+from txtopo.coordinators.codec import CandidateNode, encode_identity
 from txtopo.coordinators.election import Election, current_leader, read_queue
 from txtopo.errors import Halted, LeadLost, ZooKeeperUnavailable
 from txtopo.ports import (
@@ -78,21 +78,26 @@ class ElectionContract:
     ) -> None:
         """R30: nobody waits for the session of such a driver, and only the next candidate looks."""
         monkeypatch.setattr(election, "RECHECK_S", 10 * PATIENCE_S)
-        ended: set[str] = set()
+        looks: list[str] = []
+
+        def has_ended(candidate: CandidateNode) -> bool:
+            """The process of the first one ends while the second one waits."""
+            looks.append(candidate.host)
+            return candidate.host == "one" and looks.count("one") > 3
+
         first_session, second_session = world.open(), world.open()
         first, second, third = (
-            Election(session, TOPOLOGY, identity(host), lambda candidate: candidate.host in ended)
+            Election(session, TOPOLOGY, identity(host), has_ended)
             for session, host in ((first_session, "one"), (second_session, "two"), (world.open(), "three"))
         )
         for candidate in (first, second, third):
             candidate.enter()
-        assert second.wait(0) is False
 
-        ended.add("one")
         assert third.wait(0) is False
-        assert len(read_queue(second_session, PATHS)) == 3
         assert second.wait(PATIENCE_S) is True
+        assert third.wait(0) is False
 
+        assert set(looks) == {"one", "two"}
         second.confirm()
         assert len(read_queue(second_session, PATHS)) == 2
         with pytest.raises(LeadLost):
