@@ -4,7 +4,7 @@ by the apply statement itself (P4, a check in another statement proves nothing).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -142,10 +142,11 @@ def array_literal(values: Iterable[Any]) -> str:
     """Return values as the text of a Postgres array, which the server parses much faster than an ARRAY[…]
     expression.
     """
-    return "{" + ",".join(_element(value) for value in values) + "}"
+    return "{" + ",".join([_FORMS.get(type(value), _element)(value) for value in values]) + "}"
 
 
 def _element(value: Any) -> str:
+    """Return any value as an element; `_FORMS` has the same for most values, at a third of the time."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -153,9 +154,22 @@ def _element(value: Any) -> str:
     if isinstance(value, (int, Decimal)):
         return str(value)
     if isinstance(value, (bytes, memoryview)):
-        return f'"\\\\x{bytes(value).hex()}"'
-    text = value.isoformat() if isinstance(value, date) else str(value)
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return _bytes(value)
+    return _text(value.isoformat() if isinstance(value, date) else str(value))
+
+
+def _text(value: str) -> str:
+    if "\\" in value or '"' in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
+def _bytes(value: bytes | memoryview) -> str:
+    return f'"\\\\x{bytes(value).hex()}"'
+
+
+_FORMS: dict[type, Callable[[Any], str]] = {str: _text, int: str, Decimal: str, bytes: _bytes}
+"""Exact type -> its form."""
 
 
 def _work(shape: TableShape) -> str:

@@ -4,7 +4,6 @@ finish; COMMIT.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,10 +14,7 @@ from txtopo.committers.postgres.actions import append_action
 from txtopo.committers.postgres.fenced_session import FencedSession
 from txtopo.committers.postgres.postgres_halves import Applying, PostgresHalf
 from txtopo.committers.postgres.sql_errors import (
-    EDGES,
     sqlstate,
-    table_of,
-    translate,
     translate_apply,
     translate_kept,
     translating,
@@ -226,24 +222,7 @@ class PostgresLedgerSession(FencedSession):
 
     def finish(self, totals: LedgerTotals) -> None:
         entry = self._appended()
-        txid = entry.plan.txid
-        values = {
-            "topology": entry.plan.topology,
-            "txid": txid,
-            "attempt": entry.attempt.attempt,
-            "read": totals.read,
-            "rejected": totals.rejected,
-            "dead_lettered": totals.dead_lettered,
-            "committers": totals.committers,
-            "spans": json.dumps(dict(totals.spans)),
-        }
-        try:
-            row = self._connection.exec_driver_sql(*joined(self._take_held(), statement("finish_batch"), values)).one()
-        except (SQLAlchemyError, psycopg2.Error) as error:
-            raise self._translate_finish(error, txid) from error
-        rows, fences, attempts, xid = row
-        self._check_finished(txid, rows, fences, xid)
-        invariant(attempts == 1, f"attempt {entry.attempt} was never begun or has ended")
+        self._finish([(entry.plan.txid, entry.attempt.attempt, totals)], f"batch {entry.plan.txid}")
 
     def finish_quarantined(self, reason: str) -> None:
         txid = self._appended().plan.txid
@@ -254,9 +233,11 @@ class PostgresLedgerSession(FencedSession):
         try:
             row = run(self._connection, "quarantine_batch", **values, reason=storable(reason)).one()
         except (SQLAlchemyError, psycopg2.Error) as error:
-            raise self._translate_finish(error, txid) from error
+            raise self._translate_finish(error, txid, f"batch {txid}") from error
         rows, fences, xid = row
-        self._check_finished(txid, rows, fences, xid)
+        self._check_transaction(xid, f"batch {txid}")
+        invariant(rows == 1, f"ledger row {txid} was not inserted")
+        invariant(fences == 1, f"the fence was not at batch {txid - 1} although it was locked at that batch")  # R6
 
     def commit(self) -> None:
         txid = self._appended().plan.txid
@@ -271,20 +252,6 @@ class PostgresLedgerSession(FencedSession):
             raise Halted(f"batch {txid} is to be redone, but it is not in the ledger", txid=txid, next_command=RESTORE)
         return redone.state
 
-    def _check_finished(self, txid: int, rows: int, fences: int, xid: str) -> None:
-        self._check_transaction(xid, f"batch {txid}")
-        invariant(rows == 1, f"ledger row {txid} was not being applied")
-        invariant(fences == 1, f"the fence was not at batch {txid - 1} although it was locked at that batch")  # R6
-
-    def _translate_finish(self, error: Exception, txid: int) -> TxtopoError:
-        if table_of(error) == ("txtopo", "ledger"):
-            return Halted(
-                f"the ledger refuses batch {txid}: {translate(error, 'finishing')}", txid=txid, next_command=RESTORE
-            )
-        if table_of(error) == ("txtopo", "edge_count"):
-            return translate_kept(error, "counts of edges", EDGES, txid, answers=self._answers)
-        return translate(error, f"finishing batch {txid}")
-
     def _send_held(self) -> None:
         held = self._take_held()
         if held is None:
@@ -292,7 +259,8 @@ class PostgresLedgerSession(FencedSession):
         try:
             self._connection.exec_driver_sql(*held)
         except (SQLAlchemyError, psycopg2.Error) as error:
-            raise self._translate_finish(error, self._appended().plan.txid) from error
+            txid = self._appended().plan.txid
+            raise self._translate_finish(error, txid, f"batch {txid}") from error
 
 
 def rejected_chunks(rows: Sequence[Kept]) -> Iterator[Sequence[Kept]]:

@@ -10,29 +10,20 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.transactions import run_first
 from txtopo.committers.protocol.count_tables import TableShape
 
 
-def finish_statement() -> str:
-    """Return the statement that finishes a commit run and checks its tables, which are locked by then. The value
-    of `tables` is that of `tables_of`.
-    """
-    return (
-        f"with obstacles (name, problem) as materialized (\n{statement('list_run_obstacles')})\n"
-        f"{statement('finish_run')}"
-    )
-
-
 def obstacles(connection: Connection, topology: str, shapes: Iterable[TableShape]) -> str | None:
     """Return why these tables allow no commit runs, as text; None if they do."""
-    rows = run_first(connection, "list_run_obstacles", topology=topology, tables=tables_of(shapes)).all()
-    return "; ".join(f"table {name} {problem}" for name, problem in rows) or None
+    found: str | None = run_first(
+        connection, "list_run_obstacles", topology=topology, tables=tables_of(shapes)
+    ).scalar_one()
+    return found
 
 
 def tables_of(shapes: Iterable[TableShape]) -> str:
-    """Return the tables of counting committers as JSON for `list_run_obstacles`."""
+    """Return the tables of counting committers as JSON for `txtopo.run_obstacles`."""
     return json.dumps([table for shape in shapes for table in _tables(shape)])
 
 

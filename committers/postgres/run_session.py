@@ -4,8 +4,6 @@ finish; COMMIT (R22).
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,19 +13,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from txtopo.committers.postgres.apply_counts import array_literal
 from txtopo.committers.postgres.apply_run import apply_run, run_values
 from txtopo.committers.postgres.fenced_session import FencedSession
-from txtopo.committers.postgres.plain_targets import finish_statement, tables_of
-from txtopo.committers.postgres.sql_errors import table_of, translate, translate_apply, translate_kept, translating
+from txtopo.committers.postgres.sql_errors import translate_apply, translating
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
 from txtopo.committers.postgres.transactions import joined, run
 from txtopo.committers.protocol.count_tables import TableShape
-from txtopo.core.remedies import RESTORE
 from txtopo.core.values import CommitterCount, CommitterResult, DeadLetter, EdgeCount, RejectedRow
-from txtopo.errors import Halted, RunRefused, TxtopoError, invariant, unreachable
+from txtopo.errors import RunRefused, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.components import CommitterComponent
-
-_KEPT = {"edge_count": "counts of edges", "rejected_row": "rejected records", "dead_letter": "dead letters"}
 
 
 class PostgresRunSession(FencedSession):
@@ -135,28 +129,9 @@ class PostgresRunSession(FencedSession):
     def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
         txids = self._among(totals)  # if one of the run is missing, the server refuses all
         attempts = {entry.plan.txid: entry.attempt.attempt for entry in self._entries}
-        numbers = {one.committers for one in totals.values()}
-        invariant(len(numbers) == 1, f"{self._batches()} have different numbers of committers")
-        values = {
-            "topology": self._lead.topology,
-            "txids": array_literal(txids),
-            "attempts": array_literal(attempts[txid] for txid in txids),
-            "reads": array_literal(totals[txid].read for txid in txids),
-            "rejecteds": array_literal(totals[txid].rejected for txid in txids),
-            "dead_lettereds": array_literal(totals[txid].dead_lettered for txid in txids),
-            "spans": array_literal(json.dumps(dict(totals[txid].spans)) for txid in txids),
-            "committers": numbers.pop(),
-            "tables": tables_of(self._shapes),
-        }
-        sent_s = time.monotonic()
-        try:
-            row = self._connection.exec_driver_sql(*joined(self._take_held(), finish_statement(), values)).one()
-        except (SQLAlchemyError, psycopg2.Error, ValueError) as error:
-            raise self._translate_finish(error) from error
-        finished, obstacles, xid, server_s = row
-        self._database.travels_s.append(max(0.0, time.monotonic() - sent_s - server_s))
-        self._check_transaction(xid, self._batches())
-        invariant(finished == len(txids), f"{self._batches()}: {finished} of {len(txids)} were finished")
+        obstacles = self._finish(
+            [(txid, attempts[txid], totals[txid]) for txid in txids], self._batches(), self._shapes
+        )
         if obstacles is not None:
             raise RunRefused(f"{obstacles}: a sum of several batches is not what each batch would do there")
 
@@ -167,19 +142,6 @@ class PostgresRunSession(FencedSession):
 
     def commit(self) -> None:
         self._commit(self._batches(), self._txids()[0])
-
-    def _translate_finish(self, error: Exception) -> TxtopoError:
-        schema, table = table_of(error)
-        first = self._txids()[0]
-        if (schema, table) == ("txtopo", "ledger"):
-            return Halted(
-                f"the ledger refuses batch {first}: {translate(error, f'finishing {self._batches()}')}",
-                txid=first,
-                next_command=RESTORE,
-            )
-        if schema == "txtopo" and table in _KEPT:
-            return translate_kept(error, _KEPT[table], table, first, answers=self._answers)
-        return translate(error, f"finishing {self._batches()}")
 
     def _shape_of(self, committer: CommitterComponent) -> TableShape:
         applier = self._half(committer).applier

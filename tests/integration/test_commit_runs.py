@@ -25,8 +25,9 @@ from tests.contracts.ledger_driver import (
 from tests.kit.audited import select
 from tests.kit.fix_postgres import fresh_database
 from tests.kit.fix_proxy import PostgresProxy
-from txtopo.committers.postgres import plain_targets, run_session
+from txtopo.committers.postgres import fenced_session
 from txtopo.committers.postgres.ledger import PostgresLedger
+from txtopo.committers.postgres.statements import statement
 from txtopo.core.limits import STATEMENT_TIMEOUT_MS
 from txtopo.core.values import Aborted, Committed, CommitterCount, EdgeCount, Processed, RunEnded, TransactionAttempt
 from txtopo.errors import BatchDataError, Fenced, Halted, InvariantBroken, PostgresUnavailable, RunRefused
@@ -264,9 +265,9 @@ def test_what_the_server_does_is_time_of_the_run_however_long_it_takes(
     """R24: the server's own measure of its statement is no travel; of several runs the shortest travel counts."""
     clock = iter([10.0, 10.5, 20.0, 20.7])
     ledger: Any = driver.ledger
-    monkeypatch.setattr(run_session, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    text = plain_targets.finish_statement().replace("clock_timestamp() - statement_timestamp()", "interval '0.4 s'")
-    monkeypatch.setattr(run_session, "finish_statement", lambda: text)
+    monkeypatch.setattr(fenced_session, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    text = statement("finish_run").replace("clock_timestamp() - statement_timestamp()", "interval '0.4 s'")
+    monkeypatch.setattr(fenced_session, "statement", lambda name: text)
 
     for first in (1, 3):
         ended = driver.commit_run([driver.ready(txid) for txid in (first, first + 1)])

@@ -93,7 +93,7 @@ def test_commit_takes_four_round_trips(world: World) -> None:
     assert [
         word in text
         for word, text in zip(
-            ("no key update", "insert into txtopo.ledger", "update txtopo.fence", "commit"), sent, strict=True
+            ("no key update", "insert into txtopo.ledger", "txtopo.finish_run(", "commit"), sent, strict=True
         )
     ] == [True] * 4
 

@@ -39,8 +39,8 @@ def test_every_promise_cites_a_test_or_says_that_it_is_not_made(row: str) -> Non
 
 
 def test_every_rule_of_the_protocol_is_listed() -> None:
-    """R1 to R30."""
-    assert [f"R{number}" for number in range(1, 31)] == re.findall(r"^\| (R\d+) \|", PAGE, re.MULTILINE)
+    """R1 to R31."""
+    assert [f"R{number}" for number in range(1, 32)] == re.findall(r"^\| (R\d+) \|", PAGE, re.MULTILINE)
 
 
 def test_every_rule_that_is_applied_is_named_beside_the_code() -> None:
