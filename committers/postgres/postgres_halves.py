@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from txtopo.committers.postgres.apply_counts import Applier
 from txtopo.committers.postgres.batch_transaction import PostgresTransaction
 from txtopo.committers.postgres.reverse import reverse_batch
-from txtopo.committers.postgres.sql_errors import Answers
+from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, translate_user
 from txtopo.committers.postgres.target_tables import ddl_of, prepare_target, table_problem, tables_of
 from txtopo.committers.postgres.transactions import Held, run
 from txtopo.committers.postgres.user_committers import record_user_committer
@@ -166,6 +166,9 @@ class PostgresCode:
                 tag=applying.tag,
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
+            if held is None and is_of_ledger(error):
+                # P9: the ledger row was there before its first statement, so its code has ended the transaction.
+                raise translate_user(error, name, plan.txid, ledger_held=False, answers=applying.answers) from error
             raise applying.typed(error, held is not None) from error
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:

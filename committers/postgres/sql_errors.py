@@ -112,7 +112,7 @@ def translate(error: Exception, doing: str, *, committing: bool = False) -> Txto
     message = f"{doing}: {one_line(error)}"
     if committing and is_unknown(error):
         return PostgresUnavailable(message, definite=False)
-    if _is_of_ledger(error):
+    if is_of_ledger(error):
         return _refused_by_ledger(message)
     if state == UNIQUE_VIOLATION and table_of(error) == ("txtopo", "attempt"):
         return InvariantBroken(f"an attempt id is used again: {message}")
@@ -160,7 +160,8 @@ def translate_user(
     """Return the typed error for a statement of a custom committer. The user's code is at fault, unless the store
     is.
     """
-    if (refused := _refusal(error, txid, ledger_held=ledger_held)) is not None:
+    # No trigger refuses the ledger row that may be sent first: what one refuses here, the user's statement did.
+    if not is_of_ledger(error) and (refused := _refusal(error, txid, ledger_held=ledger_held)) is not None:
         return refused
     verdict = verdict_of(error, Owner.CUSTOM, answers)
     if verdict is Fault.DATA:
@@ -193,7 +194,7 @@ def translate_commit(
     (R7), or a deferred constraint or trigger, of txtopo or of a user's table, refused it.
     """
     doing = doing or f"COMMIT of batch {txid}"
-    if is_unknown(error) or _is_of_ledger(error) or table_of(error)[0] == "txtopo":
+    if is_unknown(error) or is_of_ledger(error) or table_of(error)[0] == "txtopo":
         return translate(error, doing, committing=True)
     verdict = verdict_of(error, Owner.TARGET, answers)
     if verdict is Fault.DATA:
@@ -243,7 +244,7 @@ def _diagnosis(error: BaseException, name: str) -> str | None:
     return getattr(diagnosis, name, None)
 
 
-def _is_of_ledger(error: BaseException) -> bool:
+def is_of_ledger(error: BaseException) -> bool:
     """True if a function of schema txtopo raised it. The words alone do not prove it: a user's trigger may quote a
     value of the batch.
     """
@@ -258,7 +259,7 @@ def _refusal(error: Exception, txid: int, *, ledger_held: bool = False) -> Txtop
     does; None if it is not of the ledger. `ledger_held`: a ledger row was sent with the statement.
     """
     message = f"batch {txid}: {one_line(error)}"
-    if _is_of_ledger(error):
+    if is_of_ledger(error):
         return _refused_by_ledger(message, txid)
     if ledger_held and table_of(error) == ("txtopo", "ledger"):
         return Halted(f"the ledger refuses {message}", txid=txid, next_command=RESTORE)

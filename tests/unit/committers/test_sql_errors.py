@@ -147,7 +147,7 @@ def test_txtopos_own_statements_are_never_a_batchs_fault(state: str) -> None:
     assert isinstance(translate(error(state), "finishing"), Halted)
 
 
-@pytest.mark.parametrize("translated", ["apply", "user", "kept"])
+@pytest.mark.parametrize("translated", ["apply", "kept"])
 def test_what_txtopos_own_triggers_refuse_in_an_apply_is_no_fault_of_any_batch(translated: str) -> None:
     """W2: the ledger, or txtopo itself, is wrong; counted as data it would be quarantined. Who raised it is known by
     the function, not by words that a user's trigger may quote from a value of the batch.
@@ -160,8 +160,6 @@ def test_what_txtopos_own_triggers_refuse_in_an_apply_is_no_fault_of_any_batch(t
         match translated:
             case "apply":
                 return translate_apply(raised, "totals", 7, ledger_held=False, answers=lambda: True)
-            case "user":
-                return translate_user(raised, "totals", 7, ledger_held=True, answers=lambda: True)
             case _:
                 return translate_kept(raised, "rejected records", "files", 7, answers=lambda: True)
 
@@ -170,6 +168,16 @@ def test_what_txtopos_own_triggers_refuse_in_an_apply_is_no_fault_of_any_batch(t
     assert isinstance(judged("txtopo: attempt 7:1 may not change its identity", "txtopo.attempts()"), InvariantBroken)
     assert isinstance(judged("txtopo: is a bad name", "public.checked()"), BatchDataError)
     assert isinstance(judged("bad name txtopo: x", "txtopo.contributes()"), BatchDataError)
+
+
+@pytest.mark.parametrize("ledger_held", [False, True])
+def test_what_they_refuse_of_a_users_statement_is_the_fault_of_the_users_code(ledger_held: bool) -> None:
+    """W3: whoever writes to the ledger in a custom committer is named with his line, and no other topology has it."""
+    raised = error("P0001", "txtopo: ledger row 3 is final", context="PL/pgSQL function txtopo.final() line 2 at RAISE")
+
+    judged = translate_user(raised, "totals", 7, ledger_held=ledger_held, answers=lambda: True)
+
+    assert isinstance(judged, BatchDataError) and judged.component == "totals" and "is final" in str(judged)
 
 
 def test_a_refusal_at_commit_is_of_the_user_unless_it_is_of_txtopo() -> None:
