@@ -21,7 +21,7 @@ from txtopo.core.crash_points import CrashPoint
 
 MODULE = ("tests.kit.spark_driver",)
 FILES = 24
-SILENT_S = "8"
+SILENT_S = "12"
 STARTED_S = 240.0
 """Spark starts, perhaps beside other tests."""
 
