@@ -346,6 +346,13 @@ OBSTACLES = {
         "alter table flights_count add more bigint generated always as (1 / count) stored",
         "flights_count has column more, which is bigint and generated",
     ),
+    "keys that differ and are equal": (
+        (
+            'create collation odd from "C"; update pg_collation set collisdeterministic = false where collname = '
+            "'odd'; alter table flights_count alter carrier type text collate odd"
+        ),
+        "flights_count has column carrier, which is text, of a collation that is not deterministic",
+    ),
     "trigger of contributions": (
         (
             "create trigger seen after insert on flights_count_contribution for each statement execute function "
@@ -408,6 +415,7 @@ UNDO = {
     "exclusion": "alter table flights_count drop constraint u",
     "rounded sums": "alter table flights_count alter distance type numeric",
     "generated column": "alter table flights_count drop column more",
+    "keys that differ and are equal": "alter table flights_count alter carrier type text; drop collation odd",
     "trigger of contributions": "drop trigger seen on flights_count_contribution",
     "no trigger contributes": (
         "create trigger contributes after insert on flights_count_contribution referencing new table as new_rows for "
