@@ -245,7 +245,7 @@ class MemoryLedger:
     def run_session(self, lead: Lead) -> AbstractContextManager[MemoryLedgerSession]:
         return self.session(lead)
 
-    def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+    def resolve(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
         with self._fenced(lead) as rows:
             if rows.holder is not None:
                 self._store.release(rows, rows.holder)  # the session of the unanswered COMMIT
@@ -260,9 +260,6 @@ class MemoryLedger:
             ]
             if same[-1:] != [action]:
                 self._store.actions.append(self._store.action_row(lead.topology, action))
-
-    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-        return self.resolve_run(lead, [(txid, digest)])[0]
 
     def heartbeat(
         self,

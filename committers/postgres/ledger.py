@@ -184,7 +184,7 @@ class PostgresLedger:
         with self._database.connected() as connection:
             yield PostgresRunSession(self._database, lead, connection, self._half)
 
-    def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+    def resolve(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
         batches = f"batches {plans[0][0]} to {plans[-1][0]}" if len(plans) > 1 else f"batch {plans[0][0]}"
         with translating(f"resolving {batches}"):
             return resolve_commit(self._database, lead, plans, batches)
@@ -192,9 +192,6 @@ class PostgresLedger:
     def log_action(self, lead: Lead, action: ActionRecord) -> None:
         with self._database.fenced(lead, f"writing the action log: {action.command}") as connection:
             log_action(connection, lead.topology, action)
-
-    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-        return self.resolve_run(lead, [(txid, digest)])[0]
 
     def heartbeat(
         self,

@@ -273,7 +273,7 @@ class CommitContract:
         crash_points.listen(None)
 
         assert isinstance(outcome, Unknown)
-        resolved = driver.ledger.resolve(driver.lead, 1, plan.digest)
+        resolved = driver.ledger.resolve(driver.lead, [(1, plan.digest)])[0]
         assert isinstance(resolved, Aborted)
         assert resolved.failure.kind == "infrastructure"
         assert isinstance(driver.commit(plan), Committed)
@@ -284,9 +284,9 @@ class CommitContract:
         plan = driver.ready(1)
         driver.commit(plan)
 
-        assert driver.ledger.resolve(driver.lead, 1, plan.digest) == Committed(txid=1)
+        assert driver.ledger.resolve(driver.lead, [(1, plan.digest)])[0] == Committed(txid=1)
         with pytest.raises(Halted, match="another plan"):
-            driver.ledger.resolve(driver.lead, 1, b"o" * 32)
+            driver.ledger.resolve(driver.lead, [(1, b"o" * 32)])
 
     def test_commit_before_the_batch_is_complete_is_refused(self, world: LedgerWorld) -> None:
         """P9: whoever ends the database transaction early commits nothing."""

@@ -418,7 +418,7 @@ class CommitRunContract:
 
         assert isinstance(ended, RunEnded)
         assert [type(one) for one in ended.outcomes] == [Unknown] * 3
-        resolved = driver.ledger.resolve_run(driver.lead, [(plan.txid, plan.digest) for plan in plans])
+        resolved = driver.ledger.resolve(driver.lead, [(plan.txid, plan.digest) for plan in plans])
         assert [(one.txid, type(one)) for one in resolved] == [(txid, Aborted) for txid in (1, 2, 3)]
         untouched(world, driver)
         assert isinstance(driver.commit(plans[0]), Committed)
@@ -430,13 +430,13 @@ class CommitRunContract:
         asked = [(plan.txid, plan.digest) for plan in plans]
         driver.commit_run(plans[:3])
 
-        assert list(driver.ledger.resolve_run(driver.lead, asked[:3])) == [Committed(txid=txid) for txid in (1, 2, 3)]
+        assert list(driver.ledger.resolve(driver.lead, asked[:3])) == [Committed(txid=txid) for txid in (1, 2, 3)]
         with pytest.raises(Halted, match=r"half of a commit run.* batch 4 is missing"):
-            driver.ledger.resolve_run(driver.lead, asked)
+            driver.ledger.resolve(driver.lead, asked)
         for at in range(3):
             wrong = [(txid, b"o" * 32 if txid == at + 1 else digest) for txid, digest in asked[:3]]
             with pytest.raises(Halted, match=f"batch {at + 1} was committed with another plan"):
-                driver.ledger.resolve_run(driver.lead, wrong)
+                driver.ledger.resolve(driver.lead, wrong)
 
     def test_resolve_of_a_run_is_fenced(self, world: LedgerWorld) -> None:
         """R4: a leader that was replaced learns nothing."""
@@ -445,7 +445,7 @@ class CommitRunContract:
         lead_on(world, incarnation=driver.lead.incarnation)
 
         with pytest.raises(Fenced):
-            driver.ledger.resolve_run(driver.lead, [(plan.txid, plan.digest) for plan in plans])
+            driver.ledger.resolve(driver.lead, [(plan.txid, plan.digest) for plan in plans])
 
     def test_old_leader_commits_no_run(self, world: LedgerWorld) -> None:
         """R4: the one error, with a lost lead, that is not the run's own: this driver must stop."""

@@ -124,7 +124,7 @@ class ClaimContract:
             lambda: ledger.answer_order(lead, 1, "done", "yes"),
             lambda: ledger.note_progress(lead, 1, {}),
             lambda: ledger.note_end(lead, "stopped", None, None, 0),
-            lambda: ledger.resolve(lead, 1, plan.digest),
+            lambda: ledger.resolve(lead, [(1, plan.digest)]),
             lambda: old.commit(plan),
             lambda: old.quarantine(plan),
         ]

@@ -279,9 +279,9 @@ class QuarantineContract:
 
         crash_points.listen(None)
         assert isinstance(outcome, Unknown)
-        assert isinstance(driver.ledger.resolve(driver.lead, 1, plan.digest), Aborted)
+        assert isinstance(driver.ledger.resolve(driver.lead, [(1, plan.digest)])[0], Aborted)
         assert isinstance(driver.quarantine(plan), Committed)
-        assert driver.ledger.resolve(driver.lead, 1, plan.digest) == Committed(txid=1)
+        assert driver.ledger.resolve(driver.lead, [(1, plan.digest)])[0] == Committed(txid=1)
 
     def test_a_committed_batch_is_not_quarantined(self, world: LedgerWorld) -> None:
         """R5: what the ledger has stays as it is; another batch under the same txid halts."""

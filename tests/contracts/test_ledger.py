@@ -305,7 +305,7 @@ class TestMemoryLedger(LedgerContract):
         world.store.fail_next_commit("lost")
 
         assert isinstance(driver.commit(plan), Unknown)
-        assert isinstance(driver.ledger.resolve(driver.lead, 1, plan.digest), Committed)
+        assert isinstance(driver.ledger.resolve(driver.lead, [(1, plan.digest)])[0], Committed)
 
     def test_store_that_is_away_ends_open_sessions(self, world: MemoryWorld) -> None:
         """A server that restarts keeps nothing of an open database transaction."""
@@ -364,7 +364,7 @@ class TestMemoryCommitRuns(CommitRunContract):
 
         assert isinstance(ended, RunEnded)
         assert [type(one) for one in ended.outcomes] == [Unknown] * 3
-        resolved = driver.ledger.resolve_run(driver.lead, [(plan.txid, plan.digest) for plan in plans])
+        resolved = driver.ledger.resolve(driver.lead, [(plan.txid, plan.digest) for plan in plans])
         assert [type(one) for one in resolved] == [Committed] * 3
 
 

@@ -488,21 +488,21 @@ def test_an_unanswered_commit_of_a_run_is_resolved_for_all_its_batches(driver: D
             assert select(database, terminate) == [(True,)]
             session.commit()
     assert (unknown.value.definite, "COMMIT of batches 1 to 3" in str(unknown.value)) == (False, True)
-    resolved = driver.ledger.resolve_run(driver.lead, wanted)
+    resolved = driver.ledger.resolve(driver.lead, wanted)
     assert [type(one) for one in resolved] == [Aborted] * 3
 
     with driver.ledger.run_session(driver.lead) as session:
         send(session, driver, plans, batches)
         session.commit()
-    assert driver.ledger.resolve_run(driver.lead, wanted) == [Committed(txid=txid) for txid in (1, 2, 3)]
+    assert driver.ledger.resolve(driver.lead, wanted) == [Committed(txid=txid) for txid in (1, 2, 3)]
     fourth = driver.ready(4)
     with pytest.raises(Halted, match="half of a commit run"):
-        driver.ledger.resolve_run(driver.lead, [*wanted, (4, fourth.digest)])
+        driver.ledger.resolve(driver.lead, [*wanted, (4, fourth.digest)])
     with pytest.raises(Halted, match="another plan"):
-        driver.ledger.resolve_run(driver.lead, [(1, plans[0].digest), (2, b"o" * 32)])
+        driver.ledger.resolve(driver.lead, [(1, plans[0].digest), (2, b"o" * 32)])
     leader(database).ledger.close()
     with pytest.raises(Fenced):
-        driver.ledger.resolve_run(driver.lead, wanted)
+        driver.ledger.resolve(driver.lead, wanted)
 
 
 def test_rows_of_another_batch_never_go_with_a_run(driver: Driver, database: str) -> None:

@@ -146,7 +146,7 @@ def test_an_error_of_any_class_at_any_statement_has_one_meaning_and_its_words(wo
         meaning, words = meaning_of(world.commit)
         assert f"planted at {place}" in words, (code, words)
         if meaning == "unknown":
-            assert isinstance(world.ledger.resolve(world.driver.lead, 1, world.plan.digest), Aborted)
+            assert isinstance(world.ledger.resolve(world.driver.lead, [(1, world.plan.digest)])[0], Aborted)
         found[code] = meaning
         wanted[code] = expected(code, SENT[place])
         if place == "COMMIT" and (code[:2] in ("08", "XX") or code in ("40003", "57P01", "57P02", "57P03")):

@@ -213,7 +213,7 @@ class TestLockModes:
         """R7: the old server process may still commit as long as it holds the lock; so it is waited for, and ended."""
         plan = world.driver.ready(1)
         with world.locking("no key update", "txtopo/flights/0") as old:
-            outcome = world.ledger.resolve(world.driver.lead, 1, plan.digest)
+            outcome = world.ledger.resolve(world.driver.lead, [(1, plan.digest)])[0]
 
             with pytest.raises(psycopg2.OperationalError):
                 old.cursor().execute("select")
@@ -227,7 +227,7 @@ class TestLockModes:
         kept = [psycopg2.connect(world.dsn, application_name=tag) for tag in others]
         try:
             with world.locking("no key update", "txtopo/flights/0"):
-                world.ledger.resolve(world.driver.lead, 1, plan.digest)
+                world.ledger.resolve(world.driver.lead, [(1, plan.digest)])
             for connection in kept:
                 connection.cursor().execute("select")
         finally:

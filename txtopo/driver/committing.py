@@ -72,10 +72,7 @@ class Committing:
         """Find out whether a COMMIT happened (R7, R26). Raises Fenced and Halted."""
         ledger, plans = self._services.ledger, [(plan.txid, plan.digest) for plan in action.plans]
         try:
-            if len(plans) > 1:
-                outcomes = tuple(ledger.resolve_run(self._lead, plans))  # R26
-            else:
-                outcomes = (ledger.resolve(self._lead, *plans[0]),)  # R7
+            outcomes = tuple(ledger.resolve(self._lead, plans))
         except PostgresUnavailable as error:
             return ResolveFailed(message=str(error), patience=error.patience)
         unknown = next((one for one in outcomes if isinstance(one, Unknown)), None)

@@ -362,20 +362,15 @@ class Ledger(Protocol):
     def run_session(self, lead: Lead) -> AbstractContextManager[LedgerRunSession]:
         """Return a session for one commit run. Leaving it rolls back everything that was not committed."""
 
-    def resolve_run(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
-        """Resolve the unknown COMMIT of a commit run (R26): like `resolve`, for the txids and digests of all its
-        batches, in one look under the lock of the fence row. Returns Committed for each of them, or Aborted for each.
-        Raises Halted if the ledger has only some of them, or another batch.
+    def resolve(self, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+        """Resolve an unknown COMMIT of one batch (R7) or of a commit run (R26): on a new connection, lock the fence row
+        and look for the ledger rows of these txids, with these digests, in one look. Returns Committed for each of
+        them, or Aborted for each. Raises Fenced; Halted if the ledger has only some of them, or another batch.
         """
 
     def log_action(self, lead: Lead, action: ActionRecord) -> None:
         """Append a row to the action log that belongs to no order and to no commit (fenced), unless the newest row of
         its command says the same: then the answer to this call was lost, or nothing has changed.
-        """
-
-    def resolve(self, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
-        """Resolve an unknown COMMIT (R7): on a new connection, lock the fence row and look for the ledger row. Returns
-        Committed or Aborted. Raises Fenced, or Halted if the ledger row has another digest.
         """
 
     def heartbeat(

@@ -279,10 +279,11 @@ def test_a_question_without_an_answer_is_asked_again(folder: Path, monkeypatch: 
     resolve = MemoryLedger.resolve
     asked: list[int] = []
 
-    def ask(self: MemoryLedger, lead: Lead, txid: int, digest: bytes) -> CommitOutcome:
+    def ask(self: MemoryLedger, lead: Lead, plans: Sequence[tuple[int, bytes]]) -> Sequence[CommitOutcome]:
+        [(txid, _)] = plans
         asked.append(txid)
         assert stores.postgres.topologies["orders"].fence.last_txid == 1
-        return Unknown(txid=txid, message="no answer") if len(asked) < 3 else resolve(self, lead, txid, digest)
+        return [Unknown(txid=txid, message="no answer")] if len(asked) < 3 else resolve(self, lead, plans)
 
     monkeypatch.setattr(MemoryLedger, "resolve", ask)
 
