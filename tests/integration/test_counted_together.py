@@ -105,33 +105,30 @@ def processed(outcomes: Sequence[Outcome]) -> list[Processed]:
     return [outcome for outcome in outcomes if isinstance(outcome, Processed)]
 
 
-@pytest.mark.parametrize("bolt", [None, "one", "each"])
 def test_several_committers_of_a_stream_read_it_once_and_count_as_each_alone(
-    started: Callable[[Topology], SparkExecutor], monkeypatch: pytest.MonkeyPatch, bolt: str | None
+    started: Callable[[Topology], SparkExecutor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: one job for each stream that committers read, for a batch and for a wave, whose parts are read once;
     keys of different types and number, NULL among them; an empty batch; rejected records are counted once.
     """
-    names, jobs_of_each = list(COMMITTERS), len(COMMITTERS) if bolt == "each" else 1
-    executor = proven(started(topology(*names, bolt=bolt)))
     wave = [assignment(txid, rows) for txid, rows in enumerate(ROWS, 1)]
-    parted = assignment(9, *ROWS)
-    counter = Jobs(executor, monkeypatch)
+    found: dict[str | None, list[Processed]] = {}
+    for bolt, jobs in (("each", len(COMMITTERS)), ("one", 1), (None, 1)):
+        executor = proven(started(topology(*COMMITTERS, bolt=bolt)))
+        counter = Jobs(executor, monkeypatch)
+        found[bolt] = processed(executor.process(wave))
+        assert counter.since() == (jobs, len(wave) * jobs), "jobs and reads of the wave"
+        found[bolt] += processed(executor.process([assignment(9, *ROWS)]))
+        assert counter.since() == (jobs, len(ROWS) * jobs), "jobs and reads of a batch of several parts"
 
-    found = processed(executor.process(wave))
-    assert counter.since() == (jobs_of_each, len(wave) * jobs_of_each), "one job for the wave"
-    found += processed(executor.process([parted]))
-    assert counter.since() == (jobs_of_each, len(ROWS) * jobs_of_each), "one job for a batch of several parts"
-
-    for at, name in enumerate(names if bolt != "each" else ()):
-        alone = proven(started(topology(name, bolt=bolt)))
-        for one, other in zip(found, processed([*alone.process(wave), *alone.process([parted])]), strict=True):
-            mine, (theirs,) = one.results[at], other.results
-            assert (mine.committer, mine.arrived, mine.row_count) == (name, theirs.arrived, theirs.row_count)
-            assert mine.rows.equals(theirs.rows) and mine.rows.schema.equals(theirs.rows.schema)
+    for bolt in ("one", None):
+        for one, other in zip(found[bolt], found["each"], strict=True):
             assert (one.read, one.rejected, one.rejected_rows) == (other.read, other.rejected, other.rejected_rows)
-            assert mine.arrived == one.read - one.rejected == sum(mine.rows.column("n").to_pylist())
-            assert other.edges == (() if bolt else one.edges[at : at + 1])
+            assert [edge.received for edge in one.edges] == ([] if bolt else [one.read - one.rejected] * 3)
+            for name, mine, theirs in zip(COMMITTERS, one.results, other.results, strict=True):
+                assert (mine.committer, mine.arrived, mine.row_count) == (name, theirs.arrived, theirs.row_count)
+                assert mine.rows.equals(theirs.rows) and mine.rows.schema.equals(theirs.rows.schema)
+                assert mine.arrived == one.read - one.rejected == sum(mine.rows.column("n").to_pylist())
 
 
 @pytest.mark.parametrize("bolt", [None, "one"])
