@@ -70,6 +70,12 @@ class MemoryLedgerSession:
         self._own: list[MemoryTransaction] = []
         self._actions: list[StoredAction] = []
         self._is_ended = False
+        self._kept: tuple[
+            Mapping[int, Sequence[EdgeCount]],
+            Mapping[int, Sequence[RejectedRow]],
+            Mapping[int, Sequence[DeadLetter]],
+        ] = ({}, {}, {})
+        """Of a commit run: what is stored when it is finished."""
 
     def lock_fence(self) -> Fence:
         with self._store.transaction():
@@ -157,44 +163,52 @@ class MemoryLedgerSession:
         self._locked()
 
     def append_edges(self, edges: Sequence[EdgeCount]) -> None:
-        self.append_run_edges({self._only().entry.plan.txid: edges})
-
-    def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
         self._locked()
-        for txid, counted in edges.items():
-            if len({edge.edge for edge in counted}) != len(counted):
-                message = "edges: its counts of edges cannot be kept: an edge is there twice"
-                raise BatchDataError(message, component="edges")
-            self._row(txid).edges = tuple(counted)
+        self._keep_edges(self._only(), edges)
+
+    def prepare_kept(
+        self,
+        edges: Mapping[int, Sequence[EdgeCount]],
+        rejected: Mapping[int, Sequence[RejectedRow]],
+        dead_letters: Mapping[int, Sequence[DeadLetter]],
+    ) -> None:
+        self._kept = edges, rejected, dead_letters
+
+    @staticmethod
+    def _keep_edges(row: _Row, edges: Sequence[EdgeCount]) -> None:
+        if len({edge.edge for edge in edges}) != len(edges):
+            message = "edges: its counts of edges cannot be kept: an edge is there twice"
+            raise BatchDataError(message, component="edges")
+        row.edges = tuple(edges)
 
     def append_rejected(self, rows: Sequence[RejectedRow]) -> None:
-        self.append_run_rejected({self._only().entry.plan.txid: rows})
-
-    def append_run_rejected(self, rows: Mapping[int, Sequence[RejectedRow]]) -> None:
         self._locked()
-        for txid, rejected in rows.items():
-            known = {(row.spout, row.path, row.line) for row in self._row(txid).rejected}
-            for row in rejected:
-                place = (row.spout, row.path, row.line)
-                if place in known or row.line < 1 or not row.reason or row.raw_bytes < len(row.raw):
-                    message = f"spout {row.spout}: its rejected records cannot be kept: {row.path}:{row.line}"
-                    raise BatchDataError(message, component=row.spout)
-                known.add(place)
-                self._row(txid).rejected.append(row)
+        self._keep_rejected(self._only(), rows)
+
+    @staticmethod
+    def _keep_rejected(batch: _Row, rows: Sequence[RejectedRow]) -> None:
+        known = {(row.spout, row.path, row.line) for row in batch.rejected}
+        for row in rows:
+            place = (row.spout, row.path, row.line)
+            if place in known or row.line < 1 or not row.reason or row.raw_bytes < len(row.raw):
+                message = f"spout {row.spout}: its rejected records cannot be kept: {row.path}:{row.line}"
+                raise BatchDataError(message, component=row.spout)
+            known.add(place)
+            batch.rejected.append(row)
 
     def append_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
-        self.append_run_dead_letters({self._only().entry.plan.txid: rows})
-
-    def append_run_dead_letters(self, rows: Mapping[int, Sequence[DeadLetter]]) -> None:
         self._locked()
-        for txid, letters in rows.items():
-            known = {(row.spout, row.position) for row in self._row(txid).dead}
-            for row in letters:
-                if (row.spout, row.position) in known or not (row.position and row.reason):
-                    message = f"spout {row.spout}: its dead letters cannot be kept: {row.position}"
-                    raise BatchDataError(message, component=row.spout)
-                known.add((row.spout, row.position))
-                self._row(txid).dead.append(row)
+        self._keep_dead_letters(self._only(), rows)
+
+    @staticmethod
+    def _keep_dead_letters(batch: _Row, rows: Sequence[DeadLetter]) -> None:
+        known = {(row.spout, row.position) for row in batch.dead}
+        for row in rows:
+            if (row.spout, row.position) in known or not (row.position and row.reason):
+                message = f"spout {row.spout}: its dead letters cannot be kept: {row.position}"
+                raise BatchDataError(message, component=row.spout)
+            known.add((row.spout, row.position))
+            batch.dead.append(row)
 
     def append_action(self, action: ActionRecord) -> None:
         self._locked()
@@ -213,6 +227,12 @@ class MemoryLedgerSession:
 
     def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
         rows = self._locked()
+        edges, rejected, dead_letters = self._kept
+        for txid in sorted({*edges, *rejected, *dead_letters}):
+            row = self._row(txid)
+            self._keep_edges(row, edges.get(txid, ()))
+            self._keep_rejected(row, rejected.get(txid, ()))
+            self._keep_dead_letters(row, dead_letters.get(txid, ()))
         for txid, of_batch in sorted(totals.items()):
             self._finish(self._row(txid), of_batch)
         self._check_complete(rows)

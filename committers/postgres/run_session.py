@@ -4,8 +4,8 @@ finish; COMMIT (R22).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,12 +16,14 @@ from txtopo.committers.postgres.fenced_session import FencedSession
 from txtopo.committers.postgres.sql_errors import translate_apply, translating
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
-from txtopo.committers.postgres.transactions import joined, run
+from txtopo.committers.postgres.transactions import Held, joined, run
 from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.core.values import CommitterCount, CommitterResult, DeadLetter, EdgeCount, RejectedRow
 from txtopo.errors import RunRefused, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
 from txtopo.topology.components import CommitterComponent
+
+Kept = TypeVar("Kept")
 
 
 class PostgresRunSession(FencedSession):
@@ -33,6 +35,9 @@ class PostgresRunSession(FencedSession):
     _entries: Sequence[LedgerEntry] = ()
     _shapes: tuple[TableShape, ...] = ()
     """Of the committers that were applied."""
+    _kept: Held | None = None
+    """What stores counts of edges, rejected records and dead letters: sent with `finish_run`."""
+    _kept_txids: Set[int] = frozenset()
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -90,45 +95,52 @@ class PostgresRunSession(FencedSession):
                 error, name, self._txids()[0], ledger_held=held is not None, answers=self._answers
             ) from error
 
-    def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
-        rows = [(txid, edge) for txid in self._among(edges) for edge in edges[txid]]
-        values = {
-            "edge_txids": array_literal(txid for txid, _ in rows),
-            "edges": array_literal(edge.edge for _, edge in rows),
-            "sent": array_literal(edge.sent for _, edge in rows),
-            "received": array_literal(edge.received for _, edge in rows),
-        }
-        self._hold("append_run_edges", rows, values)
-
-    def append_run_rejected(self, rows: Mapping[int, Sequence[RejectedRow]]) -> None:
-        kept = [(txid, row) for txid in self._among(rows) for row in rows[txid]]
-        values = {
-            "rejected_txids": array_literal(txid for txid, _ in kept),
-            "rejected_spouts": array_literal(row.spout for _, row in kept),
+    def prepare_kept(
+        self,
+        edges: Mapping[int, Sequence[EdgeCount]],
+        rejected: Mapping[int, Sequence[RejectedRow]],
+        dead_letters: Mapping[int, Sequence[DeadLetter]],
+    ) -> None:
+        self._kept, self._kept_txids = None, {*edges, *rejected, *dead_letters}
+        counted, records, letters = _flat(edges), _flat(rejected), _flat(dead_letters)
+        self._keep(
+            "append_run_edges",
+            counted,
+            edge_txids=(txid for txid, _ in counted),
+            edges=(edge.edge for _, edge in counted),
+            sent=(edge.sent for _, edge in counted),
+            received=(edge.received for _, edge in counted),
+        )
+        self._keep(
+            "append_run_rejected",
+            records,
+            rejected_txids=(txid for txid, _ in records),
+            rejected_spouts=(row.spout for _, row in records),
             # P14: position and reason of a record must not be lost because of a byte that Postgres cannot hold.
-            "rejected_paths": array_literal(storable(row.path) for _, row in kept),
-            "rejected_lines": array_literal(row.line for _, row in kept),
-            "rejected_reasons": array_literal(storable(row.reason) for _, row in kept),
-            "rejected_raws": array_literal(row.raw for _, row in kept),
-            "rejected_sizes": array_literal(row.raw_bytes for _, row in kept),
-        }
-        self._hold("append_run_rejected", kept, values)
-
-    def append_run_dead_letters(self, rows: Mapping[int, Sequence[DeadLetter]]) -> None:
-        kept = [(txid, row) for txid in self._among(rows) for row in rows[txid]]
-        values = {
-            "dead_txids": array_literal(txid for txid, _ in kept),
-            "dead_spouts": array_literal(row.spout for _, row in kept),
-            "dead_positions": array_literal(storable(row.position) for _, row in kept),  # P14
-            "dead_components": array_literal(row.component for _, row in kept),
-            "dead_reasons": array_literal(storable(row.reason) for _, row in kept),
-            "dead_raws": array_literal(row.raw for _, row in kept),
-        }
-        self._hold("append_run_dead_letters", kept, values)
+            rejected_paths=(storable(row.path) for _, row in records),
+            rejected_lines=(row.line for _, row in records),
+            rejected_reasons=(storable(row.reason) for _, row in records),
+            rejected_raws=(row.raw for _, row in records),
+            rejected_sizes=(row.raw_bytes for _, row in records),
+        )
+        self._keep(
+            "append_run_dead_letters",
+            letters,
+            dead_txids=(txid for txid, _ in letters),
+            dead_spouts=(row.spout for _, row in letters),
+            dead_positions=(storable(row.position) for _, row in letters),  # P14
+            dead_components=(row.component for _, row in letters),
+            dead_reasons=(storable(row.reason) for _, row in letters),
+            dead_raws=(row.raw for _, row in letters),
+        )
 
     def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
-        txids = self._among(totals)  # if one of the run is missing, the server refuses all
+        known = set(self._txids())
+        invariant(totals.keys() <= known and self._kept_txids <= known, f"{self._batches()}: rows of another batch")
+        txids = sorted(totals)  # if one of the run is missing, the server refuses all
         attempts = {entry.plan.txid: entry.attempt.attempt for entry in self._entries}
+        if self._kept is not None:
+            self._held = joined(self._take_held(), *self._kept)
         obstacles = self._finish(
             [(txid, attempts[txid], totals[txid]) for txid in txids], self._batches(), self._shapes
         )
@@ -147,14 +159,10 @@ class PostgresRunSession(FencedSession):
         applier = self._half(committer).applier
         return applier.shape if applier else unreachable(f"committer {committer.name} has no table, and is in no run")
 
-    def _hold(self, name: str, rows: Sequence[object], values: Mapping[str, str]) -> None:
+    def _keep(self, name: str, rows: Sequence[object], **columns: Iterable[Any]) -> None:
         if rows:
-            self._held = joined(self._held, statement(name), {"topology": self._lead.topology, **values})
-
-    def _among(self, rows: Mapping[int, object]) -> list[int]:
-        """The txids that have rows, ascending. None may be outside of the run."""
-        invariant(rows.keys() <= set(self._txids()), f"{self._batches()}: rows of another batch")
-        return sorted(rows)
+            values = {column: array_literal(found) for column, found in columns.items()}
+            self._kept = joined(self._kept, statement(name), {"topology": self._lead.topology, **values})
 
     def _txids(self) -> list[int]:
         return [entry.plan.txid for entry in self._entries] or unreachable("ledger rows come before what they count")
@@ -162,3 +170,7 @@ class PostgresRunSession(FencedSession):
     def _batches(self) -> str:
         txids = self._txids()
         return f"batches {txids[0]} to {txids[-1]}"
+
+
+def _flat(rows: Mapping[int, Sequence[Kept]]) -> Sequence[tuple[int, Kept]]:
+    return [(txid, row) for txid in sorted(rows) for row in rows[txid]]

@@ -130,9 +130,14 @@ class _CommitRun:
         first = self._txids[0]
         for committer in self._topology.committers:
             session.prepare_run(committer, self._results[committer.name])  # R21
-        last_txid = lock_fence(
-            session, self._lead, first
-        )  # R4; R29, a takeover waits for this lock or ends the session
+        processed = {txid: item.processed for txid, item in self._items.items()}
+        session.prepare_kept(
+            {txid: one.edges for txid, one in processed.items()},
+            {txid: one.rejected_rows for txid, one in processed.items()},
+            {txid: one.dead_letters for txid, one in processed.items()},
+        )
+        # R4; R29, a takeover waits for this lock or ends the session
+        last_txid = lock_fence(session, self._lead, first)
         since = self._now()
         if last_txid >= first:
             return self._found(session, last_txid)
@@ -142,10 +147,6 @@ class _CommitRun:
         )
         self._reach(CrashPoint.LEDGER_APPENDED)
         counts = self._apply(session)
-        processed = {txid: item.processed for txid, item in self._items.items()}
-        session.append_run_edges({txid: one.edges for txid, one in processed.items()})
-        session.append_run_rejected({txid: one.rejected_rows for txid, one in processed.items()})
-        session.append_run_dead_letters({txid: one.dead_letters for txid, one in processed.items()})
         session.finish_run({txid: totals_of(one, counts[txid]) for txid, one in processed.items()})
         reach(CrashPoint.RUN_FINISHED, first)
         self._reach(CrashPoint.BEFORE_COMMIT)

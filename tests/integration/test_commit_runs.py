@@ -104,14 +104,16 @@ def send(session: LedgerRunSession, driver: Driver, plans: Sequence[Any], batche
     results = [{one.attempt.txid: one.results[at] for one in batches} for at in range(len(driver.committers))]
     for component, given in zip(driver.committers, results, strict=True):
         session.prepare_run(component, given)
+    session.prepare_kept(
+        {one.attempt.txid: one.edges for one in batches},
+        {one.attempt.txid: one.rejected_rows for one in batches},
+        {one.attempt.txid: one.dead_letters for one in batches},
+    )
     session.lock_fence()
     session.append_run([LedgerEntry(plan=plan, attempt=one.attempt) for plan, one in zip(plans, batches, strict=True)])
     counts: dict[str, Mapping[int, CommitterCount]] = {}
     for component, given in zip(driver.committers, results, strict=True):
         counts[component.name] = session.apply_run(component, given)
-    session.append_run_edges({one.attempt.txid: one.edges for one in batches})
-    session.append_run_rejected({one.attempt.txid: one.rejected_rows for one in batches})
-    session.append_run_dead_letters({one.attempt.txid: one.dead_letters for one in batches})
     session.finish_run({one.attempt.txid: totals(one, len(driver.committers)) for one in batches})
     return counts
 
@@ -517,8 +519,11 @@ def test_rows_of_another_batch_never_go_with_a_run(driver: Driver, database: str
         session.append_run(entries)
         with pytest.raises(InvariantBroken, match="a result of each batch"):
             session.apply_run(KEPT, {1: result_of(ROWS), 3: result_of(ROWS)})
-        for append in (session.append_run_edges, session.append_run_rejected, session.append_run_dead_letters):
+        for place in range(3):
+            edges, rejected, letters = ({3: ()} if place == at else {} for at in range(3))
+            session.prepare_kept(edges, rejected, letters)
             with pytest.raises(InvariantBroken, match="another batch"):
-                append({3: ()})
+                session.finish_run({txid: totals(processed(driver, txid, ROWS), 1) for txid in (1, 2)})
+        session.prepare_kept({}, {}, {})
         with pytest.raises(InvariantBroken, match="another batch"):
             session.finish_run({3: totals(processed(driver, 3, ROWS), 1)})

@@ -240,6 +240,16 @@ class LedgerRunSession(Protocol):
         BatchDataError if a result has other columns than the table.
         """
 
+    def prepare_kept(
+        self,
+        edges: Mapping[int, Sequence[EdgeCount]],
+        rejected: Mapping[int, Sequence[RejectedRow]],
+        dead_letters: Mapping[int, Sequence[DeadLetter]],
+    ) -> None:
+        """Do what needs no lock for the tuple counts of edges, the rejected records and the dead letters of each batch;
+        `finish_run` stores them. Called before `lock_fence` (R21), once.
+        """
+
     def lock_fence(self) -> Fence:
         """Begin, set the timeouts, lock the fence row FOR NO KEY UPDATE and return it (R4). Raises Fenced if there is
         no row.
@@ -264,17 +274,10 @@ class LedgerRunSession(Protocol):
         the rows do not fit the table, or if a batch has a key twice.
         """
 
-    def append_run_edges(self, edges: Mapping[int, Sequence[EdgeCount]]) -> None:
-        """Store the tuple counts of the edges of each batch."""
-
-    def append_run_rejected(self, rows: Mapping[int, Sequence[RejectedRow]]) -> None:
-        """Store the rejected records of each batch."""
-
-    def append_run_dead_letters(self, rows: Mapping[int, Sequence[DeadLetter]]) -> None:
-        """Store the dead letters of each batch."""
-
     def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
-        """For each batch in ascending order: make its ledger row final, which seals it, advance the fence by exactly
+        """Store what was given to `prepare_kept`.
+
+        For each batch in ascending order: make its ledger row final, which seals it, advance the fence by exactly
         one, and mark its attempt applied (R22, R23). Then check the deferred constraints on the ledger, so that COMMIT
         has no work left that no timeout ends.
 

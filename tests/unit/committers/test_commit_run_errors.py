@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.ledger_driver import TOPOLOGY, Driver, claim_for, committer
+from tests.contracts.ledger_driver import TOPOLOGY, Driver, claim_for, committer, rejected_row
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
-from txtopo.core.values import Committed, Lead, RunEnded, RunFailed, Unknown
+from txtopo.committers.postgres.run_session import PostgresRunSession
+from txtopo.core.values import Committed, EdgeCount, Lead, RunEnded, RunFailed, Unknown
 from txtopo.errors import (
     BatchDataError,
     ConfigurationError,
@@ -26,11 +27,10 @@ from txtopo.errors import (
 )
 
 STATEMENTS = [
+    "prepare_run",
+    "prepare_kept",
     "append_run",
     "apply_run",
-    "append_run_edges",
-    "append_run_rejected",
-    "append_run_dead_letters",
     "finish_run",
 ]
 
@@ -81,6 +81,52 @@ def test_whatever_is_raised_before_commit_is_nobodys_fault(
     assert ended == RunFailed(first=1, last=3, message=str(error), patience=patience, off=off)
     assert store.topologies[TOPOLOGY].fence.last_txid == 0
     assert store.topologies[TOPOLOGY].holder is None
+
+
+def test_what_needs_no_lock_is_done_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R21: under the lock values are only sent."""
+    driver = leading(MemoryPostgres())
+    plans = driver.ready_run()
+    called: list[str] = []
+
+    def noting(name: str) -> Callable[..., Any]:
+        original = getattr(MemoryLedgerSession, name)
+
+        def note(*arguments: Any) -> Any:
+            called.append(name)
+            return original(*arguments)
+
+        return note
+
+    for name in ("lock_fence", *STATEMENTS, "commit"):
+        monkeypatch.setattr(MemoryLedgerSession, name, noting(name))
+
+    assert isinstance(driver.commit_run(plans), RunEnded)
+    assert called == ["prepare_run", "prepare_kept", "lock_fence", "append_run", "apply_run", "finish_run", "commit"]
+
+
+def test_what_is_kept_is_spelled_without_a_connection() -> None:
+    """R21: all of a run, ascending, with the txid of each row; without rows there is no statement."""
+    nothing: Any = None
+    session = PostgresRunSession(nothing, leading(MemoryPostgres()).lead, nothing, nothing)
+    edge = EdgeCount(edge="a>b", sent=1, received=1)
+
+    session.prepare_kept({3: (edge,), 2: (edge,)}, {2: (rejected_row(9, raw=b"x"),), 3: ()}, {2: (), 3: ()})
+
+    kept = session._kept
+    assert kept is not None
+    assert (kept[1]["edge_txids"], kept[1]["rejected_txids"], kept[1]["rejected_raws"]) == (
+        "{2,3}",
+        "{2}",
+        '{"\\\\x78"}',
+    )
+    assert ("txtopo.edge_count" in kept[0], "txtopo.rejected_row" in kept[0], "dead_letter" in kept[0]) == (
+        True,
+        True,
+        False,
+    )
+    session.prepare_kept({2: ()}, {2: ()}, {2: ()})
+    assert session._kept is None
 
 
 def test_a_table_that_stops_being_plain_is_found_though_it_refused_the_sum_first(
