@@ -526,7 +526,7 @@ def test_files_that_are_only_counted_have_one_plan_for_one_batch_and_for_many(
             return plain(*args, **options)
 
         monkeypatch.setattr(Compiler, name, noting)
-    monkeypatch.setattr(plan_copies, "WAITED_S_MAX", 3600.0)
+    monkeypatch.setattr(plan_copies, "WAIT_S_MAX", 3600.0)
     executor = started(file_topology(tmp_path), proven=False)
     copies = min(executor.spark.sparkContext.defaultParallelism, plan_copies.MADE_AT_START)
     assert made == ["reusable_wave", "compile_wave"] * copies

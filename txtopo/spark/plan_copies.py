@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -25,10 +24,10 @@ class Copy(Protocol):
 C = TypeVar("C", bound=Copy)
 
 MADE_AT_START = 2
-"""Copies of a plan that every batch uses, made before the first one; a further one takes CPU from the tasks."""
-WAITED_S_MAX = 1.0
-"""Seconds that threads wait for a copy, all together, before a further one is made, if there are as many copies as
-cores: so many jobs keep the cores busy, and to make another copy takes about as long.
+"""Maximum number of copies that are made before the first batch. To make one takes CPU."""
+WAIT_S_MAX = 2.0
+"""Seconds that a thread waits for a copy, if there are as many as cores; then one is made for it. So many jobs keep the
+cores busy, and to make a copy would take their CPU; but a job that stands still must not stop the others.
 """
 
 
@@ -59,7 +58,6 @@ class Copies(Generic[C]):
         self._changed = threading.Condition()
         self._free = [first]
         self._count = 1
-        self._waited_s = 0.0
         self._sharing = threading.Lock()
         self._shared: list[_Shared[C]] = []
 
@@ -90,14 +88,10 @@ class Copies(Generic[C]):
     def _take(self) -> C | None:
         """Return a free copy, after waiting for it; None if the caller should make one, which counts already."""
         with self._changed:
-            if not self._free and self._count >= self._cores:
-                began = time.monotonic()
-                self._changed.wait_for(lambda: bool(self._free), WAITED_S_MAX - self._waited_s)
-                self._waited_s += time.monotonic() - began
+            self._changed.wait_for(lambda: bool(self._free) or self._count < self._cores, WAIT_S_MAX)
             if self._free:
                 return self._free.pop()
             self._count += 1
-            self._waited_s = 0.0
             return None
 
     @contextlib.contextmanager

@@ -56,7 +56,7 @@ def test_threads_wait_for_a_copy_if_there_are_as_many_as_cores(
     compiling: Compiling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A further copy takes CPU from the tasks that keep the cores busy."""
-    monkeypatch.setattr(plan_copies, "WAITED_S_MAX", 3600.0)
+    monkeypatch.setattr(plan_copies, "WAIT_S_MAX", 3600.0)
     copies = copies_of(compiling, cores=2)
     found: list[Compiled | None] = []
 
@@ -74,11 +74,11 @@ def test_threads_wait_for_a_copy_if_there_are_as_many_as_cores(
     assert compiling.made == [two]
 
 
-def test_a_further_copy_is_made_after_threads_have_waited_for_it(
+def test_a_further_copy_is_made_for_a_thread_that_has_waited_for_one(
     compiling: Compiling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that never ends, with nobody to cancel it, must not keep the plan from all others."""
-    monkeypatch.setattr(plan_copies, "WAITED_S_MAX", 0.0)
+    monkeypatch.setattr(plan_copies, "WAIT_S_MAX", 0.0)
     copies = copies_of(compiling, cores=1)
 
     with copies.taken() as one, copies.taken() as two, copies.taken() as three:
@@ -91,24 +91,32 @@ def test_a_copy_that_could_not_be_made_is_not_waited_for(
     compiling: Compiling, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     """Neither counts it among the copies that may become free, nor is it kept."""
-    monkeypatch.setattr(plan_copies, "WAITED_S_MAX", 3600.0)
+    monkeypatch.setattr(plan_copies, "WAIT_S_MAX", 3600.0)
     copies = copies_of(compiling, cores=2)
 
     def broken() -> None:
         if failure == "raises":
             raise ValueError("bolt")
 
+    def take() -> Compiled | None:
+        with copies.taken() as copy:
+            return copy
+
     compiling.then = broken
-    with copies.taken() as first:
+    with ThreadPoolExecutor(1) as pool, copies.taken() as first:
         if failure == "raises":
             with pytest.raises(ValueError, match="bolt"), copies.taken():
                 pass
+            compiling.then = Compiled
+            second = take()
         else:
             with copies.taken() as nothing:
                 assert nothing is None
-        compiling.then = Compiled
-        with copies.taken() as second:  # At once: one copy is in use, and there are two cores.
-            assert second not in (None, first)
+                compiling.then = Compiled
+                waits = pool.submit(take)
+                wait_until(waiting(copies, 1), "a thread waits")
+            second = waits.result()
+        assert second not in (None, first)
 
 
 def test_at_the_start_so_many_copies_are_made_as_batches_use_at_the_same_time(compiling: Compiling) -> None:
