@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txtopo.cli.common import json_option, load, sayer, verb
+from txtopo.spark.session.spark_settings import FAST_COMPILER
 from txtopo.topology.streams import DEFAULT_STREAM
 
 if TYPE_CHECKING:
@@ -142,8 +143,9 @@ def _waves(waves: Mapping[str, Any]) -> str:
 
 def _jvm(options: Sequence[str]) -> str:
     if not options:
-        return "starts with Java's own compilers, or those that you name"
-    return f"computes with no rows: starts with {' '.join(options)}, unless you name a compiler"
+        return "starts with the compilers that you name"
+    rows = "no rows" if FAST_COMPILER in options else "rows"
+    return f"computes with {rows}: starts with {' '.join(options)}, unless you name a compiler"
 
 
 def _commits(runs: Mapping[str, Any]) -> str:

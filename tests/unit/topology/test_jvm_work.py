@@ -14,7 +14,13 @@ from txtopo.config import Settings
 from txtopo.spark.session import spark_session
 from txtopo.spark.session.jvm_process import launch_jvm
 from txtopo.spark.session.spark_session import SessionOptions, settings
-from txtopo.spark.session.spark_settings import FAST_COMPILER, METASPACE, compiler_options, memory_options
+from txtopo.spark.session.spark_settings import (
+    FAST_COMPILER,
+    METASPACE,
+    PATIENT_COMPILER,
+    compiler_options,
+    memory_options,
+)
 from txtopo.spouts import FileSpout
 from txtopo.topology.components import Topology
 from txtopo.topology.jvm_work import is_light_for_the_jvm
@@ -63,19 +69,20 @@ def test_what_the_tasks_of_a_spout_count_may_be_work_for_the_jvm() -> None:
         ({"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}, {}),
         ({"spark.driver.defaultJavaOptions": "-ea -XX:-TieredCompilation"}, {}),
         ({"spark.driver.extraJavaOptions": "-Xint"}, {}),
+        ({"spark.driver.extraJavaOptions": "-XX:Tier4InvocationThreshold=1"}, {}),
         ({}, {"JAVA_TOOL_OPTIONS": "-XX:CompilationMode=high-only"}),
         ({}, {"JDK_JAVA_OPTIONS": "-XX:+UseJVMCICompiler"}),
     ],
 )
 def test_a_compiler_that_the_user_names_is_never_overruled(conf: dict[str, str], environ: dict[str, str]) -> None:
-    assert compiler_options(True, conf, environ) == ()
+    assert compiler_options(True, conf, environ) == compiler_options(False, conf, environ) == ()
 
 
 def test_other_options_of_the_user_are_kept_beside_the_fast_compiler() -> None:
     conf = {"spark.driver.extraJavaOptions": "-Dfile.encoding=UTF-8 -Xss4m", "spark.driver.memory": "2g"}
 
     assert compiler_options(True, conf, {"JAVA_TOOL_OPTIONS": "-Duser.language=en"}) == (FAST_COMPILER,)
-    assert compiler_options(False, conf, {}) == ()
+    assert compiler_options(False, conf, {}) == PATIENT_COMPILER
 
 
 def test_a_run_starts_the_jvm_as_its_topology_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,7 +117,7 @@ def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.Mo
 
     fast, usual = (words.partition(".properties ")[2] for words in launched)
     assert fast == f"{FAST_COMPILER} {METASPACE} -Dmine=1 -Xss4m"
-    assert usual == f"{METASPACE} -Dmine=1 -Xss4m"
+    assert usual == " ".join([*PATIENT_COMPILER, METASPACE, "-Dmine=1 -Xss4m"])
 
 
 def test_the_memory_of_classes_that_the_user_sets_is_never_overruled() -> None:

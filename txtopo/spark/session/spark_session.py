@@ -71,7 +71,9 @@ class SessionOptions:
     py_files: tuple[str, ...] = ()
     """Python files, zips and wheels for the executors."""
     light: bool = False
-    """True if the JVM computes with no rows: it starts with FAST_COMPILER, unless the user chooses a compiler."""
+    """True if the JVM computes with no rows: it starts with FAST_COMPILER, otherwise with PATIENT_COMPILER, unless
+    the user chooses a compiler.
+    """
 
     @property
     def log_file(self) -> Path:

@@ -44,20 +44,30 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 FAST_COMPILER = "-XX:TieredStopAtLevel=1"
 """C1 alone. It saves about half of the CPU with which Spark starts: C2 optimises much of it that never runs again."""
+PATIENT_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+)
+"""C2 compiles what is called ten times as often as Java requires: what runs for each row, not Spark's own code, which
+it would optimise for longer than that runs in the first batches. Loops are compiled as early as usual.
+"""
 METASPACE = "-XX:MetaspaceSize=256m"
 """Room for the classes of Spark before the JVM first looks for classes to unload. Java's own value, 21 MiB, makes it
 mark its whole heap ten times while Spark starts and in the first batches, and it finds nothing.
 """
 _JAVA_SETTINGS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-_COMPILER = re.compile(r"Tiered|Compil|JVMCI|-Xint|-Xcomp|-Xmixed|-client|-server")
+_COMPILER = re.compile(r"Tier|Compil|JVMCI|-Xint|-Xcomp|-Xmixed|-client|-server")
 
 
 def compiler_options(light: bool, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the JVM's options for its compilers; none unless the JVM is `light`, and none if the user gave any: the
-    user's have priority, and some exclude each other.
+    """Return the JVM's options for its compilers, which depend on whether the JVM is `light`; none if the user gave
+    any: the user's have priority, and some exclude each other.
     """
-    return (FAST_COMPILER,) if light and not _COMPILER.search(java_options_given(conf, environ)) else ()
+    if _COMPILER.search(java_options_given(conf, environ)):
+        return ()
+    return (FAST_COMPILER,) if light else PATIENT_COMPILER
 
 
 def memory_options(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
