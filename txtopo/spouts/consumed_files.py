@@ -79,7 +79,7 @@ class ConsumedFiles:
     def is_for_later(self, path: str, inode: int) -> bool:
         """Return True for a consumed file that a later check compares: it was unchanged at the last comparison, and
         is still the same file. Every such file has its turn once in `_turns` checks, so that a write to it is
-        reported, if later; whatever is new, or has replaced another file, is never for later.
+        reported, if later; whatever is new, or has another inode than what it replaced, is never for later.
         """
         if self._turns == 1:
             return False

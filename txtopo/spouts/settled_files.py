@@ -26,8 +26,10 @@ from txtopo.topology.components import SpoutContext
 from txtopo.topology.consumed_inputs import PATHS_PER_READ
 
 LOOK_PAUSE = 10
-"""The next check begins this many times later than the last one took: the planner must not spend its time on listing a
-large folder.
+"""The next check begins this many times later than the last two took, the shorter one of them: the planner must not
+spend its time on listing a large folder; but one check that was held up, by a file server for example, says nothing of
+the next one. After the first check, which alone reads the metadata of all counted files, it begins as much later as
+that took.
 """
 LOOK_SHORT_S = 0.05
 """A check that took less than this needs no such pause, unless files wait to be planned."""
@@ -88,10 +90,11 @@ class FileWatch:
         self._open_until_s: float | None = None
         """Files of the first check have settled by then, unless they change."""
         self._last_look_s = -math.inf
-        self._look_took_s = 0.0
+        self._look_took_s = self._pause_s = 0.0
         self._looks_done = False
         """True, in a `once` run, if the folder is not checked again. Then only files that were put back are watched."""
         self._put_back: set[str] = set()
+        """In a `once` run: files that had settled, and changed while they waited for their batch."""
         self._is_incomplete = False
 
     def next_files(self, count: int) -> list[SettledFile]:
@@ -140,8 +143,13 @@ class FileWatch:
         self._consider_all(unknown, check)
         # Only now: if something cannot be read, the files that had settled do not have to settle again.
         for gone in self._watched.keys() - check.watched:
-            del self._watched[gone]
-        self._look_took_s = self._context.monotonic() - now
+            seen = self._watched.pop(gone)
+            if self._context.once and not seen.is_consumed:
+                self._leave(gone, has_changed=True)
+        took_s = self._context.monotonic() - now
+        is_first = self._open_until_s is None
+        self._pause_s = took_s if is_first else LOOK_PAUSE * min(took_s, self._look_took_s)
+        self._look_took_s = took_s
         if not check.found:
             self._found_none()
         self._consumed.checked(check.found)
@@ -166,12 +174,11 @@ class FileWatch:
 
     def _next_look_s(self) -> float:
         """Time of the next check."""
-        pause_s = LOOK_PAUSE * self._look_took_s
         if self._backlog and not self._is_incomplete:
-            return self._last_look_s + max(self._settled_s, pause_s)
+            return self._last_look_s + max(self._settled_s, self._pause_s)
         if self._watched and (self._context.once or self._is_incomplete):
             return self._next_settled_s()
-        return self._last_look_s + pause_s if self._look_took_s > LOOK_SHORT_S else -math.inf
+        return self._last_look_s + self._pause_s if self._look_took_s > LOOK_SHORT_S else -math.inf
 
     def _next_settled_s(self) -> float:
         """Return the first time after the last check at which a check can find a file settled."""
@@ -209,7 +216,7 @@ class FileWatch:
         has gone. A `once` run waits for that once, for `settled_s` seconds, and then leaves it for the next run.
         """
         self._backlog.remove(file)
-        if not self._looks_done:
+        if not self._context.once:
             return  # The next check of the folder finds it.
         if found is None or file.path in self._put_back:
             self._leave(file.path, has_changed=True)
@@ -256,6 +263,8 @@ class FileWatch:
             return
         check.watched.add(path)
         if seen is None or seen.stat != found:
+            if seen is not None and self._had_settled(seen):
+                self._put_back.add(path)
             first_s = check.now if seen is None else seen.first_s
             age_s = self._context.age_s(changed_s(status)) if check.stamps.covers(path, status) else 0.0
             if age_s > 0 and self._settled_s > 0 and may_be_open_for_writing(path, found):
@@ -267,6 +276,12 @@ class FileWatch:
                 self._say_ignored(path, "was read before and is being written to again")  # It may never settle.
         if self._settled_s == 0 or check.now >= self._watched[path].since_s + self._settled_s:
             check.settled.append(SettledFile(path=path, stat=found))
+
+    def _had_settled(self, seen: _Seen) -> bool:
+        """Return True, in a `once` run, for a new file that was settled at the last check, and waited for files before
+        it.
+        """
+        return self._context.once and not seen.is_consumed and self._last_look_s >= seen.since_s + self._settled_s
 
     def _take(self, settled: list[SettledFile]) -> None:
         consumed = [file for file in settled if self._watched[file.path].is_consumed]
@@ -318,10 +333,13 @@ class FileWatch:
 
     def _finish(self) -> None:
         self._looks_done = True
-        for path, seen in sorted(self._watched.items()):
-            if not seen.is_consumed:
-                self._leave(path, has_changed=seen.has_changed)
+        watched = sorted(self._watched.items(), key=lambda item: (item[1].since_s, item[0]))
         self._watched.clear()
+        for path, seen in watched:
+            if path in self._put_back:
+                self._watched[path] = seen
+            elif not seen.is_consumed:
+                self._leave(path, has_changed=seen.has_changed)
 
     def _leave(self, path: str, *, has_changed: bool) -> None:
         """Report a file that is no input of this run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,6 +185,81 @@ def test_a_young_file_changes_no_batch(tmp_path: Path, once: bool, monkeypatch: 
     assert threes.coordinator.is_exhausted() == once
 
 
+@pytest.fixture(params=["planned", "0_first.csv", "z_last.csv"])
+def changed_before_the_last_check(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Day:
+    """A `once` run whose first check found a young file, and b.csv settled; then b.csv changes, before the last check:
+    it waits for the young file, which is before it, or it is next in order, or its batch is about to be planned.
+    """
+    young = write(tmp_path / ("z_last.csv" if request.param == "planned" else request.param)).stat().st_ino
+    paths = [write(tmp_path / name) for name in ("a.csv", "b.csv")]
+    old = {path.stat().st_ino for path in paths}
+    monkeypatch.setattr(
+        StampedHere,
+        "covers",
+        lambda self, path, status: status.st_ino in old - {young} and status.st_size == len(CONTENT),
+    )
+    driver = Day(tmp_path, today=stamp(paths[1]) + 5.0, once=True)
+    assert driver.look() == (request.param != "0_first.csv")
+    driver.now += 1.0
+    write(paths[1], CONTENT * 2)
+    if request.param == "planned":
+        assert names(driver.batches()) == [["a.csv"]]
+    return driver
+
+
+def test_a_file_that_changes_before_the_last_check_of_a_once_run_is_input_once_it_has_settled_again(
+    tmp_path: Path, changed_before_the_last_check: Day
+) -> None:
+    """Promise: it had settled when the run began, so the run does not end without it."""
+    driver = changed_before_the_last_check
+    driver.now += 1.0
+    before = driver.batches()
+
+    assert ["b.csv"] not in names(before) and not driver.coordinator.is_exhausted()
+    driver.now += 2.0
+    [batch] = driver.batches()
+    assert (names([batch]), batch["files"][0]["size"]) == ([["b.csv"]], len(CONTENT * 2))
+    assert driver.coordinator.is_exhausted() and driver.said == []
+
+
+def test_a_file_that_changes_before_and_after_the_last_check_of_a_once_run_is_said_to_be_left(
+    tmp_path: Path, changed_before_the_last_check: Day
+) -> None:
+    driver = changed_before_the_last_check
+    driver.now += 1.0
+    driver.batches()
+    write(tmp_path / "b.csv", CONTENT * 3)
+    driver.now += 2.0
+
+    assert driver.batches() == [] and driver.coordinator.is_exhausted()
+    assert driver.said == [f"{str(tmp_path / 'b.csv')!r} is still changing: left for the next run"]
+
+
+def test_a_file_that_had_settled_and_has_gone_at_the_last_check_of_a_once_run_is_said_to_have_gone(
+    tmp_path: Path, changed_before_the_last_check: Day
+) -> None:
+    driver = changed_before_the_last_check
+    (tmp_path / "b.csv").unlink()
+    driver.now += 1.0
+    driver.batches()
+
+    assert driver.coordinator.is_exhausted()
+    assert driver.said == [f"{str(tmp_path / 'b.csv')!r} has gone since it was found: no input of this run"]
+
+
+def test_a_young_file_that_has_gone_at_the_last_check_of_a_once_run_is_said_to_have_gone(tmp_path: Path) -> None:
+    """Nothing that a run with an end has found is left without a word."""
+    write(tmp_path / "a.csv")
+    young = write(tmp_path / "b.csv")
+    driver = Driver(tmp_path, once=True)
+    assert not driver.look()
+    young.unlink()
+    driver.now += 2.0
+
+    assert names(driver.batches()) == [["a.csv"]] and driver.coordinator.is_exhausted()
+    assert driver.said == [f"{str(young)!r} has gone since it was found: no input of this run"]
+
+
 def test_a_file_that_never_settles_holds_up_the_others_for_no_longer_than_files_settle(tmp_path: Path) -> None:
     growing, other = write(tmp_path / "a.csv"), write(tmp_path / "b.csv")
     driver = Day(tmp_path, today=stamp(other) + 9.0)
@@ -234,13 +310,35 @@ def test_a_large_folder_is_not_listed_all_the_time_while_its_files_are_planned(
         found.append(driver.coordinator.initialize_transaction(len(found) + 1, None))
 
     assert names(found) == [[f"{number}.csv"] for number in range(9)]
-    assert checks == [102.0, 113.0], "after ten seconds"
-    while len(checks) < 3:
+    assert checks == [102.0, 105.0, 116.0], "after the first check once more, then after ten seconds"
+    while len(checks) < 4:
         assert not driver.look(1.0)
     write(tmp_path / "new.csv")
     while not driver.look(1.0):
         pass
-    assert checks[2:] == [123.0, 133.0], "also when no file waits"
+    assert checks[3:] == [126.0, 136.0], "also when no file waits"
+
+
+def test_a_check_that_was_held_up_and_the_first_one_do_not_delay_the_next_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server that stood still for a minute, or the first look at a million files, hid new files for ten more."""
+    driver = Driver(tmp_path, may_be_empty=True)
+    takes_s = [60.0, 1.0, 60.0, 1.0, 1.0]
+    checks: list[float] = []
+    module: Any = settled_files
+    find_files = module.find_files
+
+    def slow(*arguments: Any) -> Iterator[Any]:
+        checks.append(driver.now)
+        driver.now += takes_s[len(checks) - 1]
+        yield from find_files(*arguments)
+
+    monkeypatch.setattr(settled_files, "find_files", slow)
+    while len(checks) < len(takes_s):
+        driver.look(1.0)
+
+    assert [later - before for before, later in pairwise(checks)] == [61.0, 10.0, 61.0, 10.0]
 
 
 def test_a_file_that_settles_is_not_asked_for_before_a_large_folder_is_listed_again(
