@@ -258,8 +258,8 @@ def of_runs(driver: Driver) -> Iterator[tuple[str, Case]]:
 
     yield "a run", Case(call=commit, in_turn=True, codes=CODES)
     yield "runs: ledger_digests", Case(call=compare)
-    yield "runs: resolve", Case(call=lambda: ledger.resolve(lead, wanted))
-    yield "runs: resolve, locked", Case(call=lambda: ledger.resolve(lead, wanted), is_locked=True)
+    yield "runs: resolve", Case(call=lambda: ledger.resolve(lead, wanted)[0])
+    yield "runs: resolve, locked", Case(call=lambda: ledger.resolve(lead, wanted)[0], is_locked=True)
     yield "runs: single_commits", Case(call=lambda: ledger.single_commits(driver.committers))
 
 
@@ -290,7 +290,7 @@ def of_opaque(driver: Driver) -> Iterator[tuple[str, Case]]:
     yield "opaque: begin_attempts", Case(call=lambda: begin(1, next(attempts)))
     begin(1, last := next(attempts))
     yield "opaque: a commit", Case(call=lambda: driver.commit(first, attempt=last), in_turn=True)
-    yield "opaque: resolve", Case(call=lambda: ledger.resolve(driver.lead, [(1, first.digest)]))
+    yield "opaque: resolve", Case(call=lambda: ledger.resolve(driver.lead, [(1, first.digest)])[0])
     second = driver.plan(2, cut=1)
     driver.mirror(second)
     begin(2, 1)
@@ -333,9 +333,9 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
     }
     yield from ((name, Case(call=call)) for name, call in calls.items())
 
-    yield "resolve, not there", Case(call=lambda: ledger.resolve(lead, [(5, fifth.digest)]))
-    yield "resolve, there", Case(call=lambda: ledger.resolve(lead, [(1, driver.digests[1])]))
-    yield "resolve, locked", Case(call=lambda: ledger.resolve(lead, [(1, driver.digests[1])]), is_locked=True)
+    yield "resolve, not there", Case(call=lambda: ledger.resolve(lead, [(5, fifth.digest)])[0])
+    yield "resolve, there", Case(call=lambda: ledger.resolve(lead, [(1, driver.digests[1])])[0])
+    yield "resolve, locked", Case(call=lambda: ledger.resolve(lead, [(1, driver.digests[1])])[0], is_locked=True)
 
 
 def of_claims(ledger: PostgresLedger) -> Iterator[tuple[str, Case]]:

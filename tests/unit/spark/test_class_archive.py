@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import java_gateway
+from pyspark import SparkContext, java_gateway
+from pyspark.sql import SparkSession
 
 from txtopo.errors import ExecutorLost
 from txtopo.spark.session import class_archive, jvm_process, spark_session
 from txtopo.spark.session.class_archive import VARIABLE, archive_file, usable_archive, write, write_aside
+from txtopo.spark.session.python_worker_sockets import SocketFolder
 
 LIBRARY = "libjvm.dylib" if sys.platform == "darwin" else "libjvm.so"
+OF_A_SESSION = ("_active_spark_context", "_gateway", "_jvm")
 
 
 @pytest.fixture
@@ -247,6 +250,10 @@ def test_spark_is_launched_with_the_archive(archive: Path, monkeypatch: pytest.M
         raise RuntimeError("no gateway")
 
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
+    # The session that other tests of this process share is not this test's to end.
+    for owner, name in (*((SparkContext, one) for one in OF_A_SESSION), (SparkSession, "_instantiatedSession")):
+        monkeypatch.setattr(owner, name, None)
+    monkeypatch.setattr(spark_session, "_sockets", SocketFolder())
     conf = {"spark.driver.extraJavaOptions": "-Dmine=1"}
     options = spark_session.SessionOptions(app_name="t", log_folder=tmp_path / "logs", conf=conf)
 
