@@ -40,6 +40,10 @@ class Election:
         self._has_ended = has_ended
         self._ahead: tuple[str, CandidateNode | None] = "", None
         """Name and identity of the candidate directly before this one."""
+        self._watched: tuple[str, threading.Event] = "", threading.Event()
+        """Name of the candidate that is watched, and what the watch sets. A watch takes memory until it fires, so not
+        each look sets one: a wait may last for weeks.
+        """
         self._paths = TopologyPaths(topology)
         self._identity = identity
         self._data = encode_identity(identity)
@@ -88,8 +92,11 @@ class Election:
             try:
                 # While the session is suspended, a read would block for up to a session timeout, longer than the caller
                 # asked for.
-                if self._session.state() is not SessionState.SUSPENDED and self._stands_first_or_watches(moved):
-                    return True
+                if self._session.state() is not SessionState.SUSPENDED:
+                    watch = self._watch_unless_first()
+                    if watch is None:
+                        return True
+                    moved = watch
             except ZooKeeperUnavailable:
                 if self._session.state() is SessionState.LOST:
                     raise
@@ -107,26 +114,30 @@ class Election:
             if moved.wait(min(remaining_s, PROCESS_LOOK_S)) or self._has_ahead_ended():
                 return
 
-    def _stands_first_or_watches(self, moved: threading.Event) -> bool:
-        """True if this driver is first. Otherwise set a watch on the previous candidate only, so that one driver wakes
-        up when one leaves.
+    def _watch_unless_first(self) -> threading.Event | None:
+        """None if this driver is first. Otherwise watch the previous candidate only, so that one driver wakes up when
+        one leaves; returns what the watch sets.
         """
         queue = self._queue()
         place = self._require_own(queue)
         if place == 0:
-            return True
+            return None
         ahead = queue[place - 1]
         path = f"{self._paths.leader}/{ahead}"
-        if not self._session.watch(path, moved.set):
-            moved.set()  # it was just removed; without this the next look would come only after RECHECK_S
-            return False
+        name, moved = self._watched
+        if name != ahead or moved.is_set():
+            moved = threading.Event()
+            if not self._session.watch(path, moved.set):
+                moved.set()  # it was just removed; without this the next look would come only after RECHECK_S
+                return moved
+            self._watched = ahead, moved
         if self._ahead[0] != ahead:
             self._ahead = ahead, self._read_candidate(ahead)
         if self._has_ahead_ended():
             # R30: its session would keep the node until it times out, and nobody can use that session any more.
             with suppress(NodeMissing):
                 self._session.multi([DeleteNode(path)])
-        return False
+        return moved
 
     def _read_candidate(self, name: str) -> CandidateNode | None:
         """None for a node that cannot be believed: its session decides when it goes."""

@@ -14,6 +14,7 @@ from tests.contracts.coordinator_kit import (
     LossySession,
     WatchedSession,
     candidate_on,
+    eventually,
     identity,
     note_error,
 )
@@ -135,6 +136,19 @@ class ElectionContract:
 
         assert won.wait(PATIENCE_S / 2)
         waiting.join(PATIENCE_S)
+
+    def test_a_candidate_that_waits_for_weeks_has_one_watch(self, world: CoordinatorWorld) -> None:
+        """A watch takes memory until it fires, and a standby looks several times a second."""
+        leader_session, second_session = world.open(), WatchedSession(world.open())
+        candidate_on(leader_session, "one")
+        second = candidate_on(second_session, "two")
+
+        for _ in range(5):
+            assert second.wait(0) is False
+        assert len(second_session.watched) == 1
+
+        leader_session.multi([SetNode(second_session.watched[0], b"this fires it")])
+        eventually(lambda: second.wait(0) is False and len(second_session.watched) == 2)
 
     def test_candidate_with_another_ones_data_halts(self, world: CoordinatorWorld) -> None:
         """Z14: a node that says two things is not believed."""
