@@ -4,9 +4,11 @@ starts it in the background.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from txtopo.local.java import java_environment
 from txtopo.spark.session.class_archive import ASIDE, write
@@ -18,6 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     """
     if ASIDE in arguments:
         os.nice(19)
+        with contextlib.suppress(OSError):  # Where memory runs out, this process ends first, and no driver.
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     os.environ.update(java_environment())
     reason = write()
     if reason is not None:

@@ -26,7 +26,7 @@ def test_java_writes_an_archive_and_starts_with_it(
     java = find_java()
     for name, value in java_environment(java).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(class_archive, "_nobody_else_can_write", lambda path: True)  # Of folders of this machine.
+    monkeypatch.setattr(class_archive, "_nobody_else_can_write", lambda path, **_: True)  # Of folders of this machine.
     (tmp_path / "some.jar").write_bytes(b"PK\x05\x06" + bytes(18))
     class_path = str(tmp_path / "some.jar")
 

@@ -4,6 +4,7 @@ one in tests/integration/test_class_archive.py.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -135,6 +136,31 @@ def test_a_folder_of_settings_in_the_class_path_can_have_no_archive(
     assert usable_archive({}, os.environ) is None
 
 
+def test_a_folder_that_this_user_may_not_enter_costs_no_run(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that root made, for example, or the home of root where a supervisor started the driver as another user."""
+    real = os.stat
+
+    def closed(path: Any, *rest: Any, **named: Any) -> os.stat_result:
+        if path in (archive, str(archive)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *rest, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
+    monkeypatch.setattr(os, "stat", closed)
+
+    assert usable_archive({}, os.environ) is None
+    write_aside()
+
+
+@pytest.mark.parametrize("name", ["2026-11-23T02:37:00", "two words", "it's"])
+def test_a_path_that_is_not_one_word_among_javas_options_has_no_archive(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.parents[2] / name))
+
+    assert archive_file(os.environ) is None
+
+
 def test_a_run_ends_without_waiting_for_the_process_that_writes_the_archive(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +185,7 @@ def test_a_run_ends_without_waiting_for_the_process_that_writes_the_archive(
     assert [name for name, _ in started] == [["txtopo.archive_classes", "aside"]] * 2
     assert find_spec(class_archive.WRITER) is not None
     assert all(how["start_new_session"] and how["stdout"] == subprocess.DEVNULL for _, how in started)
+    assert all(how["cwd"] == "/" for _, how in started), "nothing is imported from the folder of the run"
 
 
 def test_an_archive_appears_whole_or_not_at_all_and_one_process_writes_it(
@@ -170,6 +197,7 @@ def test_an_archive_appears_whole_or_not_at_all_and_one_process_writes_it(
     def half(file: Path, work: Path) -> None:
         assert write() == "another process is writing one", "this one has the lock"
         seen.extend(one.name for one in work.iterdir())
+        assert class_archive._has_failed(file), "it counts as failed if it is killed now"
         (work / "archive").write_text("half")
         raise OSError("No space left on device")
 
@@ -208,10 +236,15 @@ def test_old_archives_go_and_those_used_last_stay(archive: Path, monkeypatch: py
 def test_what_is_written_where_new_files_belong_to_a_group_can_be_used(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where there was no `~/.cache`. Others than the one who wrote may read it: an image is written as root."""
+
     def whole(file: Path, work: Path) -> None:
         file.touch(0o444)
 
     monkeypatch.setattr(class_archive, "_write", whole)
+    cache = place.parents[2]
+    cache.rmdir()
+    monkeypatch.setattr(class_archive, "_folders_of", lambda path: [path, *path.parents][: -len(cache.parents)])
     before = os.umask(0o002)
     try:
         assert write() is None
@@ -219,6 +252,7 @@ def test_what_is_written_where_new_files_belong_to_a_group_can_be_used(
         os.umask(before)
 
     assert usable_archive({}, os.environ) == place
+    assert [one.stat().st_mode & 0o777 for one in (cache, place.parent.parent, place.parent)] == [0o755] * 3
 
 
 def test_nothing_is_written_where_another_user_could_write(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +261,16 @@ def test_nothing_is_written_where_another_user_could_write(place: Path, monkeypa
     place.parent.chmod(0o777)
 
     assert "another user can write" in str(write())
+
+
+def test_root_makes_no_folder_in_the_home_of_another_user(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sudo txtopo run` with the HOME of the user, who could not enter the folder afterwards."""
+    cache = place.parents[2]
+    another_user(cache, monkeypatch)
+
+    assert "another user can write" in str(write())
+
+    assert not [*cache.iterdir()]
 
 
 def test_spark_is_launched_with_the_archive(archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -249,6 +293,11 @@ def test_spark_is_launched_with_the_archive(archive: Path, monkeypatch: pytest.M
         monkeypatch.setattr(jvm_process.Jvm, "started", Crashed())
         raise RuntimeError("no gateway")
 
+    # A session that other tests of this process share is out of reach, and stays.
+    for name in ("_active_spark_context", "_gateway", "_jvm"):
+        monkeypatch.setattr(SparkContext, name, None)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+    monkeypatch.setattr(spark_session, "_sockets", SocketFolder())
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
     # The session that other tests of this process share is not this test's to end.
     for owner, name in (*((SparkContext, one) for one in OF_A_SESSION), (SparkSession, "_instantiatedSession")):

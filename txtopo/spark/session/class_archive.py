@@ -65,7 +65,8 @@ def archive_file(environ: Mapping[str, str]) -> Path | None:
     except (KeyError, OSError, RuntimeError):
         return None
     file = folder / f"{hashlib.sha256(repr(known).encode()).hexdigest()[:16]}.jsa"
-    return None if re.search(r"[\"'\\\s]", str(file)) else file  # It is a word among the JVM's options.
+    # It is a word among the JVM's options, and a colon would make it two archives.
+    return None if re.search(r"[\"'\\\s:]", str(file)) else file
 
 
 def _pyspark() -> Path:
@@ -83,20 +84,32 @@ def usable_archive(conf: Mapping[str, str], environ: Mapping[str, str]) -> Path 
     if _SHARING.search(java_options_given(conf, environ)) or conf.get(_CLASS_PATH_SETTING):
         return None
     file = archive_file(environ)
-    if file is None or not file.is_file() or not _nobody_else_can_write(file):
+    if file is None or not _is_file(file) or not _nobody_else_can_write(file):
         return None
     with contextlib.suppress(OSError):
         os.utime(file)  # Used now: see KEPT.
     return file
 
 
-def _nobody_else_can_write(path: Path) -> bool:
+def _is_file(path: Path) -> bool:
+    """False also where this user may not look; `Path.is_file` raises an error there."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _nobody_else_can_write(path: Path, *, may_be_missing: bool = False) -> bool:
     """True if nobody but this user and root can write there, nor put something else in its place: what is in an archive
     is code.
     """
     for place in _folders_of(path):
         try:
             found = place.lstat()
+        except FileNotFoundError:
+            if may_be_missing:
+                continue
+            return False
         except OSError:
             return False
         # Nobody takes away what others own in a folder such as /tmp.
@@ -117,7 +130,7 @@ def write_aside() -> None:
     fails, runs start without an archive.
     """
     file = archive_file(os.environ)
-    if file is None or os.environ.get(VARIABLE) == "read" or file.exists() or _has_failed(file):
+    if file is None or os.environ.get(VARIABLE) == "read" or _is_file(file) or _has_failed(file):
         return
     with contextlib.suppress(OSError):
         subprocess.Popen(
@@ -125,6 +138,7 @@ def write_aside() -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            cwd="/",  # Python would import what lies in the folder of the run.
             start_new_session=True,
         )
 
@@ -145,30 +159,47 @@ def write() -> str | None:
     file = archive_file(os.environ)
     if file is None:
         return "this Java and this PySpark can have no archive of classes, or it is switched off"
-    for folder in (file.parent.parent, file.parent):  # Whatever the umask: group members may not write there.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _nobody_else_can_write(file.parent):
-        return f"another user can write {file.parent}, or a folder above it"
-    with (file.parent / "lock").open("w") as lock:
-        try:
+    others = f"another user can write {file.parent}, or a folder above it"
+    if not _nobody_else_can_write(file.parent, may_be_missing=True):  # No folders of root in the home of another user.
+        return others
+    try:
+        _make_folder(file.parent)
+        if not _nobody_else_can_write(file.parent):
+            return others
+        with (file.parent / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return "another process is writing one"
-        if file.exists():
-            return None
-        work = file.parent / "work"  # What a writer that was killed left there goes, too.
-        shutil.rmtree(work, ignore_errors=True)
-        try:
-            work.mkdir(mode=0o700)
-            _write(file, work)
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
+            return _write_alone(file)
+    except BlockingIOError:
+        return "another process is writing one"
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Whatever the umask, group members may not write there; everybody may read, as an image is for all its users."""
+    for one in reversed(_folders_of(folder)):
+        one.mkdir(mode=0o755, exist_ok=True)
+
+
+def _write_alone(file: Path) -> str | None:
+    if _is_file(file):
+        return None
+    # A writer that is killed has failed, too: by the end of its container, or for its memory.
+    _failure_of(file).write_text("it was ended before the archive was whole", encoding="utf-8")
+    work = file.parent / "work"  # What a writer that was killed left there goes, too.
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(mode=0o700)
+        _write(file, work)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):  # The disk may be full.
             _failure_of(file).write_text(said, encoding="utf-8")
-            return said
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        _failure_of(file).unlink(missing_ok=True)
-        _remove_old(file.parent)
+        return said
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    _failure_of(file).unlink(missing_ok=True)
+    _remove_old(file.parent)
     return None
 
 
