@@ -35,7 +35,7 @@ class Database:
         self.unresolved_pids: set[int] = set()
         """Server processes whose COMMIT was not answered. They may still hold their locks."""
         self.travels_s: deque[float] = deque(maxlen=TRAVELS_KEPT)
-        """Seconds that round trips took by themselves, without what the server did: of the last commit runs."""
+        """Seconds that round trips took by themselves, without what the server did: of the last commits."""
         self._closed = False
 
     @property
