@@ -19,9 +19,9 @@ from txtopo.local.postgres import LocalPostgres
 from txtopo.local.zookeeper import LocalZooKeeper
 
 SHORT_SESSION_S = "1"
+"""Each driver waits for the end of the session of the one before. One that loses its own tries again."""
 LONG_SESSION_S = 60.0
 """The longest session that the server of the tests grants."""
-"""Each driver waits for the end of the session of the one before. One that loses its own tries again."""
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ class FrameJobs:
         if is_apart:
             self.settle_waves()
         if self._wave_copies is not None:
-            # A batch alone is a wave of one: there are fewer plans to make, and none is made while batches wait.
+            # A batch alone is a wave of one, so there are fewer plans to make.
             self._copies = self._wave_copies
             self._copies.prepare()
             return self._copies.first.needed
