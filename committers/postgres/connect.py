@@ -11,6 +11,7 @@ import sqlalchemy
 from sqlalchemy import URL, Engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
+from txtopo.committers.postgres.joined_begin import JoinedBegin
 from txtopo.committers.postgres.sql_errors import translating
 from txtopo.errors import ConfigurationError, PostgresUnavailable
 
@@ -89,19 +90,24 @@ def mask_dsn(text: str) -> str:
     return text
 
 
-def make_engine(dsn: str, application_name: str, *, pooled: bool = True) -> Engine:
+def make_engine(dsn: str, application_name: str, *, pooled: bool = True, joined_begin: bool = False) -> Engine:
     """Return an engine with at most CONNECTIONS_MAX connections; with `pooled=False` each use opens a new one. Does not
     connect yet.
+
+    `joined_begin`: BEGIN is sent with the first statement, and there are no cursors of the server (JoinedBegin).
     """
     url = normalise_dsn(dsn)
     arguments = {name: value for name, value in _CONNECT_ARGUMENTS.items() if name not in url.query}
     pool: dict[str, Any] = {"poolclass": NullPool}
     if pooled:
         pool = {"poolclass": QueuePool, "pool_size": CONNECTIONS_MAX, "max_overflow": 0, "pool_timeout": POOL_TIMEOUT_S}
+    if joined_begin:
+        arguments["connection_factory"] = JoinedBegin
     engine = sqlalchemy.create_engine(
         url,
         connect_args={**arguments, "application_name": application_name[:63]},
         hide_parameters=True,  # the users' rows must not be in messages
+        use_native_hstore=False,  # or each new connection asks for a type that no table of txtopo has
         **pool,
     )
     event.listen(engine, "begin", _refuse_autocommit)
@@ -110,7 +116,8 @@ def make_engine(dsn: str, application_name: str, *, pooled: bool = True) -> Engi
 
 def _refuse_autocommit(connection: sqlalchemy.Connection) -> None:
     # P8: without a database transaction the fence protects nothing.
-    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+    raw = connection.connection.dbapi_connection
+    if getattr(raw, "autocommit", False) and not isinstance(raw, JoinedBegin):
         raise ConfigurationError("the connection to Postgres is in AUTOCOMMIT mode; txtopo needs database transactions")
 
 

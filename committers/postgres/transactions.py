@@ -30,8 +30,8 @@ class Database:
 
     def __init__(self, dsn: str, topology: str) -> None:
         self.topology = topology
-        self.pooled = make_engine(dsn, f"txtopo/{topology}")
-        self.fresh = make_engine(dsn, f"txtopo/{topology}", pooled=False)
+        self.pooled = make_engine(dsn, f"txtopo/{topology}", joined_begin=True)
+        self.fresh = make_engine(dsn, f"txtopo/{topology}", pooled=False, joined_begin=True)
         self.unresolved_pids: set[int] = set()
         """Server processes whose COMMIT was not answered. They may still hold their locks."""
         self.travels_s: deque[float] = deque(maxlen=TRAVELS_KEPT)
