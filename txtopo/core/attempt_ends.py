@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from txtopo.core import limits
@@ -11,6 +10,7 @@ from txtopo.core.events import Action, AttemptEnded, AttemptNotBegun, Cancel, Mo
 from txtopo.core.opaque_replanning import tried_again
 from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.poison import nobodys_fault, used_up, with_cause
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Phase, ProofOf, State
 from txtopo.core.store_state import store_away, without
 from txtopo.core.unreadable import judged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from txtopo.core import limits
@@ -15,6 +14,7 @@ from txtopo.core.operator_orders import committed
 from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.poison import remembered
 from txtopo.core.remedies import RUN_AGAIN
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Phase, State, ended
 from txtopo.core.store_state import postgres_back, store_away
 from txtopo.core.values import (

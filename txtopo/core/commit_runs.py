@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from txtopo.core import limits
 from txtopo.core.events import Action, Commit, CommitItem, CommitQuarantine, Resolve
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Processed
 from txtopo.errors import unreachable

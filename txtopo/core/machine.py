@@ -7,7 +7,6 @@ docs/batch_lifecycle.md has the diagram of every legal move.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from txtopo.core import limits
@@ -51,6 +50,7 @@ from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.plan import Plan
 from txtopo.core.poison import proven
 from txtopo.core.remedies import RUN_AGAIN
+from txtopo.core.replacing import replace
 from txtopo.core.scheduling import due
 from txtopo.core.state import Halting, State, Stopping, ended
 from txtopo.core.store_state import postgres_back, store_away, without, zookeeper_seen

@@ -9,11 +9,12 @@ pinned batch is kept: its plan is mirrored and is never replaced.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 from txtopo.core.events import Action, Cancel, CutFailed, HaltRequired, PlansCut, RecordEnd, RedoCut
 from txtopo.core.operator_orders import redos_again
 from txtopo.core.plan import Plan
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Carried, Phase, State
 from txtopo.core.values import Failure
 from txtopo.errors import invariant

@@ -5,10 +5,10 @@ answered. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal, assert_never
 
 from txtopo.core.events import Action, Answer, Cancel, RecordEnd, Redo, RedoCut, Say
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, OrderInWork, Phase, State
 from txtopo.core.values import ActionRecord, Failure, Order, Quarantine, TransactionAttempt
 

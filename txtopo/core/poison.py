@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from txtopo.core import limits
 from txtopo.core.backoff import backoff_s
@@ -11,6 +10,7 @@ from txtopo.core.events import Action, Proven, Say
 from txtopo.core.opaque_replanning import tried_again
 from txtopo.core.operator_orders import failed_again
 from txtopo.core.remedies import RUN_AGAIN
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Halting, Phase, ProofOf, State
 from txtopo.core.values import Failure, Left, Processed, Quarantine, TransactionAttempt, cause_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from txtopo.core import limits
 from txtopo.core.commit_runs import next_commit
@@ -21,6 +20,7 @@ from txtopo.core.events import (
 )
 from txtopo.core.operator_orders import apply_skips, next_redo, wants_replan
 from txtopo.core.poison import too_many_quarantined, used_up
+from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Phase, State
 from txtopo.core.values import Failure, TransactionAttempt
 

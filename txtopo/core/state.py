@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -11,6 +11,7 @@ from txtopo.core import limits
 from txtopo.core.events import Action, End
 from txtopo.core.patience import Tries
 from txtopo.core.plan import Plan
+from txtopo.core.replacing import replace
 from txtopo.core.values import Failure, Left, Order, Processed, Quarantine, TransactionAttempt
 
 PoisonPolicy = Literal["halt", "quarantine_batch", "dead_letter_rows"]
@@ -81,7 +82,7 @@ class Carried:
     last_failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: `replace` copies its __dict__
 class Batch:
     """An uncommitted batch."""
 
@@ -185,7 +186,7 @@ class Halting:
     next_command: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: `replace` copies its __dict__
 class State:
     """Everything the machine knows. Changed only by `machine.step`."""
 

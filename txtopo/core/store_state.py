@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from txtopo.core.events import Moment, Store
+from txtopo.core.replacing import replace
 from txtopo.core.state import State
 
 SUSPENDED = "ZooKeeper does not answer; nothing new is planned"
