@@ -22,6 +22,7 @@ Public are the names in `__all__` of these modules; they change only with a note
     txtopo.client     the types of what a client returns
     txtopo.bolts      what bolts and committers are written with
     txtopo.spouts     what spouts are written with
+    txtopo.formats    formats of files, and what further ones are written with
     txtopo.errors     the errors of runs, with their exit codes
     txtopo.testing    harnesses that run a topology in a test, without services
 

@@ -28,7 +28,7 @@ PLANTED = {
     "txtopo/tuples/engine.py": "import pyspark",
     "txtopo/topology/builder.py": "from txtopo.app import drive",
     "txtopo/reports/read.py": "from txtopo.audit import verdicts",
-    "txtopo/audit/recount.py": "from txtopo.spouts.csv import values as csv_values",
+    "txtopo/audit/recount.py": "from txtopo.spouts.formats.csv import values as csv_values",
 }
 """Imports that the architecture forbids, by the module that gets them."""
 

@@ -287,7 +287,15 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-PUBLIC = ("txtopo", "txtopo.client", "txtopo.bolts", "txtopo.spouts", "txtopo.errors", "txtopo.testing")
+PUBLIC = (
+    "txtopo",
+    "txtopo.client",
+    "txtopo.bolts",
+    "txtopo.spouts",
+    "txtopo.formats",
+    "txtopo.errors",
+    "txtopo.testing",
+)
 OF_THE_ENGINE = {
     *("Aggregation", "Header", "Input", "Metadata", "Position", "SpoutCoordinator", "Subscription", "Tally"),
     *("BoltComponent", "CommitterComponent", "SpoutComponent", "TupleBoltComponent", "Draft", "Origin", "StreamSpec"),

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from txtopo.core.fields import INTEGER_KINDS, Fields
+from txtopo.core.fields import Fields
 from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, unreachable
-from txtopo.spouts.csv.dialect import HEADER_BYTES_MAX, Header
 from txtopo.spouts.fingerprint import Content, FileStat, open_regular, read_content
+from txtopo.spouts.formats.format import Format, Opened
 from txtopo.spouts.read_ahead import FILES_MAX, ReadAhead
 from txtopo.spouts.settled_files import FileWatch, SettledFile
 from txtopo.topology.components import SpoutContext
@@ -24,10 +24,11 @@ PATH_BYTES_MAX = 2000
 
 
 class _Source(Protocol):
-    """The limits of a batch and the layout of its files."""
+    """The limits of a batch and the format of its files."""
 
     path: str
     fields: Fields
+    format: Format
     files_per_batch: int
     bytes_per_batch: int
     settled_s: float
@@ -35,11 +36,6 @@ class _Source(Protocol):
 
     def layout(self) -> Mapping[str, Any]:
         """Return the layout with which the files are read, for the plan."""
-
-    def header_of(self, start: bytes, *, final: bool) -> Header | None:
-        """Return the header in the first bytes of a file, with the offset at which records begin; None if the file has
-        no records. Raises ValueError.
-        """
 
 
 class _StillChangingError(Exception):
@@ -55,6 +51,8 @@ class _Read:
     """A file that was read, and its metadata after that."""
 
     content: Content
+    facts: Mapping[str, Any] | ValueError
+    """What its format says of it, for the plan; or why it cannot be planned."""
     stat: FileStat
     is_steady: bool
     """True if it had the same metadata before."""
@@ -70,7 +68,6 @@ class FileCoordinator:
         self._context = context
         self._watch = FileWatch(source.path, source.settled_s, context, may_be_empty=source.may_be_empty)
         self._next: Metadata | BatchDataError | None = None
-        self._may_read_hexadecimal = any(field.type.kind in INTEGER_KINDS for field in source.fields.items)
         self._ahead = ReadAhead(self._read)
 
     def is_ready(self) -> bool:
@@ -91,17 +88,17 @@ class FileCoordinator:
         return cut
 
     def initialize_redo(self, metadata: Metadata) -> Metadata:
-        headers: list[list[str]] = []
+        headers: list[Any] = []
         files: list[dict[str, Any]] = []
         found: list[SettledFile] = []
         for planned in metadata["files"]:
             path = str(planned["path"])
             try:
                 file = self._look_at(path)
-                described, header = self._describe(file)
+                described = self._describe(file)
             except _StillChangingError as error:
                 raise OSError(f"{path}: the file is still changing, or is being replaced") from error
-            files.append(_numbered(described, header, headers))
+            files.append(_numbered(described, headers))
             found.append(file)
         for file, described in zip(found, files, strict=True):
             self._watch.redo(replace(file, stat=FileStat.planned(described)), bytes.fromhex(described["sha256"]))
@@ -116,13 +113,13 @@ class FileCoordinator:
 
     def _cut(self, chosen: list[SettledFile]) -> Metadata | BatchDataError | None:
         """Return the next batch, or the error that prevents it; None if all its files have to settle again."""
-        headers: list[list[str]] = []
+        headers: list[Any] = []
         files: list[dict[str, Any]] = []
         taken: list[SettledFile] = []
         upcoming = self._watch.next_files(len(chosen) + FILES_MAX)
         for number, file in enumerate(chosen, start=1):
             try:
-                described, header = self._describe(file, self._ahead.taken(file, upcoming[number : number + FILES_MAX]))
+                described = self._describe(file, self._ahead.taken(file, upcoming[number : number + FILES_MAX]))
             except _StillChangingError as error:
                 self._watch.put_back(file, error.found)
                 continue
@@ -131,16 +128,16 @@ class FileCoordinator:
                 # differs from what settled, and has to settle again. Files before it form a batch and do not wait for
                 # it.
                 return self._plan(headers, files, taken) if files else error
-            files.append(_numbered(described, header, headers))
+            files.append(_numbered(described, headers))
             taken.append(file)
         return self._plan(headers, files, taken) if files else None
 
-    def _plan(self, headers: list[list[str]], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
+    def _plan(self, headers: list[Any], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
         for file, described in zip(taken, files, strict=True):
             self._watch.consume(file, FileStat.planned(described), bytes.fromhex(described["sha256"]))
         return self._metadata(headers, files)
 
-    def _metadata(self, headers: list[list[str]], files: list[dict[str, Any]]) -> Metadata:
+    def _metadata(self, headers: list[Any], files: list[dict[str, Any]]) -> Metadata:
         return {"format": self._source.layout(), "schema": self._source.fields.ddl, "headers": headers, "files": files}
 
     def _next_files(self) -> list[SettledFile]:
@@ -172,7 +169,7 @@ class FileCoordinator:
                 position=path,
             ) from error
 
-    def _describe(self, file: SettledFile, read: _Read | None = None) -> tuple[dict[str, Any], Header | None]:
+    def _describe(self, file: SettledFile, read: _Read | None = None) -> dict[str, Any]:
         """Return the file's entry in the plan. `read`: what was read ahead."""
         try:
             if read is None or self._look_again(file) != read.stat:
@@ -188,41 +185,45 @@ class FileCoordinator:
                 raise _named(error, file.path) from error
             raise _StillChangingError(None) from error
         self._check_path(file.path)
-        header = self._header(file, content.start[:HEADER_BYTES_MAX]) if content.size else None
-        described = {
+        return {
             "path": file.path,
             "size": file.stat.size,
             "mtime_ns": file.stat.mtime_ns,
             "inode": file.stat.inode,
             "ctime_ns": read.stat.ctime_ns,
             "sha256": content.sha256,
-            "quotes": content.quotes,
-            "nul": content.nul,
-            "hexadecimal": content.hexadecimal,
-            "header": None,
-            "data": header.end if header else 0,
+            **self._facts(file, read),
         }
-        return described, header
 
     def _read(self, file: SettledFile) -> _Read:
+        """Read the whole file. Called by several threads."""
+        source = self._source
         with open_regular(file.path) as descriptor:
             before = FileStat.of(os.fstat(descriptor))
-            content = read_content(descriptor, hexadecimal=self._may_read_hexadecimal)
+            scan = source.format.scan(source.fields)
+            content = read_content(descriptor, scan)
+            facts: Mapping[str, Any] | ValueError
+            try:
+                opened = Opened(file.path, descriptor, content.size, content.start)
+                facts = source.format.describe(opened, source.fields)
+            except ValueError as error:
+                facts = error
+            else:
+                facts = {**(scan.facts() if scan is not None else {}), **facts}
             stat = FileStat.of(os.fstat(descriptor))
-            return _Read(content=content, stat=stat, is_steady=stat == before)
+            return _Read(content=content, facts=facts, stat=stat, is_steady=stat == before)
 
     def _look_again(self, file: SettledFile) -> FileStat:
         """Return the metadata of a file that was read ahead: it may have changed since."""
         with open_regular(file.path) as descriptor:
             return FileStat.of(os.fstat(descriptor))
 
-    def _header(self, file: SettledFile, start: bytes) -> Header | None:
-        try:
-            return self._source.header_of(start, final=len(start) == file.stat.size)
-        except ValueError as error:
+    def _facts(self, file: SettledFile, read: _Read) -> Mapping[str, Any]:
+        if isinstance(read.facts, ValueError):
             raise BatchDataError(
-                f"{file.path}: {error}", component=self._context.spout, position=f"{file.path}:1"
-            ) from error
+                f"{file.path}: {read.facts}", component=self._context.spout, position=f"{file.path}:1"
+            ) from read.facts
+        return read.facts
 
     def _check_path(self, path: str) -> None:
         problem = None
@@ -237,14 +238,14 @@ class FileCoordinator:
             )
 
 
-def _numbered(described: dict[str, Any], header: Header | None, headers: list[list[str]]) -> dict[str, Any]:
-    """Return the index of the file's header among the headers of the batch; a new one is added to them."""
+def _numbered(described: dict[str, Any], headers: list[Any]) -> dict[str, Any]:
+    """Return the file with the index of its header among the headers of the batch; a new one is added to them."""
+    header = described.get("header")
     if header is None:
         return described
-    names = list(header.names)
-    if names not in headers:
-        headers.append(names)
-    return {**described, "header": headers.index(names)}
+    if header not in headers:
+        headers.append(header)
+    return {**described, "header": headers.index(header)}
 
 
 def _named(error: OSError, path: str) -> OSError:

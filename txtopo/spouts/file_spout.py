@@ -1,4 +1,4 @@
-"""FileSpout: CSV files of a folder or a pattern become batches, by default one file per batch."""
+"""FileSpout: files of a folder or a pattern become batches, by default one file per batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.errors import TopologyError
-from txtopo.spouts.csv.dialect import Header, check_encoding, column_indexes, read_header, why_no_header
 from txtopo.spouts.file_coordinator import FileCoordinator
+from txtopo.spouts.file_parts import emit_pieces, locate_row, split_batch
+from txtopo.spouts.formats.format import Format
+from txtopo.spouts.formats.known_formats import chosen_format, planned_format
 from txtopo.topology.components import Input, Position, Spout, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ _SCHEME = re.compile(r"(jdbc|kafka|[A-Za-z][A-Za-z0-9+.-]+(?=:/)):")
 
 
 class FileSpout(Spout):
-    """Reads CSV files with a header line. Every file is read once, in the order of the paths, as soon as it no longer
-    changes.
+    """Reads files, by default CSV with a header line. Every file is read once, in the order of the paths, as soon as it
+    no longer changes.
 
     >>> FileSpout("/data/flights", "carrier string, distance int").fields.names
     ('carrier', 'distance')
@@ -35,10 +37,11 @@ class FileSpout(Spout):
         path: str | os.PathLike[str],
         fields: str | Fields,
         *,
+        format: str | Format | None = None,
         files_per_batch: int = FILES_PER_BATCH,
         bytes_per_batch: int = BYTES_PER_BATCH,
-        delimiter: str = ",",
-        null_values: Sequence[str] = ("",),
+        delimiter: str | None = None,
+        null_values: Sequence[str] | None = None,
         settled_s: float = FILE_SETTLED_S,
         part_bytes: int = PART_BYTES,
         on_bad_line: Literal["reject", "fail"] = "reject",
@@ -46,12 +49,14 @@ class FileSpout(Spout):
         may_be_empty: bool = False,
     ) -> None:
         """`path` is a folder, a file or a glob. `fields` are the columns to read, matched by the names in the header;
-        other columns are ignored.
+        other columns are ignored. `format` is the name of a format or an object of `txtopo.formats`, by default
+        `Csv()`; `delimiter` and `null_values` are short for those of `Csv`.
 
         A batch is closed at `files_per_batch` files or `bytes_per_batch` bytes, whichever comes first. A file is ready
-        when its size, mtime and ctime have not changed for `settled_s` seconds (0: at first sight). A file without
-        quotes that is larger than `part_bytes` bytes is read in parts of that size. An unquoted value that is one of
-        `null_values` is NULL; by default only the empty value, so `NA` and `null` are text. A record that does not
+        when its size, mtime and ctime have not changed for `settled_s` seconds (0: at first sight). A file that is
+        larger than `part_bytes` bytes is read in parts of that size, if its format allows that: CSV without quotes. An
+        unquoted value that is one of `null_values` is NULL; by default only the empty value, so `NA` and `null` are
+        text. A record that does not
         parse is kept as a rejected row of its batch, or fails the batch with `on_bad_line="fail"`; a batch fails if
         more than the share `rejected_max` (0 to 1) of its records is rejected. A `--once` run halts if it finds no file
         at a path that never had one, unless `may_be_empty` is True.
@@ -63,14 +68,8 @@ class FileSpout(Spout):
         self.files_per_batch: int = _whole("files_per_batch", files_per_batch)
         self.bytes_per_batch: int = _whole("bytes_per_batch", bytes_per_batch)
         self.part_bytes: int = _whole("part_bytes", part_bytes)
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
-            raise TopologyError(
-                f"FileSpout: delimiter {delimiter!r} is not one ASCII character other than a quote or a line end"
-            )
-        self.delimiter = delimiter
-        if isinstance(null_values, str) or not all(isinstance(value, str) for value in null_values):
-            raise TopologyError(f"FileSpout: null_values {null_values!r} is not a list of texts, e.g. ['', 'NA']")
-        self.null_values: tuple[str, ...] = tuple(null_values)
+        self.format: Format = chosen_format(format, delimiter=delimiter, null_values=null_values)
+        self.format.check(self.fields)
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
             raise TopologyError(f"FileSpout: settled_s {settled_s!r} is not a number of seconds")
         self.settled_s: float = float(settled_s)
@@ -89,46 +88,24 @@ class FileSpout(Spout):
 
     def layout(self) -> Mapping[str, Any]:
         """Return the layout of the files, for the plan."""
-        return {
-            "kind": "csv",
-            "delimiter": self.delimiter,
-            "null_values": list(self.null_values),
-            "part_bytes": self.part_bytes,
-        }
-
-    def header_of(self, start: bytes, *, final: bool) -> Header | None:
-        """Return the header in the first bytes of a file; None if the file is empty. Raises ValueError if a declared
-        column is missing.
-        """
-        check_encoding(start)  # The format explains the error completely.
-        header = None
-        try:
-            header = read_header(start, self.delimiter, final=final)
-            if header is not None:
-                column_indexes(header.names, self.fields.names)
-        except ValueError as error:
-            found = header.names if header is not None else ()
-            raise ValueError(f"{error}{why_no_header(start, found, self.fields.names)}") from error
-        return header
+        return {"kind": self.format.kind, **self.format.layout(), "part_bytes": self.part_bytes}
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        from txtopo.spouts.csv.emitter import split_batch
-
-        return split_batch(metadata)
+        return split_batch(self._planned_format(metadata), metadata)
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.csv.emitter import emit_pieces
-
-        return emit_pieces(metadata, part["pieces"], self.fields, tally, fail=self.on_bad_line == "fail")
+        fail = self.on_bad_line == "fail"
+        return emit_pieces(self._planned_format(metadata), metadata, part["pieces"], self.fields, tally, fail=fail)
 
     def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
         """Read the part again and return the place of the record. Raises BatchDataError if the source has changed."""
-        from txtopo.spouts.csv.emitter import locate_record
+        return locate_row(self._planned_format(metadata), metadata, part["pieces"], number)
 
-        return locate_record(metadata, part["pieces"], number)
+    def _planned_format(self, metadata: Metadata) -> Format:
+        return planned_format(metadata["format"], self.format)
 
     def warm_up(self) -> None:
-        import txtopo.spouts.csv.emitter  # noqa: F401
+        self.format.warm_up()
 
     def batch_bytes(self, metadata: Metadata) -> int:
         return sum(int(file["size"]) for file in metadata["files"])
@@ -138,14 +115,13 @@ class FileSpout(Spout):
 
     def describe(self) -> Mapping[str, Any]:
         return {
-            "kind": "csv files",
+            "kind": f"{self.format.kind} files",
             "path": self.path,
             "fields": self.fields.ddl,
             "files_per_batch": self.files_per_batch,
             "bytes_per_batch": self.bytes_per_batch,
             "part_bytes": self.part_bytes,
-            "delimiter": self.delimiter,
-            "null_values": list(self.null_values),
+            **self.format.layout(),
             "settled_s": self.settled_s,
             "on_bad_line": self.on_bad_line,
             "rejected_max": self.rejected_max,

@@ -10,14 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 CHUNK_BYTES = 1024 * 1024
 """At least as many as a header may have (`HEADER_BYTES_MAX`): the first chunk is searched for it."""
-RARE_LETTERS_MAX = 4096
-"""Number of `x` in a chunk that are examined one by one."""
-_ZERO = ord("0")
-_DIGITS_AND_LETTERS = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +49,18 @@ class Content:
     sha256: str
     """Hexadecimal."""
     size: int
-    quotes: bool
-    """True if the file contains a quote character: line ends may be inside values, so the file is not divided into
-    parts.
-    """
-    nul: bool
-    """True if the file contains a NUL byte."""
-    hexadecimal: bool
-    """True if `0x` or `0X` occurs where a value may start: the parser would read a hexadecimal number. False if it was
-    not searched for.
-    """
     start: bytes
     """The first CHUNK_BYTES of the file, of the same read as the hash."""
+
+
+class Scan(Protocol):
+    """Receives all bytes of a file while it is hashed for its plan."""
+
+    def feed(self, data: bytearray, count: int) -> None:
+        """Take the next `count` bytes (1 or more), which are the first ones of `data`."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what it found about the whole file, as JSON values for its plan."""
 
 
 class NoRegularFileError(FileNotFoundError):
@@ -97,25 +93,19 @@ class _Buffer(threading.local):
 _buffer = _Buffer()
 
 
-def read_content(descriptor: int, *, hexadecimal: bool = True) -> Content:
-    """Hash and search the whole file in one pass, in chunks. `hexadecimal`: whether to search for hexadecimal
-    numbers.
-    """
+def read_content(descriptor: int, scan: Scan | None = None) -> Content:
+    """Hash the whole file in one pass, in chunks; `scan` receives each of them."""
     digest = hashlib.sha256()
     data, view = _buffer.data, _buffer.view[:CHUNK_BYTES]
     size, count = 0, len(view)
-    quotes = nul = found = False
-    start, last = b"", b""
+    start = b""
     while count == len(view) and (count := _fill(descriptor, view, size)):
         digest.update(view[:count])
-        quotes = quotes or data.find(b'"', 0, count) >= 0
-        nul = nul or data.find(b"\0", 0, count) >= 0
-        if hexadecimal and not found:
-            found = _may_hold_hexadecimal(data, count) or last + bytes(view[:1]) in (b"0x", b"0X")
-        last = bytes(view[count - 1 : count])
+        if scan is not None:
+            scan.feed(data, count)
         start = start or bytes(view[:count])
         size += count
-    return Content(sha256=digest.hexdigest(), size=size, quotes=quotes, nul=nul, hexadecimal=found, start=start)
+    return Content(sha256=digest.hexdigest(), size=size, start=start)
 
 
 def _fill(descriptor: int, view: memoryview, offset: int) -> int:
@@ -124,25 +114,6 @@ def _fill(descriptor: int, view: memoryview, offset: int) -> int:
     while count < len(view) and (read := os.preadv(descriptor, [view[count:]], offset + count)):
         count += read
     return count
-
-
-def _may_hold_hexadecimal(data: bytes | bytearray, count: int) -> bool:
-    """Return True if the first `count` bytes may contain a hexadecimal number; a tail number such as N930XJ does not
-    count.
-
-    One letter is found fifteen times as fast as `0x`, as long as it is rare. Every file is searched.
-    """
-    for letter in (b"x", b"X"):
-        mark, left = letter, RARE_LETTERS_MAX
-        at = data.find(mark, 0, count)
-        while at >= 0:
-            zero = at + len(mark) - 2
-            if zero >= 0 and data[zero] == _ZERO and (zero == 0 or data[zero - 1] not in _DIGITS_AND_LETTERS):
-                return True
-            left -= 1
-            mark = letter if left > 0 else b"0" + letter
-            at = data.find(mark, zero + 2, count)
-    return False
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:

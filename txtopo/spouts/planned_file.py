@@ -52,7 +52,7 @@ class _Comparison:
         found = FileStat.of(os.fstat(self._descriptor))
         if found == self._known:
             return
-        content = read_content(self._descriptor, hexadecimal=False)
+        content = read_content(self._descriptor)
         if content.sha256 != self._file["sha256"]:
             raise _changed(self._file, f"found {content.size} bytes with sha256 {content.sha256}")
         # Taken before hashing: a write during the hashing is then noticed at the next comparison.

@@ -303,7 +303,7 @@ class FileWatch:
             fingerprint = self._consumed.fingerprint(file.path)
             try:
                 with open_regular(file.path) as descriptor:
-                    differs = read_content(descriptor, hexadecimal=False).sha256 != fingerprint.hex()
+                    differs = read_content(descriptor).sha256 != fingerprint.hex()
             except OSError as error:
                 if not is_gone(error):
                     return  # It is compared again when it has settled again.

@@ -22,7 +22,7 @@ from txtopo.audit import recount_records
 from txtopo.audit.recount_records import CsvRecord, HashedFile, TooLongError, read_records
 from txtopo.audit.recount_values import cell_of, is_doubtful
 from txtopo.core.fields import parse_fields
-from txtopo.spouts.csv.values import BadValueError, Decoder
+from txtopo.spouts.formats.csv.values import BadValueError, Decoder
 
 
 def records(content: bytes, delimiter: str = ",") -> list[CsvRecord]:

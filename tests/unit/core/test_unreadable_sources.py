@@ -26,7 +26,7 @@ from txtopo.core.state import Rules, State
 from txtopo.core.unreadable import waiting_for
 from txtopo.core.values import Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.ports import Assignment
-from txtopo.spouts.csv import ranges as csv_ranges
+from txtopo.spouts.formats.csv import ranges as csv_ranges
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 from txtopo.topology.components import SpoutContext, Topology

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.spouts.test_csv_reading import fault, read
 from txtopo.core.limits import REJECTED_BYTES_MAX, REJECTED_MAX
-from txtopo.spouts.csv.windows import RECORD_BYTES_MAX
 from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.formats.csv.windows import RECORD_BYTES_MAX
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "files.md").read_text(encoding="utf-8")
 LEFT_OUT = {"…+05:30", "1,000", "1,50", "1,5"}

@@ -41,8 +41,8 @@ def worker():
 
 def forks():
     worker()
-    emitter = Path(worker_daemon.__file__).parents[2] / "spouts" / "csv" / "emitter.py"
-    assert "txtopo.spouts.csv.emitter" not in sys.modules, "the worker imports it from the disk"
+    emitter = Path(worker_daemon.__file__).parents[2] / "spouts" / "file_parts.py"
+    assert "txtopo.spouts.file_parts" not in sys.modules, "the worker imports it from the disk"
     emitter.write_text(emitter.read_text() + "# another release\\n")
     worker()
 

@@ -68,9 +68,9 @@ def test_only_content_refuses_a_file_and_it_is_hashed_no_more_often_than_it_chan
     metadata = plan(spout)
     hashed: list[int] = []
 
-    def noted(descriptor: int, **options: bool) -> Content:
+    def noted(descriptor: int) -> Content:
         hashed.append(descriptor)
-        return read_content(descriptor, **options)
+        return read_content(descriptor)
 
     monkeypatch.setattr(planned_file, "read_content", noted)
 

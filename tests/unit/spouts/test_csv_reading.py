@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from txtopo.audit.recount import recount
 from txtopo.audit.recount_rejects import KeptReject
 from txtopo.errors import BatchDataError
-from txtopo.spouts.csv import ranges as csv_ranges
-from txtopo.spouts.csv import windows as csv_windows
-from txtopo.spouts.csv.dialect import LineCounter
 from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.formats.csv import ranges as csv_ranges
+from txtopo.spouts.formats.csv import windows as csv_windows
+from txtopo.spouts.formats.csv.dialect import LineCounter
 from txtopo.topology.components import SpoutContext, Tally
 
 

@@ -130,8 +130,8 @@ def test_a_redo_of_a_file_that_is_being_written_may_be_tried_again(
     (batch,) = driver.settled()
     read_content = fingerprint.read_content
 
-    def read_and_write(descriptor: int, **options: bool) -> Any:
-        content = read_content(descriptor, **options)
+    def read_and_write(descriptor: int, *scan: Any) -> Any:
+        content = read_content(descriptor, *scan)
         write(path, CONTENT * 2)
         return content
 

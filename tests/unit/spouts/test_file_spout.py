@@ -274,8 +274,8 @@ def test_a_file_that_changes_while_it_is_hashed_has_not_settled(
     driver = Driver(tmp_path)
     read_content = fingerprint.read_content
 
-    def read_and_write(descriptor: int, **options: bool) -> Any:
-        found = read_content(descriptor, **options)
+    def read_and_write(descriptor: int, *scan: Any) -> Any:
+        found = read_content(descriptor, *scan)
         change(path, content)
         return found
 

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txtopo.spouts import fingerprint
-from txtopo.spouts.csv.dialect import HEADER_BYTES_MAX
 from txtopo.spouts.fingerprint import Content, open_regular, read_content
+from txtopo.spouts.formats.csv import content_scan
+from txtopo.spouts.formats.csv.content_scan import ContentScan
+from txtopo.spouts.formats.csv.dialect import HEADER_BYTES_MAX
 
 _HEXADECIMAL = re.compile(rb"0[xX](?<![0-9A-Za-z]0[xX])")
 
@@ -25,9 +28,10 @@ def may_hold_hexadecimal(chunk: bytes) -> bool:
     return _HEXADECIMAL.search(chunk) is not None
 
 
-def content_of(path: Path, **options: bool) -> Content:
+def content_of(path: Path, *, hexadecimal: bool = True) -> tuple[Content, Mapping[str, bool]]:
     with open_regular(str(path)) as descriptor:
-        return read_content(descriptor, **options)
+        scan = ContentScan(hexadecimal=hexadecimal)
+        return read_content(descriptor, scan), scan.facts()
 
 
 @given(
@@ -39,8 +43,8 @@ def test_hexadecimal_numbers_are_found_where_the_pattern_of_the_first_release_fo
 ) -> None:
     chunk = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fingerprint, "RARE_LETTERS_MAX", rare)
-        assert fingerprint._may_hold_hexadecimal(bytearray(chunk) + b"0x1", len(chunk)) == may_hold_hexadecimal(chunk)
+        patch.setattr(content_scan, "RARE_LETTERS_MAX", rare)
+        assert content_scan.may_hold_hexadecimal(bytearray(chunk) + b"0x1", len(chunk)) == may_hold_hexadecimal(chunk)
 
 
 @given(data=st.binary(max_size=40) | st.text('0xX1a,"\0\n').map(str.encode), size=st.integers(1, 9))
@@ -59,16 +63,14 @@ def test_a_file_read_in_small_chunks_and_short_reads_has_the_same_content(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fingerprint, "CHUNK_BYTES", size)
         patch.setattr(os, "preadv", short)
-        found = content_of(path)
+        found, facts = content_of(path)
 
-    assert found == Content(
-        sha256=hashlib.sha256(data).hexdigest(),
-        size=len(data),
-        quotes=b'"' in data,
-        nul=b"\0" in data,
-        hexadecimal=across or any(map(may_hold_hexadecimal, chunks)),
-        start=data[:size],
-    )
+    assert found == Content(sha256=hashlib.sha256(data).hexdigest(), size=len(data), start=data[:size])
+    assert facts == {
+        "quotes": b'"' in data,
+        "nul": b"\0" in data,
+        "hexadecimal": across or any(map(may_hold_hexadecimal, chunks)),
+    }
 
 
 def test_a_file_is_read_once_for_fingerprint_and_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +83,8 @@ def test_a_file_is_read_once_for_fingerprint_and_header(tmp_path: Path, monkeypa
         return count
 
     monkeypatch.setattr(os, "preadv", counted)
-    content = content_of(path)
+    content, facts = content_of(path)
 
     assert read == [content.size] == [path.stat().st_size]
     assert content.start == path.read_bytes()[:HEADER_BYTES_MAX]
-    assert content_of(path, hexadecimal=False) == content
+    assert content_of(path, hexadecimal=False) == (content, facts)

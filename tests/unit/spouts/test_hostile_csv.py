@@ -14,10 +14,10 @@ import pytest
 
 from tests.unit.spouts.test_rejected_rows import Row, sift
 from txtopo.core.fields import parse_fields
-from txtopo.spouts.csv import ranges as csv_ranges
-from txtopo.spouts.csv import windows as csv_windows
-from txtopo.spouts.csv.value_checks import converted, impossible_values, refused_values
-from txtopo.spouts.csv.values import BadValueError, Decoder
+from txtopo.spouts.formats.csv import ranges as csv_ranges
+from txtopo.spouts.formats.csv import windows as csv_windows
+from txtopo.spouts.formats.csv.value_checks import converted, impossible_values, refused_values
+from txtopo.spouts.formats.csv.values import BadValueError, Decoder
 
 FIELDS = "a int not null, s string, c decimal(5,2), t timestamp, o boolean, f double, d date, h timestamp_ntz, y binary"
 HEADER = ["s", "a", "x", "c", "t", "o", "f", "d", "h", "y"]

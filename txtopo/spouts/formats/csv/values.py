@@ -23,7 +23,7 @@ from pyarrow import csv
 
 from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
-from txtopo.spouts.csv.dialect import column_indexes
+from txtopo.spouts.formats.csv.dialect import column_indexes
 
 BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
 """The first half means true."""

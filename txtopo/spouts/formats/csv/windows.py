@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.spouts.csv.dialect import LineCounter, record_pattern
+from txtopo.spouts.formats.csv.dialect import LineCounter, record_pattern
 
 WINDOW_BYTES = 4 * 1024 * 1024
 RECORD_BYTES_MAX = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.fields import Field, FieldType
 from txtopo.spouts.arrow_types import arrow_type
-from txtopo.spouts.csv.values import BOOLEANS, BadValueError, Decoder
+from txtopo.spouts.formats.csv.values import BOOLEANS, BadValueError, Decoder
 
 VALUE_CHARS_MAX = 100
 _ESCAPED = re.compile(r"\\udc([89a-f][0-9a-f])")

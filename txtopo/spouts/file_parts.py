@@ -1,108 +1,116 @@
-"""The emitter half of the file source: reads a part of a planned batch as Arrow record batches, and keeps the records
-that do not parse.
+"""The emitter half of the file source: divides a planned batch into parts, and reads a part as Arrow record batches by
+the format of its plan.
 
-A part is a list of pieces `[file index, from, to]`: nominal byte ranges after the header. A piece of a file without
-quotes begins after the first LF at or after its nominal start and ends after the first LF at or after its nominal end,
-so consecutive pieces cover each record once, wherever they are cut.
+A part is a list of pieces `[file index, start, end]`: sections of files, as their format divides them.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import pyarrow as pa
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import REJECTED_BYTES_MAX
 from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
-from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.spouts.csv.ranges import Piece, RangeRows
+from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
 from txtopo.spouts.planned_file import COMPONENT, verified
 from txtopo.spouts.reject_limit import rejected_share, shown_raw
 from txtopo.topology.components import Position, Tally
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def split_batch(metadata: Metadata) -> list[dict[str, Any]]:
-    """Return the parts of a batch, from its plan alone: small files share a part, a large file without quotes is
-    divided into several.
+
+def split_batch(format_: Format, metadata: Metadata) -> list[dict[str, Any]]:
+    """Return the parts of a batch, from its plan alone: small files share a part, a large file that its format divides
+    has several.
     """
     part_bytes = int(metadata["format"]["part_bytes"])
     parts: list[list[list[int]]] = [[]]
     filled = 0
-    for index, file in enumerate(metadata["files"]):
-        for start, end in _ranges(file, part_bytes):
-            if parts[-1] and filled + end - start > part_bytes:
+    for index in range(len(metadata["files"])):
+        file = _file(metadata, index)
+        for section in format_.sections(file, part_bytes):
+            size = format_.section_bytes(file, section)
+            if parts[-1] and filled + size > part_bytes:
                 parts.append([])
                 filled = 0
-            parts[-1].append([index, start, end])
-            filled += end - start
+            parts[-1].append([index, section.start, section.end])
+            filled += size
     return [{"pieces": pieces} for pieces in parts]
 
 
-def _ranges(file: Mapping[str, Any], part_bytes: int) -> list[tuple[int, int]]:
-    start, end = int(file["data"]), int(file["size"])
-    if file["quotes"] or end - start <= part_bytes:
-        return [(start, end)]
-    edges = [*range(start, end, part_bytes), end]
-    return list(itertools.pairwise(edges))
-
-
 def emit_pieces(
-    metadata: Metadata, pieces: Sequence[Sequence[int]], declared: Fields, tally: Tally, *, fail: bool = False
+    format_: Format,
+    metadata: Metadata,
+    pieces: Sequence[Sequence[int]],
+    declared: Fields,
+    tally: Tally,
+    *,
+    fail: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Emit the pieces as batches of the declared fields, parsed with the plan's own schema (R12).
 
     Records that do not parse go to the tally; with `fail` the first one raises BatchDataError.
     """
+    from txtopo.spouts.arrow_types import arrow_schema
+
     planned = parse_fields(metadata["schema"])
     chosen = _chosen(planned, declared)
-    keeper = Keeper(tally, fail=fail)
-    for file, start, end in files_of(metadata, pieces):
-        with verified(file) as descriptor:
-            if file["header"] is None:
-                continue
-            for emitted in Piece(descriptor, metadata, file, planned, start, end).emitted():
+    keeper = _Keeper(tally, fail=fail)
+    for file, section in _sections(metadata, pieces):
+        with _opened(file) as opened:
+            for emitted in format_.emit(opened, file, section, planned):
                 keeper.keep(emitted)
-                if emitted.batch is None:
+                if emitted.batch is None or not emitted.batch.num_rows:
                     continue
-                yield (
-                    emitted.batch
-                    if chosen is None
-                    else pa.RecordBatch.from_arrays(
-                        [emitted.batch.column(at) for at in chosen], schema=arrow_schema(declared)
-                    )
-                )
+                yield emitted.batch if chosen is None else _only(emitted.batch, chosen, arrow_schema(declared))
 
 
-def locate_record(metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
-    """Return the position of record `number` (from 0) that `emit_pieces` emits of these pieces; None if there are
+def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
+    """Return the position of row `number` (from 0) that `emit_pieces` emits of these pieces; None if there are
     fewer.
     """
     planned = parse_fields(metadata["schema"])
     left = number
-    for file, start, end in files_of(metadata, pieces):
-        with verified(file) as descriptor:
-            if file["header"] is None:
-                continue
-            piece = Piece(descriptor, metadata, file, planned, start, end)
-            for split in piece.split_windows():
-                if left < split.rows:
-                    return piece.position(split, left)
-                left -= split.rows
+    for file, section in _sections(metadata, pieces):
+        with _opened(file) as opened:
+            found = format_.locate(opened, file, section, planned, left)
+        if isinstance(found, Position):
+            return found
+        left -= found
     return None
 
 
-def files_of(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    """Return file, start and end of each piece."""
+@contextmanager
+def _opened(file: PlannedFile) -> Iterator[Opened]:
+    """Yield a planned file, which is compared with its plan before and after it is read. Raises as `verified`."""
+    with verified(file) as descriptor:
+        yield Opened(str(file["path"]), descriptor, int(file["size"]))
+
+
+def _sections(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[PlannedFile, Section]]:
     for index, start, end in pieces:
-        yield metadata["files"][index], start, end
+        yield _file(metadata, index), Section(start, end)
 
 
-class Keeper:
+def _file(metadata: Metadata, index: int) -> PlannedFile:
+    """Return a file of the plan with its own header."""
+    file = metadata["files"][index]
+    number = file.get("header")
+    return file if number is None else {**file, "header": metadata["headers"][number]}
+
+
+def _only(batch: pa.RecordBatch, chosen: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([batch.column(at) for at in chosen], schema=schema)
+
+
+class _Keeper:
     """Counts what a part emits and keeps rejected records, within limits."""
 
     def __init__(self, tally: Tally, *, fail: bool) -> None:
@@ -113,7 +121,7 @@ class Keeper:
         self._rejected_before = tally.rejected
         self._kept_bytes = 0
 
-    def keep(self, emitted: RangeRows) -> None:
+    def keep(self, emitted: Emitted) -> None:
         """Keep a rejected record. Raises BatchDataError if rejected records are not allowed or exceed the limit."""
         self._tally.read += len(emitted.rejects) + (emitted.batch.num_rows if emitted.batch is not None else 0)
         if not emitted.rejects:

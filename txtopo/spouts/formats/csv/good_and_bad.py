@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from txtopo.core.fields import Field, Fields
 from txtopo.errors import unreachable
-from txtopo.spouts.csv.dialect import field_pattern
-from txtopo.spouts.csv.value_checks import (
+from txtopo.spouts.formats.csv.dialect import field_pattern
+from txtopo.spouts.formats.csv.value_checks import (
     accepts_all,
     as_text,
     converted,
@@ -24,8 +24,8 @@ from txtopo.spouts.csv.value_checks import (
     is_utf8,
     refused_values,
 )
-from txtopo.spouts.csv.values import BadValueError, Decoder
-from txtopo.spouts.csv.windows import Records, Window
+from txtopo.spouts.formats.csv.values import BadValueError, Decoder
+from txtopo.spouts.formats.csv.windows import Records, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

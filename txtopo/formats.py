@@ -1,0 +1,23 @@
+"""Formats of files, for `FileSpout(…, format=)`, and the class of which other formats are subclasses: `from
+txtopo.formats import Csv`.
+"""
+
+from __future__ import annotations
+
+from txtopo.core.values import RejectedRow
+from txtopo.spouts.fingerprint import Scan
+from txtopo.spouts.formats.csv.csv_format import Csv
+from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
+from txtopo.topology.components import Position
+
+__all__ = [
+    "Csv",
+    "Emitted",
+    "Format",
+    "Opened",
+    "PlannedFile",
+    "Position",
+    "RejectedRow",
+    "Section",
+    "Scan",
+]
