@@ -280,7 +280,7 @@ def test_dataframe_bolts_and_tuple_bolts_feed_each_other(started: Callable[[Topo
     row is lost or read twice.
     """
     executor = started(mixed())
-    assert executor.one_by_one == "clean is a DataFrame among tuples"
+    assert executor.one_by_one == "bolt both reads several streams"
 
     full, empty = executor.process([assignment(1, *PARTS), assignment(2, [])])
 

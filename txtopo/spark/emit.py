@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
     from txtopo.spark.jobs import BatchWork
 
+HIDDEN = "$run"
+"""Last column of what the leaves of a wave emit, which no bolt sees: the number of the run in its wave; upstream of
+tuple bolts the number of the source task, which also shows the run.
+"""
 _EMPTY: Mapping[str, Any] = {"string": "", "binary": b"", "boolean": False}
 """Empty values of the types that have no 0."""
 
@@ -106,7 +110,7 @@ class TaskEmitter:
             emitted = batches if only is None else restrict(batches, *only.get(str(part), (0, 0)))
             for batch in self._leaving(emitted, needed):
                 if batch.num_rows:
-                    yield batch if self.hidden is None else _numbered(batch, self.hidden, run)
+                    yield batch if self.hidden is None else numbered(batch, self.hidden, run)
         except Exception as error:
             failure = spout_failure_of(error, self.name)
         if failure is not None:
@@ -207,10 +211,10 @@ def _nothing(field: Field, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(_EMPTY.get(field.type.kind, 0), kind), rows)
 
 
-def _numbered(batch: pa.RecordBatch, column: str, run: int) -> pa.RecordBatch:
-    """Return the batch with the number of its run as the last column."""
+def numbered(batch: pa.RecordBatch, column: str, number: int) -> pa.RecordBatch:
+    """Return the batch with a number as the last column, the same in every row."""
     import pyarrow as pa
 
-    numbers = pa.repeat(pa.scalar(run, pa.int32()), batch.num_rows)
+    numbers = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
     schema = batch.schema.append(pa.field(column, pa.int32(), nullable=False))
     return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

@@ -301,6 +301,5 @@ def wave_refusal(topology: Topology, spark: SparkSession) -> str | None:
         unreachable("nothing is processed here")
 
     jobs = make_jobs(spark, topology, b"", Reports(), no_judge)
-    if isinstance(jobs, FrameJobs):
-        jobs.settle_waves()
+    jobs.settle_waves()
     return jobs.one_by_one

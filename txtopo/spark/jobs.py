@@ -134,6 +134,11 @@ class WaveJobs(Protocol):
         ConfigurationError.
         """
 
+    def settle_waves(self) -> None:
+        """Determine whether several runs may share a job; `start` calls it. Calls bolts over no rows, and raises what
+        they raise: TopologyError, BatchDataError.
+        """
+
     def warm_up(self) -> None:
         """Run reusable plans over no rows, so that the first batch is faster. Several threads call it at the same
         time.

@@ -25,7 +25,7 @@ from txtopo.spark.frames.find_bad_row import BadRows, Only
 from txtopo.spark.frames.frame_checks import check_frames, edges, emitter_failure, rejected_rows, sent_by
 from txtopo.spark.frames.frame_plan import Compiled, Compiler, Reusable
 from txtopo.spark.frames.planned_frames import settled
-from txtopo.spark.frames.row_local_check import NotCarriedError
+from txtopo.spark.frames.row_local_check import NotCarriedError, why_not_carried
 from txtopo.spark.jobs import (
     BatchWork,
     JobContext,
@@ -123,19 +123,14 @@ class FrameJobs:
         return columns
 
     def settle_waves(self) -> None:
-        """Determine whether runs may share a job, and with which plan."""
-        try:
-            signer = self._context.signer()
-            with over_nothing(self._context, signer.copy):
-                first = self._compiler.reusable_wave(signer)
-            self._wave_copies = Copies(self._context, first, self._copied_wave) if first is not None else None
-        except NotCarriedError as error:
-            self.one_by_one = str(error)
-        except (TopologyError, BatchDataError):
-            raise
-        except Exception as error:
-            # The bolts were called before and did not raise: only carrying the column fails, and it is optional.
-            self.one_by_one = f"the plan cannot be carried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        """See WaveJobs: and with which plan."""
+        self.one_by_one = why_not_carried(self._plan_waves)
+
+    def _plan_waves(self) -> None:
+        signer = self._context.signer()
+        with over_nothing(self._context, signer.copy):
+            first = self._compiler.reusable_wave(signer)
+        self._wave_copies = Copies(self._context, first, self._copied_wave) if first is not None else None
 
     def warm_up(self) -> None:
         """See WaveJobs."""

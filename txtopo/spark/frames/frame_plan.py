@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 from txtopo.core.fields import Fields
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError, TxtopoError
-from txtopo.spark.emit import FrameEmitter, TaskEmitter
+from txtopo.spark.emit import HIDDEN, FrameEmitter, TaskEmitter
 from txtopo.spark.failures import building_error
 from txtopo.spark.frames.aggregate import CountJob, count_frame, required_fields, spark_schema
 from txtopo.spark.frames.earlier_calls import EarlierCalls
@@ -38,9 +38,6 @@ from txtopo.spark.signatures import Signer
 from txtopo.topology.components import BoltComponent, SpoutComponent, Topology
 from txtopo.topology.partial_counts import PartialCount, counted_in_spout, counted_together
 from txtopo.topology.user_exceptions import is_of_code
-
-HIDDEN = "$run"
-"""Column of a wave's leaves: the number of the run in its wave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +236,7 @@ class Compiler:
                 ways[bolt.name] = [*ways[source], bolt.name]
                 spout_of[bolt.name] = spout_of[source]
         self._check_leaves(leaves, streams)
-        return {name: _carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
+        return {name: carried(ways[name], streams, leaves[spout_of[name]], name) for name in dict.fromkeys(wanted)}
 
     def leaf(
         self,
@@ -345,8 +342,10 @@ def partial_count(topology: Topology, spout: str) -> PartialCount | None:
     return None if isinstance(found, str) else found
 
 
-def _carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:
-    """A stream with HIDDEN, carried bolt by bolt so that the first bolt that makes this impossible can be named."""
+def carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:
+    """Return a stream with HIDDEN, carried bolt by bolt so that the first bolt that makes this impossible can be
+    named.
+    """
     for bolt in way:
         try:
             found = carry(streams[bolt], leaf, HIDDEN)

@@ -9,10 +9,12 @@ a job while it was called and put the answer into a literal.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spark.frames.current_time_check import fixes_a_time
 
 SQL_BATCHED_UDF = 100
@@ -32,6 +34,22 @@ _NO_MORE_THAN_SAID = frozenset({"WithCTE", "CTERelationRef", "Expand"})
 
 class NotCarriedError(Exception):
     """The plan does not treat each row separately; the message gives the reason in a few words."""
+
+
+def why_not_carried(plan: Callable[[], None]) -> str | None:
+    """Return why a plan of several runs cannot be made; None if `plan` makes it. Raises TopologyError,
+    BatchDataError.
+    """
+    try:
+        plan()
+    except NotCarriedError as error:
+        return str(error)
+    except (TopologyError, BatchDataError):
+        raise
+    except Exception as error:
+        # The bolts were called before and did not raise: only carrying the column fails, and it is optional.
+        return f"the plan cannot be carried: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return None
 
 
 def carry(made: DataFrame, leaf: DataFrame, column: str) -> DataFrame:

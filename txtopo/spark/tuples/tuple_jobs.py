@@ -19,6 +19,7 @@ from txtopo.spark import jobs
 from txtopo.spark.failures import building_error
 from txtopo.spark.frames.frame_jobs import TOGETHER_BYTES_MAX
 from txtopo.spark.frames.plan_lock import PLAN_LOCK
+from txtopo.spark.frames.row_local_check import NotCarriedError, why_not_carried
 from txtopo.spark.jobs import (
     BatchWork,
     JobContext,
@@ -33,10 +34,11 @@ from txtopo.spark.jobs import (
 )
 from txtopo.spark.plan_copies import Copies
 from txtopo.spark.session.ship_modules import package_version
+from txtopo.spark.signatures import Signer
 from txtopo.spark.tuples.tuple_checks import TupleChecks
 from txtopo.spark.tuples.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuples.tuple_order import Ordered, TupleOrder
-from txtopo.spark.tuples.tuple_plan import OneTask, TupleCompiler
+from txtopo.spark.tuples.tuple_plan import OneTask, Planned, TupleCompiler
 from txtopo.spark.tuples.tuple_tracing import explained
 from txtopo.spark.tuples.tuple_work import SeenRun, TupleWork, seen_of
 from txtopo.tuples.message import Message, RunSpec
@@ -62,8 +64,7 @@ class TupleJobs:
         )
         """Components that may be the cause of a failed job if Spark does not name one."""
         self._copies: Copies[OneTask] | None = None
-        frames = self._graphs.frames
-        self.one_by_one: str | None = f"{frames[0]} is a DataFrame among tuples" if frames else None
+        self.one_by_one: str | None = None
         """See WaveJobs."""
 
     def start(self) -> None:
@@ -75,10 +76,19 @@ class TupleJobs:
                 self._compiler.plan([nothing], signer).let_go()
             first = self._copied(())
             self._copies = Copies(self._context, first, self._copied) if first is not None else None
+            self.settle_waves()
         except TxtopoError:
             raise
         except Exception as error:
             raise building_error(error, self._names) from error
+
+    def settle_waves(self) -> None:
+        """See WaveJobs."""
+        if not self._graphs.frames:
+            return
+        nothing, signer = self._ordered("start", None, Again()), self._context.signer()
+        with over_nothing(self._context, signer.copy), PLAN_LOCK.taken():
+            self.one_by_one = why_not_carried(lambda: self._compiler.check_shared(nothing, signer))
 
     def warm_up(self) -> None:
         """See WaveJobs."""
@@ -138,7 +148,7 @@ class TupleJobs:
                 batches = self._collected(runs, ready.messages)
             else:
                 with PLAN_LOCK.taken(runs) if self._graphs.frames else contextlib.nullcontext():
-                    planned = self._compiler.plan(wave, signer, failures_max=again.failures_max, alone=alone)
+                    planned = self._planned(wave, signer, again, alone, runs)
                 stack.callback(planned.let_go)
                 specs = {graph: tuple(found) for graph, found in planned.specs.items()}
                 batches = self._collected(runs, planned.messages)
@@ -183,6 +193,16 @@ class TupleJobs:
             return Failed(attempt=run.attempt, failure=failure)
         causes = TupleChecks(self._graphs, seen_of(work), self._context.reports.so_far(run.name)).causes()
         return explained(self, self._context, self._graphs, run, work, failure, causes)
+
+    def _planned(
+        self, wave: Sequence[Ordered], signer: Signer, again: Again, alone: bool, runs: Sequence[Run]
+    ) -> Planned:
+        try:
+            return self._compiler.plan(wave, signer, failures_max=again.failures_max, alone=alone, waiting=runs)
+        except NotCarriedError as error:
+            # A function may make another plan each time it is called: then there are no more waves.
+            self.one_by_one = str(error)
+            raise
 
     def _copied(self, runs: Sequence[Run]) -> OneTask | None:
         return self._compiler.one_task(self._context.signer())

@@ -22,6 +22,7 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import Spout, Tally
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.tuples.columns import Columns
+from txtopo.tuples.cuts import cut
 from txtopo.tuples.engine import Engine
 from txtopo.tuples.message import Kind, TaskReport, TupleFailure
 from txtopo.tuples.task_context import CAUGHT
@@ -119,7 +120,7 @@ class FrameTask:
         if order is None or context is None:
             return
         tally = Tally()
-        emitted = counted((typed(batch, self.fields) for batch in batches), tally)
+        emitted = counted(cut(typed(batch, self.fields) for batch in batches), tally)
         index = context.partitionId() - self.first
         sent = wiring.engine.source(0, order.runs[0].spec, self.name, index, emitted, tally, wiring.report)
         yield from encode(sent, signed)
