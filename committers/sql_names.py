@@ -28,3 +28,9 @@ def postgres_type(field_type: FieldType) -> str:
 def quoted(name: str) -> str:
     """Return the identifier in double quotes, with percent signs doubled for psycopg2."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def is_average(expression: str, total: str, present: str) -> bool:
+    """True if this is how Postgres spells a column computed as the quotient of two others, NULL over no values."""
+    totals, presents = ((name, '"' + name.replace('"', '""') + '"') for name in (total, present))
+    return expression in [f"({one} / (NULLIF({other}, 0))::numeric)" for one in totals for other in presents]

@@ -41,6 +41,7 @@ from txtopo.topology import launch as _launch
 
 if TYPE_CHECKING:
     from txtopo.client import Client, connect
+    from txtopo.committers.aggregate_committer import AggregateCommitter
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
     from txtopo.core.fields import Fields
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Acking": "txtopo.topology.components",
+    "AggregateCommitter": "txtopo.committers.aggregate_committer",
     "BoltDeclarer": "txtopo.topology.declarer",
     "ClassTopology": "txtopo.topology.class_style",
     "Client": "txtopo.client",
@@ -108,6 +110,7 @@ _HOMES = {
 
 __all__ = [
     "Acking",
+    "AggregateCommitter",
     "BoltDeclarer",
     "ClassTopology",
     "Client",

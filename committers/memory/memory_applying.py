@@ -10,6 +10,7 @@ from typing import Any
 
 from txtopo.committers.memory.memory_store import Key, MemoryPostgres, Numbers
 from txtopo.committers.protocol.count_tables import TableShape, result_of_rows, shape_of
+from txtopo.committers.protocol.folds import after, reversing
 from txtopo.committers.protocol.redo_checks import check_reversed, no_contributions
 from txtopo.committers.protocol.rules import describe_counts
 from txtopo.core.values import CommitterCount, CommitterResult
@@ -41,8 +42,12 @@ class MemoryDraft:
         own = [row for row in self._store.contributions.get(name, []) if row[:2] == (redo_of, None)]
         lacking = 0
         for row in own:
-            key, numbers = row[2 : 2 + len(shape.keys)], tuple(-number for number in row[2 + len(shape.keys) :])
-            left = self._add(name, key, numbers)
+            key, given = row[2 : 2 + len(shape.keys)], row[2 + len(shape.keys) :]
+            numbers = tuple(reversing(column, value) for column, value in zip(shape.numbers, given, strict=True))
+            subtracted = tuple(
+                value if column.fold == "add" else None for column, value in zip(shape.numbers, numbers, strict=True)
+            )
+            left = self._fold(shape, key, self._without(shape, key, redo_of), subtracted)
             lacking += left[0] < 0
             if left[0] == 0:
                 self._tables[name][key] = None
@@ -74,7 +79,7 @@ class MemoryDraft:
             if key in seen:
                 raise _misfit(committer, f"key {key} occurs twice")
             seen.add(key)
-            _check_row(committer, shape, (*key, *self._add(name, key, numbers)))
+            _check_row(committer, shape, (*key, *self._fold(shape, key, self._row(name, key), numbers)))
             counted += numbers[0]
             digest += _hash(row)
             if shape.contribution_table is not None:
@@ -100,12 +105,36 @@ class MemoryDraft:
         for name, contributions in self._contributions.items():
             self._store.contributions[name] = [*self._store.contributions.get(name, []), *contributions]
 
-    def _add(self, name: str, key: Key, numbers: Numbers) -> Numbers:
-        draft = self._tables.setdefault(name, {})
-        old = draft[key] if key in draft else self._store.tables.get(name, {}).get(key)
-        new = tuple(was + more for was, more in zip(old or (0,) * len(numbers), numbers, strict=True))
-        draft[key] = new
+    def _row(self, name: str, key: Key) -> Numbers | None:
+        draft = self._tables.get(name, {})
+        return draft[key] if key in draft else self._store.tables.get(name, {}).get(key)
+
+    def _fold(self, shape: TableShape, key: Key, old: Numbers | None, numbers: Numbers) -> Numbers:
+        was = old or tuple(0 if column.fold == "add" else None for column in shape.numbers)
+        new = tuple(
+            after(column, before, more) for column, before, more in zip(shape.numbers, was, numbers, strict=True)
+        )
+        self._tables.setdefault(f"{shape.schema}.{shape.table}", {})[key] = new
         return new
+
+    def _without(self, shape: TableShape, key: Key, redo_of: int) -> Numbers | None:
+        """Return a row whose minima and maxima are recomputed of the contributions of other batches than `redo_of` that
+        count.
+        """
+        name, width = f"{shape.schema}.{shape.table}", 2 + len(shape.keys)
+        row = self._row(name, key)
+        if row is None or not shape.refolded:
+            return row
+        kept = self._store.contributions.get(name, [])
+        gone = {redo_of, *(one[1] for one in kept)}
+        left = [one[width:] for one in kept if one[1] is None and one[0] not in gone and one[2:width] == key]
+        made = list(row)
+        for at, column in enumerate(shape.numbers):
+            if column.fold != "add":
+                made[at] = None
+                for numbers in left:
+                    made[at] = after(column, made[at], numbers[at])
+        return tuple(made)
 
 
 def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
@@ -114,11 +143,11 @@ def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
 
 def _check_row(committer: CommitterComponent, shape: TableShape, row: tuple[Any, ...]) -> None:
     """Raise BatchDataError for values that Postgres refuses (P14, text and numbers that it cannot hold)."""
-    for value in row[: len(shape.keys)]:
+    for value in row:
         if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
             raise _misfit(committer, "a text holds NUL or a lone surrogate")
-    count, *sums = row[len(shape.keys) :]
-    if count is None or None in sums:
+    count, *_ = numbers = row[len(shape.keys) :]
+    if any(value is None and not column.nullable for column, value in zip(shape.numbers, numbers, strict=True)):
         raise _misfit(committer, "a count or sum is NULL")
     if not -BIGINT_MAX - 1 <= count <= BIGINT_MAX:
         raise _misfit(committer, "bigint out of range")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_store import MemoryPostgres
 from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
@@ -80,7 +80,7 @@ class MemoryCount:
                 raise Halted(f"table {table} no longer exists although batches were counted in it; restore it")
             return
         rows = store.tables.get(table, {})
-        if rows and not committer.bolt_as(CountCommitter).baseline:
+        if rows and not committer.bolt_as(AggregateCommitter).baseline:
             raise Halted(
                 f"table {table} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
                 f"name another table"
@@ -136,7 +136,7 @@ class MemoryCode:
         return None
 
 
-MEMORY_HALVES: Mapping[str, MemoryHalf] = {"count": MemoryCount(), "code": MemoryCode()}
+MEMORY_HALVES: Mapping[str, MemoryHalf] = {"aggregate": MemoryCount(), "code": MemoryCode()}
 """Kind of committer -> its half in this room."""
 
 

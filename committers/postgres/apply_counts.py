@@ -1,5 +1,5 @@
-"""The driver half of `CountCommitter`: SQL that is built once from its table, rows sent as arrays, and numbers returned
-by the apply statement itself (P4, a check in another statement proves nothing).
+"""The driver half of counting committers: SQL that is built once from the table, rows sent as arrays, and numbers
+returned by the apply statement itself (P4, a check in another statement proves nothing).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import Column, TableShape, result_of_rows, shape_of
+from txtopo.committers.protocol.folds import merges
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError
@@ -177,9 +178,6 @@ def _work(shape: TableShape) -> str:
     names = ", ".join(quoted(column.name) for column in shape.columns)
     arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))
     keys = ", ".join(quoted(column.name) for column in shape.keys)
-    adds = ", ".join(
-        f"{quoted(column.name)} = t.{quoted(column.name)} + excluded.{quoted(column.name)}" for column in shape.numbers
-    )
     weight = quoted(shape.numbers[0].name)
     if shape.contributions is None:
         taken = f"select r.{weight}, {hash_of(shape.columns, 'r')} from r"
@@ -189,7 +187,8 @@ def _work(shape: TableShape) -> str:
             f" returning c.{weight}, {hash_of(shape.columns, 'c')}"
         )
     return f"""with r ({names}) as materialized (select * from unnest({arrays}) as u ({names}) order by {keys}),
-t as (insert into {shape.target} as t ({names}) select {names} from r on conflict ({keys}) do update set {adds}
+t as (insert into {shape.target} as t ({names}) select {names} from r on conflict ({keys}) do update set
+  {merges(shape)}
   returning 1),
 x (weight, hash) as ({taken}),
 n (counted, written, digest) as (select coalesce(sum(weight), 0), (select count(*) from t), coalesce(sum(hash), 0) from

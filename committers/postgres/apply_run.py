@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from txtopo.committers.postgres.apply_counts import array_literal, hash_of
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import TableShape
+from txtopo.committers.protocol.folds import key_of, merges, total
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError, invariant
@@ -89,35 +90,27 @@ def run_statement(shape: TableShape) -> str:
     """Return the statement that applies a commit run to the tables of one committer.
 
     Rows r; target t, each key once, in the order in which single commits lock keys; contributions x; per batch the
-    number of its keys that were written, m, and its numbers, n. A sum over a NULL is NULL, so that the table refuses
-    it. Keys are compared as records, where NULL equals NULL; both sides have the declared types, which a column of the
-    table may not have (varchar).
+    number of its keys that were written, m, and its numbers, n. Keys are compared as records (`key_of`).
     """
     names = ", ".join(quoted(column.name) for column in shape.columns)
     keys = ", ".join(quoted(column.name) for column in shape.keys)
     given = ", ".join(f"r.{quoted(column.name)}" for column in shape.keys)
     arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))
-    sums = ", ".join(
-        f"(case when count(*) = count({quoted(column.name)}) then sum({quoted(column.name)}) end)::{column.type}"
-        for column in shape.numbers
-    )
-    adds = ", ".join(
-        f"{quoted(column.name)} = t.{quoted(column.name)} + excluded.{quoted(column.name)}" for column in shape.numbers
-    )
+    totals = ", ".join(total(column) for column in shape.numbers)
     weight = quoted(shape.numbers[0].name)
     if shape.contributions is None:
-        taken = f"select r.txid, r.{weight}, {hash_of(shape.columns, 'r')}, {_key_of(shape, 'r')} from r"
+        taken = f"select r.txid, r.{weight}, {hash_of(shape.columns, 'r')}, {key_of(shape, 'r')} from r"
         twice = f"exists (select from r group by r.txid, {given} having count(*) > 1)"
     else:
         taken = (
             f"insert into {shape.contributions} as c (txid, reverses, {names}) select txid, null, {names} from r order "
-            f"by r.txid, {given} returning c.txid, c.{weight}, {hash_of(shape.columns, 'c')}, {_key_of(shape, 'c')}"
+            f"by r.txid, {given} returning c.txid, c.{weight}, {hash_of(shape.columns, 'c')}, {key_of(shape, 'c')}"
         )
         twice = "false"  # its unique index refuses a key that a batch has twice
     return f"""with r (txid, {names}) as materialized (
   select * from unnest(%(rows)s::bigint[], {arrays}) as u (txid, {names})),
-t (key) as (insert into {shape.target} as t ({names}) select {given}, {sums} from r group by {given} order by {given}
-  on conflict ({keys}) do update set {adds} returning {_key_of(shape, "t")}),
+t (key) as (insert into {shape.target} as t ({names}) select {given}, {totals} from r group by {given} order by {given}
+  on conflict ({keys}) do update set {merges(shape)} returning {key_of(shape, "t")}),
 x (txid, weight, hash, key) as ({taken}),
 m (txid, written) as (select x.txid, count(*) from x join t on t.key = x.key group by x.txid),
 n (txid, counted, digest) as (select txid, sum(weight), sum(hash) from x group by txid),
@@ -129,10 +122,3 @@ select %(topology)s, u.txid, %(committer)s, u.arrived, coalesce(n.counted, 0), u
   coalesce(n.digest, 0)
 from u left join n on n.txid = u.txid left join m on m.txid = u.txid order by u.txid
 returning txid, counted, written, digest, {twice}"""
-
-
-def _key_of(shape: TableShape, alias: str) -> str:
-    # Equal bytes are equal text in every collation that a plain table has; texts of two collations are not comparable.
-    collated = {"text": ' collate "C"'}
-    keys = (f"{alias}.{quoted(column.name)}::{column.type}{collated.get(column.type, '')}" for column in shape.keys)
-    return f"row({', '.join(keys)})"

@@ -188,7 +188,7 @@ class PostgresCode:
 
 
 POSTGRES_HALVES: Mapping[str, Callable[[CommitterComponent], PostgresHalf]] = {
-    "count": PostgresCount,
+    "aggregate": PostgresCount,
     "code": PostgresCode,
 }
 """Kind of committer -> what makes its half in this room."""

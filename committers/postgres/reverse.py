@@ -1,5 +1,5 @@
 """Reverses what a batch contributed, for the batch that redoes it: contributions are added negated, subtracted from the
-target, and rows whose count becomes 0 are deleted.
+target, rows whose count becomes 0 are deleted, and minima and maxima that the batch held are recomputed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from sqlalchemy import Connection
 
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import TableShape
+from txtopo.committers.protocol.folds import held as held_by
+from txtopo.committers.protocol.folds import key_of, merges, refold, taken_back
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.sql_names import quoted
 from txtopo.errors import BatchDataError, unreachable
@@ -30,7 +32,7 @@ def reverse_batch(
     missing: the numbers would not add up.
     """
     sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
-    reversed_rows, lacking, expected, tables, rows = connection.exec_driver_sql(*sent).one()
+    reversed_rows, lacking, expected, tables, rows, *again = connection.exec_driver_sql(*sent).one()
     check_reversed(committer.name, values["redo_of"], reversed_rows, lacking, expected)
     if rows:
         removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount
@@ -40,6 +42,14 @@ def reverse_batch(
                 f"{removed} could be removed",
                 component=committer.name,
             )
+    if again and again[1]:
+        made = connection.exec_driver_sql(refold(shape), {"tables": again[0], "rows": again[1]}).rowcount
+        if made != len(again[1]):
+            raise BatchDataError(
+                f"committer {committer.name}: {len(again[1])} rows of {shape.schema}.{shape.table} need another "
+                f"minimum or maximum, but only {made} of them have contributions left",
+                component=committer.name,
+            )
     return int(reversed_rows)
 
 
@@ -47,30 +57,37 @@ def _reversal(shape: TableShape) -> str:
     """Return the statement that changes both tables.
 
     It uses ON CONFLICT like every apply: only that finds NULL keys by the unique index. A row that does not exist
-    becomes negative.
+    becomes negative. The last two columns are the places of the rows whose minimum or maximum the batch held.
     """
     if shape.contributions is None:
         unreachable(f"{shape.target} has no contributions")
     names = ", ".join(quoted(column.name) for column in shape.columns)
     keys = ", ".join(quoted(column.name) for column in shape.keys)
-    negated = ", ".join([keys, *(f"-{quoted(column.name)}" for column in shape.numbers)])
-    adds = ", ".join(
-        f"{quoted(column.name)} = t.{quoted(column.name)} + excluded.{quoted(column.name)}" for column in shape.numbers
-    )
+    negated = ", ".join([keys, *map(taken_back, shape.numbers)])
+    subtracted = merges(shape, [column for column in shape.numbers if column.fold == "add"])
     weight = quoted(shape.numbers[0].name)
+    returned = "".join(f", t.{quoted(column.name)}" for column in shape.refolded)
+    named = "".join(f", v{at}" for at in range(len(shape.refolded)))
+    again = f""",
+h (row_table, row_id) as (
+  select t.row_table, t.row_id from t join c on t.key = {key_of(shape, "c")}
+  where t.weight > 0 and ({held_by(shape, "c.")}))"""
+    places = """,
+       (select array_agg(row_table::bigint order by row_id) from h),
+       (select array_agg(row_id::text order by row_id) from h)"""
     return f"""with c as (
   insert into {shape.contributions} (txid, reverses, {names})
   select %(txid)s, %(redo_of)s, {negated} from {shape.contributions} where txid = %(redo_of)s and reverses is null
   returning {names}),
-t (row_table, row_id, weight) as (
+t (row_table, row_id, weight, key{named}) as (
   insert into {shape.target} as t ({names}) select {names} from c order by {keys} on conflict ({keys}) do update set
-  {adds}
-  returning t.tableoid, t.ctid, t.{weight})
+  {subtracted}
+  returning t.tableoid, t.ctid, t.{weight}, {key_of(shape, "t")}{returned}){again if named else ""}
 select (select count(*) from c), (select count(*) from t where weight < 0),
        (select results from txtopo.committer_count o where (o.topology, o.txid, o.committer) = (%(topology)s,
        %(redo_of)s, %(committer)s)),
        (select array_agg(row_table::bigint order by row_id) from t where weight = 0),
-       (select array_agg(row_id::text order by row_id) from t where weight = 0)"""
+       (select array_agg(row_id::text order by row_id) from t where weight = 0){places if named else ""}"""
 
 
 def _removal(shape: TableShape) -> str:

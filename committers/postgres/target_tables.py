@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg2
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.aggregate_committer import AggregateCommitter, Average
 from txtopo.committers.postgres.apply_counts import Applier, hash_of
 from txtopo.committers.postgres.transactions import run
 from txtopo.committers.protocol.count_tables import Column, TableShape
-from txtopo.committers.sql_names import quoted
+from txtopo.committers.sql_names import is_average, quoted
 from txtopo.core.values import Lead
 from txtopo.errors import ConfigurationError, Halted
 
@@ -64,11 +64,13 @@ class Table:
     columns: tuple[Column, ...]
     keys: tuple[Column, ...]
     append_only: bool = False
+    averages: tuple[Average, ...] = ()
+    """Further columns that the server computes."""
 
 
 def tables_of(shape: TableShape) -> tuple[Table, ...]:
     """Return the target, and the contribution table if the committer keeps one."""
-    target = Table(shape.table, shape.columns, shape.keys)
+    target = Table(shape.table, shape.columns, shape.keys, averages=shape.averages)
     if shape.contribution_table is None:
         return (target,)
     added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
@@ -82,7 +84,7 @@ def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
 
 
 def _created(schema: str, table: Table) -> tuple[str, ...]:
-    create = create_table(schema, table.name, table.columns, table.keys)
+    create = create_table(schema, table)
     if not table.append_only:
         return (create,)
     name = f"{_plain(schema)}.{_plain(table.name)}"
@@ -128,7 +130,8 @@ def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *
                 f"{shape.schema}.{table} is not a plain, logged table; txtopo would create it as: {ddl}",
                 next_command=FIX_TABLE,
             )
-        _check_columns(f"{shape.schema}.{table}", {row[0]: (row[1], row[2]) for row in found}, columns, ddl)
+        _check_columns(f"{shape.schema}.{table}", [row[:2] for row in found if not row[5]], columns, ddl)
+        _check_averages(f"{shape.schema}.{table}", {row[0]: row[5] for row in found if row[5]}, wanted.averages, ddl)
         _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
         return
     if registered:
@@ -153,11 +156,19 @@ def table_problem(connection: Connection, shape: TableShape) -> str | None:
     return None
 
 
-def create_table(schema: str, table: str, columns: Sequence[Column], keys: Sequence[Column]) -> str:
+def create_table(schema: str, table: Table) -> str:
     """Return the statement that creates a table as txtopo needs it."""
-    lines = ", ".join(f"{_plain(column.name)} {column.type}{_not_null(column, keys)}" for column in columns)
-    unique = ", ".join(_plain(key.name) for key in keys)
-    return f"create table {_plain(schema)}.{_plain(table)} ({lines}, unique nulls not distinct ({unique}))"
+    lines = [f"{_plain(column.name)} {column.type}{_not_null(column, table.keys)}" for column in table.columns]
+    # Computed by the server from exact numbers at each change: never a quotient that is added to.
+    lines += [
+        f"{_plain(one.column)} numeric generated always as ({_plain(one.total)} / nullif({_plain(one.present)}, 0)) "
+        f"stored"
+        for one in table.averages
+    ]
+    unique = ", ".join(_plain(key.name) for key in table.keys)
+    return (
+        f"create table {_plain(schema)}.{_plain(table.name)} ({', '.join(lines)}, unique nulls not distinct ({unique}))"
+    )
 
 
 def _not_null(column: Column, keys: Sequence[Column]) -> str:
@@ -169,14 +180,29 @@ def _plain(name: str) -> str:
     return quoted(name).replace("%%", "%")
 
 
-def _check_columns(table: str, found: dict[str, tuple[str, bool]], columns: Sequence[Column], ddl: str) -> None:
-    expected = {column.name: column for column in columns}
+def _check_averages(table: str, found: Mapping[str, str], averages: Sequence[Average], ddl: str) -> None:
+    """Check the columns that the server computes, by name -> expression."""
+    expected = {one.column: one for one in averages}
+    wrong = [f"{name} is not expected" for name in found if name not in expected]
+    wrong += [f"{name} numeric is missing" for name in expected if name not in found]
+    for name, one in expected.items():
+        if name in found and not is_average(found[name], one.total, one.present):
+            wrong.append(f"{name} is computed as {found[name]}")
+    if wrong:
+        raise Halted(
+            f"table {table} has other averages: {'; '.join(wrong)}. txtopo would create it as: {ddl}",
+            next_command=FIX_TABLE,
+        )
+
+
+def _check_columns(table: str, rows: Sequence[Sequence[str]], columns: Sequence[Column], ddl: str) -> None:
+    found, expected = {row[0]: row[1] for row in rows}, {column.name: column for column in columns}
     wrong = [f"{name} is not expected" for name in found if name not in expected]
     for column in columns:
         if column.name not in found:
             wrong.append(f"{column.name} {column.type} is missing")
             continue
-        kind, _ = found[column.name]
+        kind = found[column.name]
         if kind != column.type and (column.type, kind) != ("text", "character varying"):
             wrong.append(f"{column.name} is {kind}, not {column.type}")
     if wrong:
@@ -190,7 +216,7 @@ def _check_unique(
     connection: Connection, shape: TableShape, table: str, keys: Sequence[Column], not_null: set[str]
 ) -> None:
     names = {key.name for key in keys}
-    numbers = [column for column in shape.numbers if column.name not in not_null]
+    numbers = [column for column in shape.numbers if not column.nullable and column.name not in not_null]
     name = f"{_plain(shape.schema)}.{_plain(table)}"
     if numbers:
         # NULL + 1 is NULL: such a row would lose every later count.
@@ -222,7 +248,7 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
         )
     digest = None
     if _has_rows(connection, shape.target):
-        if not applier.component.bolt_as(CountCommitter).baseline:
+        if not applier.component.bolt_as(AggregateCommitter).baseline:
             raise Halted(
                 f"table {target} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
                 f"name another table",

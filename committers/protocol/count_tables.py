@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.aggregate_committer import AggregateCommitter, Average
 from txtopo.committers.sql_names import postgres_type, quoted
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
 from txtopo.errors import unreachable
+from txtopo.topology.committer_bolt import FOLDS, Fold
 from txtopo.topology.components import CommitterComponent
 
 
@@ -25,6 +26,10 @@ class Column:
     """Name of the type, as `format_type` of Postgres writes it."""
     nullable: bool
     """True if values may be NULL. Counts and sums never are."""
+    fold: Fold = "add"
+    """How a value of the target follows from those of its contributions, if the column is no key. `add`: to take a
+    contribution back is to subtract it. `min`, `max`: it is recomputed from the contributions that are left.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,18 @@ class TableShape:
     contribution_table: str | None
     keys: tuple[Column, ...]
     numbers: tuple[Column, ...]
-    """The count first, then the sums."""
+    """The count first, then the aggregates."""
+    averages: tuple[Average, ...] = ()
+    """Columns of the target that the server computes."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
         return (*self.keys, *self.numbers)
+
+    @property
+    def refolded(self) -> tuple[Column, ...]:
+        """The columns whose values cannot be reversed by subtraction."""
+        return tuple(column for column in self.numbers if column.fold != "add")
 
     @property
     def target(self) -> str:
@@ -55,17 +67,23 @@ class TableShape:
 
 def shape_of(component: CommitterComponent) -> TableShape:
     """Return the tables that a counting committer needs."""
-    bolt = component.bolt_as(CountCommitter)
+    bolt = component.bolt_as(AggregateCommitter)
     fields: Fields = component.fields
     keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
-    numbers = (Column(bolt.count, "bigint", False), *(Column(column, "numeric", False) for _, column in bolt.sums))
+    numbers = [Column(bolt.count, "bigint", False)]
+    for kind, field, column in bolt.aggregates:
+        fold = FOLDS[kind]
+        if fold == "add":
+            numbers.append(Column(column, "numeric" if kind == "sum" else "bigint", False))
+        else:
+            numbers.append(Column(column, postgres_type(_type(fields, field)), True, fold))
     contribution = bolt.contribution_table.partition(".")[2] if bolt.contributions else None
-    return TableShape(bolt.schema, bolt.name, contribution, keys, numbers)
+    return TableShape(bolt.schema, bolt.name, contribution, keys, tuple(numbers), bolt.averages)
 
 
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:
-    """Return rows of a contribution table (keys, then the count, then sums) as a result that can be applied again.
-    `keys` is the number of key columns.
+    """Return rows of a contribution table (keys, then the count, then aggregates) as a result that can be applied
+    again. `keys` is the number of key columns.
     """
     values = zip(*rows, strict=True)
     columns = {name: pa.array([_plain(value) for value in column]) for name, column in zip(names, values, strict=True)}

@@ -62,9 +62,9 @@ def read_contributions(
 def _rows(
     connection: Connection, committer: CommitterTables, first: int, last: int, also: Sequence[int]
 ) -> Iterator[tuple[int, int | None, int, str]]:
-    """Yield rows. A row that reverses another has its signs changed, so that it equals the reversed one."""
+    """Yield rows. A row that reverses another has the signs of its sums changed, so that it equals the reversed one."""
     keys, count = listed(committer.keys, "c"), f"c.{quoted(committer.count)}"
-    negated = ", ".join(f"-c.{quoted(name)}" for name in committer.numbers)
+    negated = ", ".join(f"{'-' if name in committer.added else ''}c.{quoted(name)}" for name in committer.numbers)
     sql = (
         f"select c.txid, c.reverses, case when c.reverses is null then {count} else -{count} end,"
         f" case when c.reverses is null then row({listed(committer.columns, 'c')})::text else row({keys}, "

@@ -16,12 +16,12 @@ CHECK = "target.shape"
 def check_tables(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
     """Check the target and, if there is one, the table of contributions. A missing table is found when it is read."""
     target = committer.target_sql.replace("%%", "%")
-    if _check(findings, connection, committer.target, committer.target_columns, committer.numbers):
+    if _check(findings, connection, committer.target, committer.target_columns, committer.never_null):
         _check_key(findings, connection, committer.target, target, committer.keys)
         _tell_added(findings, connection, committer.target, target)
     if committer.contributions:
         name, contributions = f"{committer.target}_contribution", committer.contributions_sql.replace("%%", "%")
-        if _check(findings, connection, name, committer.contribution_columns, committer.numbers):
+        if _check(findings, connection, name, committer.contribution_columns, committer.never_null):
             _check_key(findings, connection, name, contributions, ("txid", "reverses", *committer.keys))
             _check_guards(findings, connection, name, contributions)
             _tell_added(findings, connection, name, contributions, *_GUARDS)

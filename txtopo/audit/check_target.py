@@ -1,5 +1,5 @@
-"""Compares a whole target table, key by key, with the sum over all contributions. The server adds up; no rows are kept
-here.
+"""Compares a whole target table, key by key, with what follows from all contributions: sums, and minima and maxima of
+those that count. The server aggregates; no rows are kept here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from txtopo.audit.verdicts import TXIDS_MAX, Findings
 from txtopo.reports.cursors import stream
 from txtopo.reports.formatting import batches_named, counted
-from txtopo.reports.stored_description import CommitterTables, quoted
+from txtopo.reports.stored_description import CommitterTables, StoredAggregate, quoted
 
 CHECK = "target.keys"
 KEYS_NAMED_MAX = 10
@@ -39,6 +39,7 @@ def check_target(findings: Findings, connection: Connection, committer: Committe
         findings.wrong(CHECK, said, *txids, look=_trace(committer, key))
     if wrong > len(named):
         findings.wrong(CHECK, f"table {committer.target}: and {counted(wrong - len(named), 'more key')}")
+    _check_averages(findings, connection, committer)
 
 
 def check_total(findings: Findings, connection: Connection, committer: CommitterTables, expected: int) -> None:
@@ -52,27 +53,62 @@ def check_total(findings: Findings, connection: Connection, committer: Committer
 
 def _differences(committer: CommitterTables) -> str:
     keys = ", ".join(f"k{at}" for at in range(len(committer.keys)))
-    numbers = range(len(committer.numbers))
+    extremes = [committer.extremes.get(name) for name in committer.numbers]
 
-    def side(alias: str, mark: int) -> str:
+    def side(alias: str, mark: int, counts: str = "") -> str:
         columns = [f"{alias}.{quoted(name)} as k{at}" for at, name in enumerate(committer.keys)]
-        columns += [f"{alias}.{quoted(name)}::numeric as n{at}" for at, name in enumerate(committer.numbers)]
+        for at, (name, extreme) in enumerate(zip(committer.numbers, extremes, strict=True)):
+            value = f"{alias}.{quoted(name)}"
+            if extreme is None:
+                columns.append(f"{value}::numeric as n{at}")
+            else:
+                plain = f'{value}::text collate "C"' if extreme.type == "text" else value
+                columns.append(f"case when {counts} then {plain} end as n{at}" if counts else f"{plain} as n{at}")
         return f"select {', '.join(columns)}, {mark} as target"
 
-    sums = ", ".join(
-        f"sum(n{at}) filter (where target = 1) as t{at}, sum(n{at}) filter (where target = 0) as c{at}"
-        for at in numbers
+    # What a batch contributed counts until another batch reverses it.
+    counts = (
+        f"c.reverses is null and c.txid not in (select reverses from {committer.contributions_sql} where reverses is "
+        f"not null)"
     )
-    equal = " and ".join(f"t{at} = c{at}" for at in numbers)
-    gone = " and ".join(f"c{at} = 0" for at in numbers)
-    values = ", ".join([*(f"t{at}" for at in numbers), *(f"c{at}" for at in numbers)])
+    made, equal, gone = [], [], []
+    for at, extreme in enumerate(extremes):
+        function = "sum" if extreme is None else _function(extreme)
+        made += [
+            f"{function}(n{at}) filter (where target = {mark}) as {name}{at}" for mark, name in ((1, "t"), (0, "c"))
+        ]
+        equal.append(f"t{at} = c{at}" if extreme is None else f"t{at} is not distinct from c{at}")
+        gone.append(f"c{at} = 0" if extreme is None else f"c{at} is null")
+    values = ", ".join(f"{name}{at}" for name in ("t", "c") for at in range(len(extremes)))
     return f"""
 select {keys}, present, {values} from (
-  select {keys}, sum(target) as present, {sums} from (
-    {side("t", 1)} from {committer.target_sql} t union all {side("c", 0)} from {committer.contributions_sql} c)
-    both_sides
+  select {keys}, sum(target) as present, {", ".join(made)} from (
+    {side("t", 1)} from {committer.target_sql} t
+    union all {side("c", 0, counts)} from {committer.contributions_sql} c) both_sides
   group by {keys}) compared
-where %(one)s = 1 and ((present = 1 and {equal}) or (present = 0 and {gone})) is not true"""
+where %(one)s = 1 and ((present = 1 and {" and ".join(equal)}) or (present = 0 and {" and ".join(gone)})) is not true"""
+
+
+def _function(extreme: StoredAggregate) -> str:
+    if extreme.type == "boolean":
+        return "bool_and" if extreme.kind == "min" else "bool_or"
+    return extreme.kind
+
+
+def _check_averages(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
+    """Compare each average with the two columns that it is computed from."""
+    for one in committer.averages:
+        average, total, present = (f"t.{quoted(name)}" for name in one)
+        sql = (
+            f"select count(*) from {committer.target_sql} t where %(one)s = 1 and {average} is distinct from "
+            f"{total} / nullif({present}, 0)"
+        )
+        (wrong,) = next(stream(connection, sql, one=1))
+        findings.equal(
+            CHECK,
+            wrong == 0,
+            f"table {committer.target}: {counted(wrong, 'row')} whose {one.column} is not {one.total} / {one.present}",
+        )
 
 
 def _trace(committer: CommitterTables, key: Sequence[Any]) -> str:

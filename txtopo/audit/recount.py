@@ -1,4 +1,4 @@
-"""Recounts one batch from its source files with plain Python: content, records, and counts and exact sums by key."""
+"""Recounts one batch from its source files with plain Python: content, records, counts and exact aggregates by key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, localcontext
+from decimal import localcontext
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -21,7 +21,7 @@ from txtopo.reports.stored_description import CommitterTables
 RejectsOf = Callable[[str], Iterator[KeptReject]]
 """Path -> its stored rejected records, in the order of their lines."""
 Totals = dict[tuple[Any, ...], list[Any]]
-"""Key -> count, then sums."""
+"""Key -> count, then aggregates."""
 
 
 class UnreadableError(Exception):
@@ -52,12 +52,13 @@ class Recounted:
 
 
 class Counter:
-    """Counts and sums of one committer over one batch."""
+    """Counts and aggregates of one committer over one batch."""
 
     def __init__(self, committer: CommitterTables, names: Sequence[str]) -> None:
         self._key = itemgetter(*[names.index(name) for name in committer.keys])
         self._single = len(committer.keys) == 1
-        self._sums = [names.index(name) for name in committer.sums]
+        self._aggregates = [(one.kind, names.index(one.field)) for one in committer.aggregates]
+        self._empty = [0, *(0 if one.is_added else None for one in committer.aggregates)]
         self.committer = committer
         self.totals: Totals = {}
 
@@ -66,12 +67,19 @@ class Counter:
         key = (self._key(row),) if self._single else self._key(row)
         total = self.totals.get(key)
         if total is None:
-            total = self.totals[key] = [0] * (1 + len(self._sums))
+            total = self.totals[key] = [*self._empty]
         total[0] += 1
-        for at, index in enumerate(self._sums, 1):
+        for at, (kind, index) in enumerate(self._aggregates, 1):
             value = row[index]
-            if value is not None:
+            if value is None:
+                continue
+            known = total[at]
+            if kind == "sum":
                 total[at] += value
+            elif kind == "count":
+                total[at] += 1
+            elif known is None or (value < known if kind == "min" else value > known):
+                total[at] = value
 
 
 def recount(
@@ -228,7 +236,7 @@ def _open(path: str) -> BinaryIO:
     return opened
 
 
-def same_totals(counted: Totals, stored: Mapping[tuple[Any, ...], Sequence[int | Decimal]]) -> list[tuple[Any, ...]]:
+def same_totals(counted: Totals, stored: Mapping[tuple[Any, ...], Sequence[Any]]) -> list[tuple[Any, ...]]:
     """Return the keys whose numbers differ, or that one side does not have."""
     return [
         key

@@ -226,7 +226,7 @@ def _of_committer(
 
 
 Compare = Callable[[Connection, CommitterComponent, CommitterResult, CommitterNumbers, int], Iterator[str]]
-COMPARED: Mapping[str, Compare] = {"count": _of_committer, "code": _of_user_committer}
+COMPARED: Mapping[str, Compare] = {"aggregate": _of_committer, "code": _of_user_committer}
 """Kind of committer -> what yields the differences between what it would commit now and what it committed."""
 
 

@@ -1,4 +1,4 @@
-"""Reads the stored description of a topology: its `config`, and for an audit the tables, keys and sums of its
+"""Reads the stored description of a topology: its `config`, and for an audit the tables, keys and aggregates of its
 committers, and the path of rows to them.
 """
 
@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from txtopo.committers.sql_names import postgres_type
-from txtopo.core.fields import parse_fields
+from txtopo.core.fields import FLOAT_KINDS, parse_fields
 
+AggregateKind = Literal["sum", "count", "min", "max"]
 Way = Literal["direct", "same", "fewer", "any"]
 """The path of rows from the spout to a committer: direct, through bolts that keep the number of rows, that may drop
 some, or that may do anything.
@@ -31,6 +32,30 @@ def read_config(connection: Connection, topology: str) -> Mapping[str, Any] | No
     return found[0] if isinstance(found[0], Mapping) else {}
 
 
+class StoredAggregate(NamedTuple):
+    """One column of a target besides the keys and the count."""
+
+    kind: AggregateKind
+    field: str
+    """The input field."""
+    column: str
+    type: str | None = None
+    """Type of the column, as Postgres spells it; None if the description does not contain it."""
+
+    @property
+    def is_added(self) -> bool:
+        """True if the value of the target is the sum of all contributions."""
+        return self.kind in ("sum", "count")
+
+
+class StoredAverage(NamedTuple):
+    """A column that the server computes from two others."""
+
+    column: str
+    total: str
+    present: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterTables:
     """One counting committer."""
@@ -40,26 +65,26 @@ class CommitterTables:
     """Schema and name of its table."""
     keys: tuple[str, ...]
     count: str
-    sums: Mapping[str, str]
-    """Input field -> column."""
+    aggregates: tuple[StoredAggregate, ...]
     contributions: bool
     spout: str | None
     """The spout at the start of its path; None if there are several."""
     way: Way
     types: Mapping[str, str | None] = field(default_factory=dict)
     """Key -> the type of its column, as Postgres spells it; None if the description does not contain it."""
+    averages: tuple[StoredAverage, ...] = ()
     alone: bool = True
     """True if it reads the topology's only spout. With several spouts, the ledger has one number of records for all of
     them.
     """
 
     def ordered(self, columns: Sequence[str]) -> CommitterTables:
-        """Return the same with its sums in the order of these columns: JSON objects in the stored description have no
-        order, and rows are hashed in the order of the columns.
+        """Return the same with its aggregates in the order of these columns: JSON objects in the stored description
+        have no order, and rows are hashed in the order of the columns.
         """
         places = {name: at for at, name in enumerate(columns)}
-        sums = sorted(self.sums.items(), key=lambda item: places.get(item[1], len(places)))
-        return replace(self, sums=dict(sums))
+        aggregates = sorted(self.aggregates, key=lambda one: places.get(one.column, len(places)))
+        return replace(self, aggregates=tuple(aggregates))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -68,19 +93,38 @@ class CommitterTables:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Return the count column first, then the sums."""
-        return (self.count, *self.sums.values())
+        """Return the count column first, then the aggregates."""
+        return (self.count, *(one.column for one in self.aggregates))
+
+    @property
+    def added(self) -> frozenset[str]:
+        """Return the columns whose value in the target is the sum of all contributions."""
+        return frozenset({self.count, *(one.column for one in self.aggregates if one.is_added)})
+
+    @property
+    def never_null(self) -> tuple[str, ...]:
+        """Return the columns besides the keys that may not be NULL."""
+        return tuple(name for name in self.numbers if name in self.added)
+
+    @property
+    def extremes(self) -> Mapping[str, StoredAggregate]:
+        """Return column -> minimum or maximum, which only contributions that count decide."""
+        return {one.column: one for one in self.aggregates if not one.is_added}
 
     @property
     def target_columns(self) -> Mapping[str, str | None]:
         """Return column of the target -> its type."""
-        numbers = dict.fromkeys(self.sums.values(), "numeric")
-        return {**{key: self.types.get(key) for key in self.keys}, self.count: "bigint", **numbers}
+        return {**self._stored_columns, **dict.fromkeys((one.column for one in self.averages), "numeric")}
 
     @property
     def contribution_columns(self) -> Mapping[str, str | None]:
         """Return column of the contribution table -> its type."""
-        return {"txid": "bigint", "reverses": "bigint", **self.target_columns}
+        return {"txid": "bigint", "reverses": "bigint", **self._stored_columns}
+
+    @property
+    def _stored_columns(self) -> Mapping[str, str | None]:
+        keys = {key: self.types.get(key) for key in self.keys}
+        return {**keys, self.count: "bigint", **{one.column: one.type for one in self.aggregates}}
 
     @property
     def target_sql(self) -> str:
@@ -130,13 +174,37 @@ def listed(names: Sequence[str], alias: str) -> str:
 
 
 def _of_count(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> CommitterTables:
+    sums = [StoredAggregate("sum", field, column, "numeric") for field, column in one["sums"].items()]
+    return _tables(description, name, one, sums)
+
+
+def _of_aggregate(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> CommitterTables:
+    own = {"sum": "numeric", "count": "bigint"}
+    fields = _field_types(one)
+    aggregates = [
+        StoredAggregate(kind, field, column, own[kind] if kind in own else fields.get(field))
+        for kind, field, column in one["aggregates"]
+    ]
+    if any(made.kind not in ("sum", "count", "min", "max") for made in aggregates):
+        raise ValueError(f"committer {name} has an aggregate of an unknown kind")
+    return _tables(description, name, one, aggregates, [StoredAverage(*average) for average in one["averages"]])
+
+
+def _tables(
+    description: Mapping[str, Any],
+    name: str,
+    one: Mapping[str, Any],
+    aggregates: Sequence[StoredAggregate],
+    averages: Sequence[StoredAverage] = (),
+) -> CommitterTables:
     spout, way = _way(description, one["input"])
     return CommitterTables(
         name=name,
         target=one["table"],
         keys=tuple(one["keys"]),
         count=one["count"],
-        sums=dict(one["sums"]),
+        aggregates=tuple(aggregates),
+        averages=tuple(averages),
         contributions=bool(one["contributions"]),
         spout=spout,
         way=way,
@@ -145,7 +213,10 @@ def _of_count(description: Mapping[str, Any], name: str, one: Mapping[str, Any])
     )
 
 
-TABLES: Mapping[str, Callable[[Mapping[str, Any], str, Mapping[str, Any]], CommitterTables]] = {"count": _of_count}
+TABLES: Mapping[str, Callable[[Mapping[str, Any], str, Mapping[str, Any]], CommitterTables]] = {
+    "count": _of_count,
+    "aggregate": _of_aggregate,
+}
 """Kind in the description of a committer -> what reads its tables from it, for the audit to count again. Custom
 committers have none: only their own code knows what they wrote.
 """
@@ -153,13 +224,14 @@ committers have none: only their own code knows what they wrote.
 
 def _types(one: Mapping[str, Any]) -> Mapping[str, str | None]:
     """Return the types of a committer's keys, from the fields that it reads."""
-    fields = parse_fields(one["fields"]) if one.get("fields") else None
-    known = (
-        {}
-        if fields is None
-        else {field.name: postgres_type(field.type) for field in fields.items if field.name in one["keys"]}
-    )
+    known = _field_types(one)
     return {key: known.get(key) for key in one["keys"]}
+
+
+def _field_types(one: Mapping[str, Any]) -> Mapping[str, str]:
+    fields = parse_fields(one["fields"]).items if one.get("fields") else ()
+    # A float has no type here: it is neither a key nor an aggregate.
+    return {field.name: postgres_type(field.type) for field in fields if field.type.kind not in FLOAT_KINDS}
 
 
 def _qualified(table: str) -> str:

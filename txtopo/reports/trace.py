@@ -1,5 +1,5 @@
-"""Traces one row of a target: which batches contributed what to it, from which files, and whether the sum is the
-row.
+"""Traces one row of a target: which batches contributed what to it, from which files, and whether together they are
+the row.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Contribution:
     """0: the content of the table before its topology took it over."""
     reverses: int | None
     """The batch whose contribution is reversed; None: the row is the batch's own contribution."""
-    numbers: Mapping[str, Decimal]
-    """By column."""
+    numbers: Mapping[str, Decimal | str | None]
+    """By column; a minimum or maximum as text."""
     state: str | None
     """State of the batch; None if it is not in the ledger."""
     attempt: int | None
@@ -98,14 +98,14 @@ class Trace:
     target: Target
     key: Mapping[str, str | None]
     """Column -> value as given; None is NULL."""
-    row: Mapping[str, Decimal] | None
-    """The numbers in the target now; None: there is no such row."""
+    row: Mapping[str, Decimal | str | None] | None
+    """The values in the target now, as in `Contribution.numbers`; None: there is no such row."""
     contributions: tuple[Contribution, ...]
     """The last contributions, oldest first."""
     count: int
     """Number of all contributions."""
-    sums: Mapping[str, Decimal]
-    """Sums over all contributions, by column."""
+    sums: Mapping[str, Decimal | str | None]
+    """What follows from all contributions, by column: sums, and minima and maxima of those that count."""
 
     @property
     def is_known(self) -> bool:
@@ -115,9 +115,11 @@ class Trace:
     @property
     def verdict(self) -> Literal["MATCH", "MISMATCH"]:
         """MATCH: the contributions add up to the row. A row is removed when its count becomes 0, so no row means
-        zeros.
+        zeros, and no minimum or maximum.
         """
-        expected = dict.fromkeys(self.sums, Decimal(0)) if self.row is None else dict(self.row)
+        extremes = self.target.tables.extremes
+        empty: dict[str, Decimal | str | None] = {name: None if name in extremes else Decimal(0) for name in self.sums}
+        expected = empty if self.row is None else dict(self.row)
         return "MATCH" if self.is_known and dict(self.sums) == expected else "MISMATCH"
 
 
@@ -189,7 +191,7 @@ def read_trace(connection: Connection, target: Target, key: Mapping[str, str | N
         _condition(column, value, types[column], number) for number, (column, value) in enumerate(key.items())
     )
     values: dict[str, Any] = {f"k{number}": value for number, value in enumerate(key.values()) if value is not None}
-    numbers = [f"{quoted(name)}::numeric" for name in tables.numbers]
+    numbers = [f"{quoted(name)}::{'text' if name in tables.extremes else 'numeric'}" for name in tables.numbers]
     try:
         row = connection.exec_driver_sql(
             f"select {', '.join(numbers)} from {tables.target_sql} where {where}", values
@@ -199,7 +201,7 @@ def read_trace(connection: Connection, target: Target, key: Mapping[str, str | N
             raise ConfigurationError(f"no key of {tables.target}: {one_line(error)}") from error
         raise
     _types(connection, f"{tables.target}_contribution")
-    sums = ", ".join(f"coalesce(sum({number}), 0)" for number in numbers)
+    sums = ", ".join(_folded(tables, name) for name in tables.numbers)
     count, *totals = connection.exec_driver_sql(
         f"select count(*), {sums} from {tables.contributions_sql} where {where}", values
     ).one()
@@ -216,6 +218,21 @@ def read_trace(connection: Connection, target: Target, key: Mapping[str, str | N
         count=count,
         sums=dict(zip(tables.numbers, totals, strict=True)),
     )
+
+
+def _folded(tables: CommitterTables, name: str) -> str:
+    """Return SQL for what the contributions make of a column. One counts until another batch reverses it."""
+    extreme = tables.extremes.get(name)
+    if extreme is None:
+        return f"coalesce(sum({quoted(name)}::numeric), 0)"
+    counts = (
+        f"reverses is null and txid not in (select reverses from {tables.contributions_sql} where reverses is not null)"
+    )
+    if extreme.type == "boolean":
+        function = "bool_and" if extreme.kind == "min" else "bool_or"
+        return f"({function}({quoted(name)}) filter (where {counts}))::text"
+    collated = ' collate "C"' if extreme.type == "text" else ""
+    return f"({extreme.kind}({quoted(name)}{collated}) filter (where {counts}))::text"
 
 
 def _pair(keys: Sequence[str], text: str) -> tuple[str, str]:

@@ -93,13 +93,15 @@ def _verdict(trace: Trace) -> str:
     return f"MISMATCH  the contributions add up to {clean(_listed(trace.sums))}"
 
 
-def _listed(numbers: Mapping[str, Decimal]) -> str:
+def _listed(numbers: Mapping[str, Decimal | str | None]) -> str:
     return ", ".join(f"{name} {_number(value)}" for name, value in numbers.items())
 
 
-def _number(value: Decimal) -> str:
-    return f"{value:,f}".replace(",", THIN_SPACE)
+def _number(value: Decimal | str | None) -> str:
+    if isinstance(value, Decimal):
+        return f"{value:,f}".replace(",", THIN_SPACE)
+    return NOTHING if value is None else value
 
 
-def _digits(numbers: Mapping[str, Decimal]) -> dict[str, str]:
-    return {name: f"{value:f}" for name, value in numbers.items()}
+def _digits(numbers: Mapping[str, Decimal | str | None]) -> dict[str, str | None]:
+    return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in numbers.items()}

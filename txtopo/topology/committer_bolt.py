@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import unreachable
@@ -17,27 +17,48 @@ if TYPE_CHECKING:
     from txtopo.topology.components import CommitterComponent
 
 
+AggregateKind = Literal["sum", "count", "min", "max"]
+"""How the values of a field become one value: `count` is the number of values that are not NULL."""
+
+
+Fold = Literal["add", "min", "max"]
+"""How two values of a column become one."""
+FOLDS: Mapping[AggregateKind, Fold] = {"sum": "add", "count": "add", "min": "min", "max": "max"}
+
+
+class Aggregate(NamedTuple):
+    """One value of a result row, made of one input field. NULL values are ignored; each kind is associative and
+    commutative, so that parts may be combined in any order.
+    """
+
+    kind: AggregateKind
+    """`sum` and `count` are 0 if all values are NULL, `min` and `max` NULL."""
+    field: str
+    """The input field."""
+    column: str
+    """The result column."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """Executor half of a counting committer, as data: group by `keys`, count rows, sum exactly. Each executor
+    """Executor half of a counting committer, as data: group by `keys`, count rows, aggregate exactly. Each executor
     implements it in its own way.
 
-    Result rows have the columns keys, count, sums, in this order. NULL is a key like any other. A sum ignores NULL
-    values and is 0 if all are NULL.
+    Result rows have the columns keys, count, aggregates, in this order. NULL is a key like any other.
     """
 
     keys: tuple[str, ...]
     count: str
     """Name of the result column with the number of rows of a key (the row's weight)."""
-    sums: tuple[tuple[str, str], ...] = ()
-    """(input field, result column)."""
+    aggregates: tuple[Aggregate, ...] = ()
 
 
 class CommitterBolt(ABC):
     """A bolt that makes a batch visible: its rows are computed in parallel and applied strictly in txid order, in the
     single database transaction of the batch.
 
-    Users name CountCommitter, or derive from BatchCommitter. docs/development.md says what a new kind consists of.
+    Users name CountCommitter or AggregateCommitter, or derive from BatchCommitter. docs/development.md says what a new
+    kind consists of.
     """
 
     committer_kind: ClassVar[str] = ""
@@ -105,7 +126,9 @@ class CommitterBolt(ABC):
 
 
 def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
-    """Return the types of the result rows: keys as declared, count bigint, sums decimal(38, scale of the input)."""
+    """Return the types of the result rows: keys as declared, count bigint, then the aggregates: sums decimal(38, scale
+    of the input), counts bigint, minimum and maximum as the input.
+    """
 
     def needed(name: str) -> Field:
         found = inputs.get(name)
@@ -115,8 +138,13 @@ def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
 
     keys = [needed(name) for name in aggregation.keys]
     count = Field(aggregation.count, FieldType("bigint"), nullable=False)
-    sums = [
-        Field(output, FieldType("decimal", DECIMAL_PRECISION_MAX, needed(source).type.scale or 0), nullable=False)
-        for source, output in aggregation.sums
-    ]
-    return Fields((*keys, count, *sums))
+    made = [_aggregated(kind, needed(field).type, column) for kind, field, column in aggregation.aggregates]
+    return Fields((*keys, count, *made))
+
+
+def _aggregated(kind: AggregateKind, of: FieldType, column: str) -> Field:
+    if kind == "sum":
+        return Field(column, FieldType("decimal", DECIMAL_PRECISION_MAX, of.scale or 0), nullable=False)
+    if kind == "count":
+        return Field(column, FieldType("bigint"), nullable=False)
+    return Field(column, of, nullable=True)

@@ -1,8 +1,8 @@
 """Decides where tuples are counted before they reach a committer, and which committers count them together: pure
 functions of the topology.
 
-A task that reads or makes tuples may send their groups instead (keys, number of tuples, sums), and whatever is
-downstream adds them up. Groups of a task need only be as fine as the final ones, so this is safe if values that are
+A task that reads or makes tuples may send their groups instead (keys, number of tuples, aggregates), and whatever is
+downstream folds them. Groups of a task need only be as fine as the final ones, so this is safe if values that are
 equal for Arrow are the same value for every reader, and if no sum of a task can overflow. Everything else is sent tuple
 by tuple.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, INTEGER_KINDS, Field, Fields, FieldType
-from txtopo.topology.committer_bolt import Aggregation
+from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation, Fold
 from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.topology.phases import PROCESSING
 
@@ -31,30 +31,46 @@ TUPLES = "$n"
 
 @dataclass(frozen=True, slots=True)
 class PartialCount:
-    """What the tuples of a stream are grouped by, and what is summed, for all its readers together."""
+    """What the tuples of a stream are grouped by, and what is aggregated, for all its readers together."""
 
     keys: tuple[str, ...]
-    sums: tuple[str, ...]
-    """Summed fields, each once."""
+    aggregates: tuple[tuple[AggregateKind, str], ...] = ()
+    """(kind, field), each once."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the fields that are read, each once."""
+        return tuple(dict.fromkeys([*self.keys, *(field for _, field in self.aggregates)]))
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """Return how the columns after the keys are folded."""
+        return (*(FOLDS[kind] for kind, _ in self.aggregates), "add")
 
     def key_column(self, field: str) -> str:
         """Return the column of a group with the value of this key."""
         return f"$k{self.keys.index(field)}"
 
-    def sum_column(self, field: str) -> str:
-        """Return the column of a group with the sum of this field."""
-        return f"$s{self.sums.index(field)}"
+    def value_column(self, kind: AggregateKind, field: str) -> str:
+        """Return the column of a group with this aggregate."""
+        return f"$v{self.aggregates.index((kind, field))}"
 
     def columns(self, fields: Fields) -> tuple[Field, ...]:
-        """Return the columns of a group in their order, for tuples of `fields`: keys, sums, number of tuples."""
+        """Return the columns of a group in their order, for tuples of `fields`: keys, aggregates, number of tuples."""
         keys = [Field(self.key_column(item.name), item.type, item.nullable) for item in _named(fields, self.keys)]
-        sums = [Field(self.sum_column(item.name), sum_type(item.type), False) for item in _named(fields, self.sums)]
-        return (*keys, *sums, Field(TUPLES, FieldType("bigint"), nullable=False))
+        values = [
+            Field(self.value_column(kind, item.name), value_type(kind, item.type), FOLDS[kind] != "add")
+            for kind, field in self.aggregates
+            for item in _named(fields, [field])
+        ]
+        return (*keys, *values, Field(TUPLES, FieldType("bigint"), nullable=False))
 
 
-def sum_type(of: FieldType) -> FieldType:
-    """Return the type of a task's sums: 64 bits if they cannot overflow, otherwise 38 digits."""
-    if of.kind in SHORT_KINDS:
+def value_type(kind: AggregateKind, of: FieldType) -> FieldType:
+    """Return the type of a task's aggregates. Sums have 64 bits if they cannot overflow, otherwise 38 digits."""
+    if FOLDS[kind] != "add":
+        return of
+    if kind == "count" or of.kind in SHORT_KINDS:
         return FieldType("bigint")
     return FieldType("decimal", DECIMAL_PRECISION_MAX, of.scale or 0)
 
@@ -109,8 +125,9 @@ def _together(readers: Sequence[CommitterComponent], fields: Fields) -> PartialC
         if not aggregations[-1].keys:
             return f"committer {reader.name} has no keys"
     keys = tuple(dict.fromkeys(name for one in aggregations for name in one.keys))
-    sums = tuple(dict.fromkeys(name for one in aggregations for name, _ in one.sums))
-    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, sums)
+    aggregates = tuple(dict.fromkeys((kind, name) for one in aggregations for kind, name, _ in one.aggregates))
+    sums = [name for kind, name in aggregates if kind == "sum"]
+    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, aggregates)
 
 
 def _refusal(keys: Sequence[Field], sums: Sequence[Field]) -> str | None:

@@ -4,12 +4,14 @@ merged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Fields
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.topology.committer_bolt import Aggregation
+from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation, Fold
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 
 FOLD_ROWS = 100_000
@@ -25,34 +27,43 @@ class Aggregator:
 
     def __init__(self, aggregation: Aggregation, result: Fields) -> None:
         self._keys = list(aggregation.keys)
-        self._sums = aggregation.sums
+        self._aggregates = aggregation.aggregates
         self._schema = arrow_schema(result)
         # Internal names, since a result column may have the name of an input field.
         self._names = [
             *[f"k{at}" for at in range(len(self._keys))],
             "count",
-            *[f"s{at}" for at in range(len(self._sums))],
+            *[f"v{at}" for at in range(len(self._aggregates))],
         ]
+        self._folds: tuple[Fold, ...] = ("add", *(FOLDS[one.kind] for one in self._aggregates))
         # Sums have 76 digits, where they cannot overflow before they are checked; Arrow's integer sums wrap around.
-        self._wide = [pa.decimal256(76, self._schema.field(output).type.scale) for _, output in self._sums]
+        self._wide = [
+            pa.decimal256(76, self._schema.field(column).type.scale)
+            if kind == "sum"
+            else self._schema.field(column).type
+            for kind, _, column in self._aggregates
+        ]
         self._partial: list[pa.Table] = []
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the rows of one batch."""
         ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
-        summed = [pc.cast(batch.column(source), wide) for (source, _), wide in zip(self._sums, self._wide, strict=True)]
-        columns = [*[batch.column(key) for key in self._keys], ones, *summed]
+        values = [
+            addends(kind, batch.column(field), wide)
+            for (kind, field, _), wide in zip(self._aggregates, self._wide, strict=True)
+        ]
+        columns = [*[batch.column(key) for key in self._keys], ones, *values]
         self.merge(pa.Table.from_arrays(columns, names=self._names))
 
     def add_groups(self, groups: pa.RecordBatch, partial: PartialCount) -> None:
         """Count groups that another task made of its tuples."""
-        summed = [
-            pc.cast(groups.column(partial.sum_column(source)), wide)
-            for (source, _), wide in zip(self._sums, self._wide, strict=True)
+        values = [
+            pc.cast(groups.column(partial.value_column(kind, field)), wide)
+            for (kind, field, _), wide in zip(self._aggregates, self._wide, strict=True)
         ]
         keys = [groups.column(partial.key_column(key)) for key in self._keys]
-        self.merge(pa.Table.from_arrays([*keys, groups.column(TUPLES), *summed], names=self._names))
+        self.merge(pa.Table.from_arrays([*keys, groups.column(TUPLES), *values], names=self._names))
 
     def merge(self, partial: pa.Table) -> None:
         """Add rows that `partial` of another aggregator returned."""
@@ -88,7 +99,7 @@ class Aggregator:
             raise Overflow(f"a sum does not fit {DECIMAL_PRECISION_MAX} digits ({error})") from error
 
     def _grouped(self, table: pa.Table) -> pa.Table:
-        grouped = added_up(table, len(self._keys))
+        grouped = folded(table, len(self._keys), self._folds)
         wide = [*[column.type for column in grouped.columns[: len(self._keys)]], pa.int64(), *self._wide]
         return pa.Table.from_arrays(
             [
@@ -99,12 +110,27 @@ class Aggregator:
         )
 
 
-def added_up(table: pa.Table, keys: int) -> pa.Table:
-    """Return one row for each value of the first `keys` columns, in the order of first appearance, with the sums of all
-    other columns, where NULL counts as 0. Sums may have a wider type.
+def addends(kind: AggregateKind, values: pa.Array | pa.ChunkedArray, into: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return what each tuple adds to an aggregate of this kind, as type `into`: no NULL in what is added up."""
+    if kind == "count":
+        return pc.cast(pc.is_valid(values), into)
+    if kind == "sum":
+        summed = pc.cast(values, into)
+        return pc.fill_null(summed, pa.scalar(0, into)) if summed.null_count else summed
+    return values
+
+
+def folded(table: pa.Table, keys: int, folds: Sequence[Fold]) -> pa.Table:
+    """Return one row for each value of the first `keys` columns, in the order of first appearance, with all other
+    columns folded, where NULL counts as 0 in a sum and as nothing otherwise. Sums may have a wider type.
     """
     names = table.column_names
-    options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=0)
-    summed = [(value, "sum", options) for value in names[keys:]]
-    grouped = table.group_by(names[:keys], use_threads=False).aggregate(summed)
+    options = {
+        "add": pc.ScalarAggregateOptions(skip_nulls=True, min_count=0),
+        "min": pc.ScalarAggregateOptions(skip_nulls=True, min_count=1),
+        "max": pc.ScalarAggregateOptions(skip_nulls=True, min_count=1),
+    }
+    functions = {"add": "sum", "min": "min", "max": "max"}
+    made = [(name, functions[fold], options[fold]) for name, fold in zip(names[keys:], folds, strict=True)]
+    grouped = table.group_by(names[:keys], use_threads=False).aggregate(made)
     return grouped.rename_columns(names)

@@ -78,7 +78,7 @@ class CodeHalf:
         return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
 
 
-EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {"count": CountHalf(), "code": CodeHalf()}
+EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {"aggregate": CountHalf(), "code": CodeHalf()}
 """Kind of committer -> its half in this room."""
 
 
@@ -88,7 +88,7 @@ def executor_half(committer: CommitterComponent) -> ExecutorHalf:
 
 
 class CountRunner(TaskRunner):
-    """The executor half of a CountCommitter: partial counts and sums, exact."""
+    """The executor half of a counting committer: partial counts and aggregates, exact."""
 
     def __init__(self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int) -> None:
         self._task_context = task_context

@@ -1,7 +1,7 @@
 """Groups tuples in the task that reads or makes them: record batches of tuples in, record batches of groups out, with
-the number of tuples and the sums of each.
+the number of tuples and the aggregates of each.
 
-Groups may come out in any number of pieces, and a key more than once: downstream they are added up. So memory is
+Groups may come out in any number of pieces, and a key more than once: downstream they are folded. So memory is
 bounded, and tuples with many different keys leave as groups of one, which costs no more than sending them as they are.
 """
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from txtopo.core.fields import Fields
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.partial_counts import TUPLES, TUPLES_MAX, PartialCount
-from txtopo.tuples.aggregate_batches import added_up
+from txtopo.tuples.aggregate_batches import addends, folded
 
 BLOCK_ROWS = 8192
 """Fewer tuples than this wait for more, since each grouping costs as much as a few hundred tuples."""
@@ -45,8 +45,7 @@ class PartialGroups:
         self._rows_max, self._bytes_max = HELD_ROWS_MAX // share, HELD_BYTES_MAX // share
         self._schema = arrow_schema(Fields(partial.columns(fields)))
         """The columns of a group."""
-        self._keys, self._sums = partial.keys, partial.sums
-        self._read = list(dict.fromkeys([*partial.keys, *partial.sums]))
+        self._partial = partial
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._held: list[pa.Table] = []
@@ -66,7 +65,7 @@ class PartialGroups:
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take some tuples; yields groups that are sent already."""
-        needed = batch.select(self._read)
+        needed = batch.select(self._partial.fields)
         for start in range(0, batch.num_rows, SLICE_ROWS):
             yield from self._take(needed.slice(start, SLICE_ROWS))
 
@@ -132,17 +131,17 @@ class PartialGroups:
     def _ones(self, tuples: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return a group for each tuple."""
         table = pa.Table.from_batches(tuples)
-        keys = [table.column(name) for name in self._keys]
-        kinds = self._schema.types[len(keys) :]
-        sums = [
-            pc.fill_null(pc.cast(table.column(name), kind), pa.scalar(0, kind))
-            for name, kind in zip(self._sums, kinds, strict=False)
+        keys = [table.column(name) for name in self._partial.keys]
+        types = self._schema.types[len(keys) : -1]
+        values = [
+            addends(kind, table.column(field), into)
+            for (kind, field), into in zip(self._partial.aggregates, types, strict=True)
         ]
         ones = pa.repeat(pa.scalar(1, pa.int64()), table.num_rows)
-        return pa.Table.from_arrays([*keys, *sums, ones], names=self._schema.names)
+        return pa.Table.from_arrays([*keys, *values, ones], names=self._schema.names)
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
-        return added_up(groups, len(self._keys))
+        return folded(groups, len(self._partial.keys), self._partial.folds)
 
 
 def tuples_in(groups: pa.RecordBatch) -> int:

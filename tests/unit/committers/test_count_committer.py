@@ -20,8 +20,8 @@ def test_sums_keep_their_names_or_get_new_ones() -> None:
     same = CountCommitter("t", ["carrier"], sums=["distance"])
     other = CountCommitter("s.t", ["carrier"], count="n", sums={"distance": "distance_sum"})
 
-    assert same.aggregation().sums == (("distance", "distance"),)
-    assert (other.aggregation().count, other.aggregation().sums) == ("n", (("distance", "distance_sum"),))
+    assert same.aggregation().aggregates == (("sum", "distance", "distance"),)
+    assert (other.aggregation().count, other.aggregation().aggregates) == ("n", (("sum", "distance", "distance_sum"),))
     assert (same.table, other.table, other.contribution_table) == ("public.t", "s.t", "s.t_contribution")
     assert other.required_fields() == ("carrier", "distance")
 

@@ -31,7 +31,7 @@ from txtopo.reports.model import (
     TopologyStatus,
 )
 from txtopo.reports.status_text import batches_text, status_text
-from txtopo.reports.stored_description import CommitterTables
+from txtopo.reports.stored_description import CommitterTables, StoredAggregate
 from txtopo.reports.timeline import TimelineEvent
 from txtopo.reports.timeline_text import event_json, event_line
 from txtopo.reports.trace import Contribution, Target, Trace
@@ -372,7 +372,7 @@ def traced(**changed: Any) -> Trace:
         target="public.totals",
         keys=("carrier",),
         count="n",
-        sums={"distance": "miles"},
+        aggregates=(StoredAggregate("sum", "distance", "miles", "numeric"),),
         contributions=True,
         spout="files",
         way="direct",

@@ -156,13 +156,13 @@ def test_a_task_that_counts_sends_groups_and_reports_its_tuples() -> None:
     """
     days, numbers = ["a", None] * 300, [2**62] * 600
     batch = pa.RecordBatch.from_pydict({"n": numbers, "day": days, "id": [str(at) for at in range(600)]})
-    partial = PartialCount(keys=("day",), sums=("n",))
+    partial = PartialCount(keys=("day",), aggregates=(("sum", "n"),))
 
     groups, report = grouped(Giving(batch), partial)
     of_run, _ = grouped(Giving(batch), partial, hidden="$run")
     some, searched = grouped(Giving(batch), partial, only={"words": {0: (1, 301)}})
 
-    assert groups == [{"$k0": day, "$s0": 300 * 2**62, "$n": 300} for day in ("a", None)]
+    assert groups == [{"$k0": day, "$v0": 300 * 2**62, "$n": 300} for day in ("a", None)]
     assert of_run == [{**group, "$run": 0} for group in groups]
     assert (report.emitted, searched.failure) == (600, None)
     assert [(group["$k0"], group["$n"]) for group in some] == [(None, 150), ("a", 150)]

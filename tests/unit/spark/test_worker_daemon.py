@@ -13,13 +13,13 @@ PROGRAM = """
 import gc, sys
 import pyarrow as pa
 from txtopo.spark.session import worker_daemon
-from txtopo.tuples.aggregate_batches import added_up
+from txtopo.tuples.aggregate_batches import folded
 
 def forks():
     missing = [name for name in worker_daemon._PRELOADED if name not in sys.modules]
     print(missing, gc.get_freeze_count() > len(gc.get_objects()))
     before = set(sys.modules)
-    added_up(pa.table({"key": [1, 1], "sum": [2, 3]}), 1)
+    folded(pa.table({"key": [1, 1], "sum": [2, 3]}), 1, ["add"])
     print(sorted(set(sys.modules) - before))
 
 worker_daemon.manager = forks

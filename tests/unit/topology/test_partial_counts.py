@@ -34,7 +34,9 @@ def test_all_committers_that_read_a_spout_share_its_groups() -> None:
         CountCommitter("two", ["day", "at"], sums={"price": "paid", "n": "all"}),
     )
 
-    assert counted_in_spout(topology, "source") == PartialCount(keys=("name", "day", "at"), sums=("n", "price"))
+    assert counted_in_spout(topology, "source") == PartialCount(
+        keys=("name", "day", "at"), aggregates=(("sum", "n"), ("sum", "price"))
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,12 +16,17 @@ from hypothesis import strategies as st
 
 from tests.kit.nasty_values import FIELDS, KEYS, nasty_batch, uneven
 from txtopo.core.fields import parse_fields
+from txtopo.topology.committer_bolt import AggregateKind
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples import partial_groups
 from txtopo.tuples.partial_groups import PartialGroups
 
 ALL_KEYS = parse_fields(KEYS).names
 SUMS = ("s_tiny", "s_small", "s_int", "s_big", "s_decimal")
+AGGREGATES: tuple[tuple[AggregateKind, str], ...] = (
+    *(("sum", name) for name in SUMS),
+    *((kind, name) for kind in ("count", "min", "max") for name in (*SUMS, *ALL_KEYS)),
+)
 
 
 def plain(table: pa.Table | pa.RecordBatch) -> list[tuple[Any, ...]]:
@@ -30,30 +35,46 @@ def plain(table: pa.Table | pa.RecordBatch) -> list[tuple[Any, ...]]:
     return list(zip(*[map(repr, column.to_pylist()) for column in columns], strict=True))
 
 
-Totals = dict[tuple[Any, ...], list[Fraction]]
-"""By key: sums and the number of tuples, exact however many digits they have."""
+Totals = dict[tuple[Any, ...], list[Any]]
+"""By key: aggregates and the number of tuples, exact however many digits they have."""
 
 
-def added_up(groups: Iterable[pa.RecordBatch], keys: int) -> Totals:
+def folded(groups: Iterable[pa.RecordBatch], keys: int, folds: Sequence[str]) -> Totals:
     found: Totals = {}
     for batch in groups:
-        rows = zip(*[column.to_pylist() for column in batch.columns[keys:]], strict=True)
-        _add(found, plain(batch.select(range(keys))), rows)
+        columns = [_values(column, fold) for column, fold in zip(batch.columns[keys:], folds, strict=True)]
+        _add(found, plain(batch.select(range(keys))), zip(*columns, strict=True), folds)
     return found
 
 
 def expected(batch: pa.RecordBatch, partial: PartialCount) -> Totals:
     found: Totals = {}
-    columns = [[value or 0 for value in batch.column(name).to_pylist()] for name in partial.sums]
-    _add(found, plain(batch.select(list(partial.keys))), zip(*columns, [1] * batch.num_rows, strict=True))
+    columns: list[list[Any]] = []
+    for kind, name in partial.aggregates:
+        if kind == "count":
+            columns.append([int(value is not None) for value in batch.column(name).to_pylist()])
+        else:
+            columns.append(_values(batch.column(name), "add" if kind == "sum" else kind))
+    rows = zip(*columns, [1] * batch.num_rows, strict=True)
+    _add(found, plain(batch.select(list(partial.keys))), rows, partial.folds)
     return found
 
 
-def _add(found: Totals, keys: Iterable[tuple[Any, ...]], rows: Iterable[tuple[Any, ...]]) -> None:
+def _values(column: pa.Array, fold: str) -> list[Any]:
+    # The order of texts is that of their bytes.
+    by_bytes = pa.types.is_string(column.type) and fold != "add"
+    return list((column.cast(pa.binary()) if by_bytes else column).to_pylist())
+
+
+def _add(found: Totals, keys: Iterable[tuple[Any, ...]], rows: Iterable[tuple[Any, ...]], folds: Sequence[str]) -> None:
     for key, row in zip(keys, rows, strict=True):
-        total = found.setdefault(key, [Fraction(0)] * len(row))
-        for place, value in enumerate(row):
-            total[place] += Fraction(value)
+        total = found.setdefault(key, [Fraction(0) if fold == "add" else None for fold in folds])
+        for place, (fold, value) in enumerate(zip(folds, row, strict=True)):
+            if fold == "add":
+                total[place] += Fraction(value or 0)
+            elif value is not None:
+                known = [one for one in (total[place], value) if one is not None]
+                total[place] = min(known) if fold == "min" else max(known)
 
 
 @settings(max_examples=30, deadline=None)
@@ -72,7 +93,7 @@ def test_groups_of_any_values_add_up_to_their_tuples(
     exact; however the tuples come and wherever memory ends.
     """
     batch = nasty_batch(FIELDS, rows, seed, variety=variety)
-    partial = PartialCount(keys=tuple(keys), sums=SUMS)
+    partial = PartialCount(keys=tuple(keys), aggregates=AGGREGATES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial_groups, "BLOCK_ROWS", block)
         patch.setattr(partial_groups, "GROUPED_ROWS_MIN", 1)
@@ -81,11 +102,11 @@ def test_groups_of_any_values_add_up_to_their_tuples(
         patch.setattr(partial_groups, "PAUSE_BLOCKS", 1)
         groups = list(PartialGroups(partial, parse_fields(FIELDS)).of(uneven(batch)))
 
-    assert added_up(groups, len(keys)) == expected(batch, partial)
+    assert folded(groups, len(keys), partial.folds) == expected(batch, partial)
 
 
 def counted(batches: Iterable[pa.RecordBatch], fields: str = "name string, n bigint") -> list[pa.RecordBatch]:
-    partial = PartialCount(keys=("name",), sums=("n",))
+    partial = PartialCount(keys=("name",), aggregates=(("sum", "n"),))
     return list(PartialGroups(partial, parse_fields(fields)).of(iter(batches)))
 
 
@@ -98,7 +119,7 @@ class Counting(PartialGroups):
     """Notes how many rows are grouped each time."""
 
     def __init__(self, *, share: int = 1) -> None:
-        super().__init__(PartialCount(keys=("name",), sums=()), parse_fields("name string, n bigint"), share=share)
+        super().__init__(PartialCount(keys=("name",)), parse_fields("name string, n bigint"), share=share)
         self.made: list[int] = []
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
@@ -110,7 +131,7 @@ def test_few_keys_leave_as_one_group_each() -> None:
     groups = counted([named(itertools.islice(itertools.cycle("abc"), 30_000))] * 4)
 
     assert [batch.num_rows for batch in groups] == [3]
-    assert groups[0].column("$s0").to_pylist() == [Decimal(40_000) * 2**62] * 3, "no sum of 64 bits wraps around"
+    assert groups[0].column("$v0").to_pylist() == [Decimal(40_000) * 2**62] * 3, "no sum of 64 bits wraps around"
 
 
 def test_with_many_different_keys_grouping_is_given_up_after_the_first_block() -> None:
@@ -174,7 +195,7 @@ def test_memory_is_bounded_where_keys_keep_changing(monkeypatch: pytest.MonkeyPa
             taken += 1
             yield named(f"{batch} {at // 4}" for at in range(10_000))
 
-    groups = PartialGroups(PartialCount(keys=("name",), sums=()), parse_fields("name string, n bigint")).of(changing())
+    groups = PartialGroups(PartialCount(keys=("name",)), parse_fields("name string, n bigint")).of(changing())
 
     assert next(groups).num_rows <= 12_500
     assert taken == 5, "the first groups leave long before the last tuples come"

@@ -1,4 +1,4 @@
-"""The executor half of counting committers on Spark: group, count, sum exactly, and count the tuples that arrived
+"""The executor half of counting committers on Spark: group, count, aggregate exactly, and count the tuples that arrived
 separately from the groups. All committers of a stream are counted by one job, so that it is read once.
 """
 
@@ -15,12 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import _parse_datatype_string
 
-from txtopo.core.fields import Fields
+from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
-from txtopo.errors import invariant
+from txtopo.errors import invariant, unreachable
 from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.topology.committer_bolt import Aggregation
+from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples.readable_results import check_readable
@@ -111,7 +111,8 @@ class _Slots:
     count: int
     """Number of committers."""
     keys: dict[str, list[int]] = field(default_factory=dict)
-    sums: dict[str, list[int]] = field(default_factory=dict)
+    values: dict[tuple[AggregateKind, str], list[int]] = field(default_factory=dict)
+    """By kind and field."""
 
     @classmethod
     def of(cls, aggregations: Sequence[Aggregation]) -> _Slots:
@@ -119,23 +120,23 @@ class _Slots:
         for number, one in enumerate(aggregations):
             for name in one.keys:
                 slots.keys.setdefault(name, []).append(number)
-            for name, _ in one.sums:
-                slots.sums.setdefault(name, []).append(number)
+            for kind, name, _ in one.aggregates:
+                slots.values.setdefault((kind, name), []).append(number)
         return slots
 
     def columns(self, one: Aggregation, before: int, after: int) -> tuple[int, ...]:
-        """Return the places of a committer's columns: the run, keys, count, sums, and the last `after`, if `before`
-        columns come before the keys.
+        """Return the places of a committer's columns: the run, keys, count, aggregates, and the last `after`, if
+        `before` columns come before the keys.
         """
-        keys, sums = list(self.keys), list(self.sums)
+        keys, values = list(self.keys), list(self.values)
         count = before + len(keys)
         first = before - (self.count > 1)
         return (
             *range(first),
             *(before + keys.index(name) for name in one.keys),
             count,
-            *(count + 1 + sums.index(name) for name, _ in one.sums),
-            *range(count + 1 + len(sums), count + 1 + len(sums) + after),
+            *(count + 1 + values.index((kind, name)) for kind, name, _ in one.aggregates),
+            *range(count + 1 + len(values), count + 1 + len(values) + after),
         )
 
 
@@ -152,7 +153,7 @@ def count_frame(
     column with the number of the run.
 
     If there are several committers, the stream is read once: each row is repeated for each of them, with the number of
-    the committer, its keys and its sums, and all are grouped together. So no sum of one committer can overflow in a
+    the committer, its keys and its values, and all are grouped together. So no sum of one committer can overflow in a
     group of another.
 
     With `partial` the rows of `frame` are groups that the tasks of the spout made. Their numbers of tuples are added
@@ -178,15 +179,15 @@ def count_frame(
         rows = _repeated(rows, slots)
     apart = [*([] if run is None else [_RUN]), *([_COMMITTER] if len(components) > 1 else [])]
     names = [*apart, *(f"_k{index}" for index in range(len(slots.keys)))]
-    scales = [_scale_of(source, fields) for source in slots.sums]
-    totals = [_sum(f"_s{index}", scale) for index, scale in enumerate(scales)]
+    made = [_Made(index, kind, _type_of(source, fields)) for index, (kind, source) in enumerate(slots.values)]
+    totals = [one.of("_s") for one in made]
     mark = f"_n{copy}"
     count = (F.count(F.lit(1)) if partial is None else F.sum(_WEIGHT)).alias(mark)
     if partitions <= PARTITIONS_MAX:
         bounds = _bounds(partitions, by_run=run is not None)
         grouped, after = rows.groupBy(*names).agg(count, *totals, *bounds), len(bounds)
     else:
-        grouped, after = _with_totals(rows, names, [count, *totals], scales, mark, by_run=run is not None), 1
+        grouped, after = _with_totals(rows, names, [count, *totals], made, mark, by_run=run is not None), 1
     return CountJob(
         frame=grouped,
         stream=frame,
@@ -217,17 +218,20 @@ def _rows(
         column_called(name if partial is None else partial.key_column(name)).alias(f"_k{index}")
         for index, name in enumerate(slots.keys)
     ]
-    sums = [
-        (_addend(source, fields) if partial is None else column_called(partial.sum_column(source))).alias(f"_s{index}")
-        for index, source in enumerate(slots.sums)
+    values = [
+        (_value(kind, source, fields) if partial is None else column_called(partial.value_column(kind, source))).alias(
+            f"_s{index}"
+        )
+        for index, (kind, source) in enumerate(slots.values)
     ]
     numbers = [F.monotonically_increasing_id().alias(_ROW)] if counting else []
     weights = [] if partial is None else [column_called(TUPLES).alias(_WEIGHT)]
-    return frame.select(*runs, *keys, *sums, *numbers, *weights)
+    return frame.select(*runs, *keys, *values, *numbers, *weights)
 
 
 def _repeated(rows: DataFrame, slots: _Slots) -> DataFrame:
-    """Return each row once for each committer: NULL in keys that are not its own, 0 in such sums.
+    """Return each row once for each committer: NULL in keys that are not its own, and what changes no aggregate in
+    such values.
 
     Not by GROUPING SETS: Spark forgets after them that there is only one partition, and they have no sum for some sets
     alone.
@@ -235,7 +239,10 @@ def _repeated(rows: DataFrame, slots: _Slots) -> DataFrame:
     more = rows.withColumn(_COMMITTER, F.explode(F.array(*(F.lit(number) for number in range(slots.count)))))
     own = {
         **{f"_k{index}": (users, F.lit(None)) for index, users in enumerate(slots.keys.values())},
-        **{f"_s{index}": (users, F.lit(0)) for index, users in enumerate(slots.sums.values())},
+        **{
+            f"_s{index}": (users, F.lit(0 if FOLDS[kind] == "add" else None))
+            for index, ((kind, _), users) in enumerate(slots.values.items())
+        },
     }
     columns = []
     for item in rows.schema:
@@ -264,7 +271,7 @@ def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
 
 
 def _with_totals(
-    rows: DataFrame, names: list[str], values: list[Column], scales: list[int], mark: str, *, by_run: bool
+    rows: DataFrame, names: list[str], values: list[Column], made: list[_Made], mark: str, *, by_run: bool
 ) -> DataFrame:
     """Return the groups, and in addition a row for each partition and run with the number of rows it counted: for so
     many partitions that bounds of each one in every group would be too wide. Groups are made per partition first, so
@@ -287,23 +294,49 @@ def _with_totals(
             _TOTAL,
             F.when(total, F.col("_p")).alias("_p"),
             mark,
-            *(_of_group(index, scale) for index, scale in enumerate(scales)),
+            *(one.of_group() for one in made),
             "_first",
             "_last",
         )
         .groupBy(*runs, *keys, _TOTAL, "_p")
         .agg(
             F.when(total, F.max("_last") - first + 1).otherwise(F.sum(mark)).alias(mark),
-            *(_sum(f"_d{index}", scale) for index, scale in enumerate(scales)),
+            *(one.of("_d") for one in made),
         )
-        .select(*runs, *keys, mark, *(f"_d{index}" for index in range(len(scales))), _TOTAL)
+        .select(*runs, *keys, mark, *(one.name for one in made), _TOTAL)
     )
 
 
-def _of_group(index: int, scale: int) -> Column:
-    """Return a sum; 0 in a row of totals, because all groups together may have more digits than fit."""
-    name = f"_d{index}"
-    return F.when(F.col(_TOTAL), F.lit(0).cast(f"decimal(38,{scale})")).otherwise(F.col(name)).alias(name)
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """One aggregate of the job: it is made of the column `_s0` of rows, and is called `_d0` in groups."""
+
+    index: int
+    kind: AggregateKind
+    type: FieldType
+    """Of the field."""
+
+    @property
+    def name(self) -> str:
+        return f"_d{self.index}"
+
+    def of(self, prefix: str) -> Column:
+        """Return the aggregate of `_s0`, or of `_d0`, where groups are grouped again."""
+        source = f"{prefix}{self.index}"
+        if self.kind == "sum":
+            return _sum(source, self.type.scale or 0)
+        if self.kind == "count":
+            return F.coalesce(F.sum(F.col(source)), F.lit(0)).cast("bigint").alias(self.name)
+        return (F.min if self.kind == "min" else F.max)(F.col(source)).alias(self.name)
+
+    def of_group(self) -> Column:
+        """Return it for a group; nothing in a row of totals, because all groups together may have more digits than
+        fit.
+        """
+        if FOLDS[self.kind] != "add":
+            return F.when(~F.col(_TOTAL), F.col(self.name)).alias(self.name)
+        kind = "bigint" if self.kind == "count" else f"decimal(38,{self.type.scale or 0})"
+        return F.when(F.col(_TOTAL), F.lit(0).cast(kind)).otherwise(F.col(self.name)).alias(self.name)
 
 
 def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> list[CommitterResult]:
@@ -385,24 +418,29 @@ def spark_schema(fields: Fields) -> Any:
 
 def required_fields(aggregation: Aggregation) -> tuple[str, ...]:
     """Return the input fields that an aggregation reads."""
-    return (*aggregation.keys, *(source for source, _ in aggregation.sums))
+    return (*aggregation.keys, *(one.field for one in aggregation.aggregates))
+
+
+def _value(kind: AggregateKind, source: str, fields: Fields) -> Column:
+    """Return what a row brings to an aggregate of this kind."""
+    if kind == "count":
+        return F.when(column_called(source).isNull(), F.lit(0)).otherwise(F.lit(1))
+    return _addend(source, fields) if kind == "sum" else column_called(source)
 
 
 def _addend(source: str, fields: Fields) -> Column:
-    field = fields.get(source)
-    invariant(field is not None, f"field {source} was checked when the topology was built")
-    kind = field.type.kind if field is not None else ""
+    kind = _type_of(source, fields)
     # Sums of at most 32 bits cannot overflow 64 bits; all others are added with 38 digits, and an overflow is an error.
-    if kind in ("tinyint", "smallint", "int"):
+    if kind.kind in ("tinyint", "smallint", "int"):
         # No cast: if the user's own addition overflows, Spark must name the user's line, not this one.
-        return F.coalesce(column_called(source), F.lit(0).cast(kind))
-    wide = f"decimal(38,{_scale_of(source, fields)})"
+        return F.coalesce(column_called(source), F.lit(0).cast(kind.kind))
+    wide = f"decimal(38,{kind.scale or 0})"
     return F.coalesce(column_called(source).cast(wide), F.lit(0).cast(wide))
 
 
-def _scale_of(source: str, fields: Fields) -> int:
+def _type_of(source: str, fields: Fields) -> FieldType:
     field = fields.get(source)
-    return (field.type.scale if field is not None else None) or 0
+    return field.type if field is not None else unreachable(f"field {source} was checked when the topology was built")
 
 
 def _sum(name: str, scale: int) -> Column:

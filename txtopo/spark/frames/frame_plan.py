@@ -322,7 +322,7 @@ class Compiler:
         names = columns_read(counted.frame for counted in compiled.counted)
         # Groups have columns of their own; their tasks read these.
         for partial in filter(None, self._partial.values()):
-            names |= {name.lower() for name in (*partial.keys, *partial.sums)}
+            names |= {name.lower() for name in partial.fields}
         return {
             item.name: [name for name in item.spout.fields.names if name.lower() in names]
             for item in self._topology.spouts

@@ -1,0 +1,204 @@
+"""`AggregateCommitter`: maintains a table of exact counts, sums, averages, minima and maxima by key, and a contribution
+table with the share of each batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from txtopo.core.fields import FLOAT_KINDS, Field, Fields, FieldType
+from txtopo.errors import TopologyError
+from txtopo.topology.committer_bolt import Aggregate, AggregateKind, Aggregation, CommitterBolt
+
+IDENTIFIER_BYTES_MAX = 63
+KEYS_MAX = 30
+"""An index of Postgres has at most 32 columns, and the one on the contribution table has two more than the keys."""
+CONTRIBUTION_SUFFIX = "_contribution"
+_PART = re.compile(r"[a-z_][a-z0-9_]*")
+_RESERVED = frozenset({"txid", "reverses", "ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
+"""Column names that the contribution table or Postgres itself uses."""
+_UNORDERED_KINDS = frozenset({*FLOAT_KINDS, "binary"})
+"""Types without an order that is the same in Arrow, Spark and Postgres: NaN and -0.0; min(bytea) is new in Postgres 18.
+"""
+
+
+class Average(NamedTuple):
+    """An average as it is stored: two columns that are added up, and a column that the server computes from them."""
+
+    column: str
+    """The average: numeric, NULL if no value is there."""
+    total: str
+    """Column with the sum of the values."""
+    present: str
+    """Column with the number of values that are not NULL."""
+
+
+class AggregateCommitter(CommitterBolt):
+    """Counts rows and maintains exact aggregates by key, in `table`.
+
+    `table` is `name` (in schema public) or `schema.name`. `keys` are the fields to group by; `count` is the column for
+    the number of rows. `sums`, `averages`, `mins` and `maxs` map input fields to result columns; a list uses the field
+    names as columns. NULL values are ignored: a sum over none is 0, the others are NULL. NULL is a key like any other.
+
+    Integers and decimals can be summed and averaged. An average `a` is stored as `a_sum` and `a_count`, and the server
+    computes `a` from them. Minimum and maximum can be taken of all types but floats and binary; texts are compared by
+    their UTF-8 bytes (COLLATE "C").
+
+    `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
+    the audit cannot name the batches that contributed to a key, and a batch cannot be recomputed.
+
+    Raises TopologyError if the name of a table or column is not valid, or if a column is named twice.
+
+        >>> stays = AggregateCommitter("stays", ["room"], averages={"nights": "nights_avg"}, maxs={"left": "last_left"})
+        >>> [column for _, _, column in stays.aggregates]
+        ['nights_avg_sum', 'nights_avg_count', 'last_left']
+    """
+
+    committer_kind: ClassVar[str] = "aggregate"
+    commits_in_runs: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        table: str,
+        keys: Sequence[str],
+        *,
+        count: str = "count",
+        sums: Mapping[str, str] | Sequence[str] = (),
+        averages: Mapping[str, str] | Sequence[str] = (),
+        mins: Mapping[str, str] | Sequence[str] = (),
+        maxs: Mapping[str, str] | Sequence[str] = (),
+        baseline: bool = False,
+        contributions: bool = True,
+    ) -> None:
+        if any(isinstance(one, str) for one in (keys, sums, averages, mins, maxs)):
+            raise TopologyError(f"{_class(self)}({table!r}): keys and sums are lists of field names, not text")
+        self.schema: str
+        self.name: str
+        self.schema, self.name = _split(_class(self), table, contributions)
+        self.keys: tuple[str, ...] = tuple(keys)
+        self.count = count
+        self.baseline = baseline
+        self.contributions = contributions
+        averaged = [(field, Average(name, f"{name}_sum", f"{name}_count")) for field, name in _pairs(averages)]
+        self.averages: tuple[Average, ...] = tuple(one for _, one in averaged)
+        """Averages in the order in which they were named."""
+        self.aggregates: tuple[Aggregate, ...] = (
+            *_all("sum", sums),
+            *(
+                part
+                for field, one in averaged
+                for part in (Aggregate("sum", field, one.total), Aggregate("count", field, one.present))
+            ),
+            *_all("min", mins),
+            *_all("max", maxs),
+        )
+        """Stored aggregates, in the order of their columns."""
+        self._check_names()
+
+    @property
+    def table(self) -> str:
+        """Schema and name of the target table."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def contribution_table(self) -> str:
+        """Schema and name of the contribution table."""
+        return f"{self.table}{CONTRIBUTION_SUFFIX}"
+
+    def aggregation(self) -> Aggregation:
+        return Aggregation(keys=self.keys, count=self.count, aggregates=self.aggregates)
+
+    def required_fields(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.keys, *(one.field for one in self.aggregates)]))
+
+    def check_fields(self, fields: Fields) -> None:
+        for name in self.keys:
+            field = self._field(fields, name)
+            if field.type.kind in FLOAT_KINDS:
+                raise TopologyError(
+                    f"{self}: key {name} is a {field.type}; equal-looking floats differ: declare it decimal, or "
+                    f"round it in a bolt"
+                )
+        for kind, name, _ in self.aggregates:
+            self._check_aggregate(kind, name, self._field(fields, name).type)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "kind": "aggregate",
+            "table": self.table,
+            "keys": list(self.keys),
+            "count": self.count,
+            "aggregates": [list(one) for one in self.aggregates],
+            "averages": [list(one) for one in self.averages],
+            "contributions": self.contributions,
+        }
+
+    def __repr__(self) -> str:
+        return f"{_class(self)}({self.table!r})"
+
+    def _check_aggregate(self, kind: AggregateKind, name: str, of: FieldType) -> None:
+        if kind in ("min", "max"):
+            if of.kind in _UNORDERED_KINDS:
+                advice = ": declare it decimal, or round it in a bolt" if of.kind in FLOAT_KINDS else ""
+                raise TopologyError(
+                    f"{self}: {name} is a {of}, whose order is not the same everywhere, so it has no {kind}{advice}"
+                )
+        elif not of.is_exact_number:
+            advice = "; sums of floats depend on their order: declare it decimal" if of.kind in FLOAT_KINDS else ""
+            raise TopologyError(f"{self}: {name} is a {of}, and only integers and decimals are summed{advice}")
+
+    def _field(self, fields: Fields, name: str) -> Field:
+        field = fields.get(name)
+        if field is None:
+            raise TopologyError(f"{self}: there is no field {name}; there are {', '.join(fields.names)}")
+        return field
+
+    def _check_names(self) -> None:
+        if not self.keys:
+            raise TopologyError(f"{self}: at least one key is needed, e.g. ['carrier']")
+        if len(self.keys) > KEYS_MAX:
+            raise TopologyError(f"{self}: {len(self.keys)} keys, at most {KEYS_MAX} are possible")
+        stored = (*(one.column for one in self.aggregates), *(one.column for one in self.averages))
+        columns = [*self.keys, self.count, *stored]
+        twice = sorted({name for name in columns if columns.count(name) > 1})
+        if twice:
+            raise TopologyError(
+                f"{self}: column {', '.join(twice)} is named twice; name the result of a sum with sums={{'field': "
+                f"'column'}}"
+            )
+        for name in columns:
+            if not name or "\0" in name or len(name.encode()) > IDENTIFIER_BYTES_MAX:
+                raise TopologyError(f"{self}: {name!r} is not a column name of 1 to {IDENTIFIER_BYTES_MAX} bytes")
+            if name in _RESERVED:
+                raise TopologyError(
+                    f"{self}: {name} is a column that txtopo or Postgres keeps itself; rename the field in a bolt"
+                )
+
+
+def _class(bolt: AggregateCommitter) -> str:
+    return type(bolt).__name__
+
+
+def _pairs(columns: Mapping[str, str] | Sequence[str]) -> Sequence[tuple[str, str]]:
+    return list(columns.items()) if isinstance(columns, Mapping) else [(name, name) for name in columns]
+
+
+def _all(kind: AggregateKind, columns: Mapping[str, str] | Sequence[str]) -> Sequence[Aggregate]:
+    return [Aggregate(kind, field, column) for field, column in _pairs(columns)]
+
+
+def _split(who: str, table: str, contributions: bool) -> tuple[str, str]:
+    schema, _, name = table.rpartition(".")
+    schema = schema or "public"
+    if not (_PART.fullmatch(schema) and _PART.fullmatch(name)):
+        raise TopologyError(
+            f"{who}: {table!r} is not a table name; write name or schema.name in lower-case letters, digits and _"
+        )
+    if schema == "txtopo" or schema.startswith("pg_"):
+        raise TopologyError(f"{who}: schema {schema} is not for tables of topologies")
+    bound = IDENTIFIER_BYTES_MAX - (len(CONTRIBUTION_SUFFIX) if contributions else 0)
+    if len(name) > bound or len(schema) > IDENTIFIER_BYTES_MAX:
+        raise TopologyError(f"{who}: table name {name!r} is longer than {bound} characters")
+    return schema, name

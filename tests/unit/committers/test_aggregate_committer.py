@@ -1,0 +1,78 @@
+"""`AggregateCommitter` says what it stores, and refuses what has no exact aggregate when the topology is built."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from txtopo import AggregateCommitter, CountCommitter
+from txtopo.core.fields import parse_fields
+from txtopo.errors import TopologyError
+from txtopo.topology.committer_bolt import result_fields
+
+FIELDS = parse_fields(
+    "carrier string, price decimal(10,2), weight double, seats bigint, raw binary, left timestamp, open boolean"
+)
+
+
+def test_an_average_is_stored_as_sum_and_number_of_values() -> None:
+    """A quotient could not be added to, nor taken back."""
+    committer = AggregateCommitter("t", ["carrier"], averages={"price": "paid"}, mins=["seats"], maxs={"left": "last"})
+
+    assert committer.aggregates == (
+        ("sum", "price", "paid_sum"),
+        ("count", "price", "paid_count"),
+        ("min", "seats", "seats"),
+        ("max", "left", "last"),
+    )
+    assert committer.required_fields() == ("carrier", "price", "seats", "left")
+    assert result_fields(committer.aggregation(), FIELDS) == parse_fields(
+        "carrier string, count bigint not null, paid_sum decimal(38,2) not null, paid_count bigint not null, seats "
+        "bigint, last timestamp"
+    )
+    assert pickle.loads(pickle.dumps(committer)).describe() == committer.describe()
+
+
+def test_a_count_committer_is_described_as_ever() -> None:
+    """Its description is part of the code hash and of what an audit reads: of tables of earlier releases, too."""
+    assert CountCommitter("t", ["carrier"], count="n", sums={"price": "paid"}).describe() == {
+        "kind": "count",
+        "table": "public.t",
+        "keys": ["carrier"],
+        "count": "n",
+        "sums": {"price": "paid"},
+        "contributions": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"mins": ["weight"]}, "weight is a double, whose order is not the same everywhere, so it has no min: declare"),
+        ({"maxs": ["raw"]}, "raw is a binary, whose order is not the same everywhere, so it has no max$"),
+        ({"averages": ["weight"]}, "weight is a double, and only integers and decimals are summed; sums of floats"),
+        ({"averages": ["open"]}, "open is a boolean, and only integers and decimals are summed$"),
+        ({"mins": ["gone"]}, "there is no field gone"),
+    ],
+)
+def test_fields_without_an_exact_aggregate_are_refused(more: dict[str, Any], message: str) -> None:
+    """NaN and -0.0 are ordered differently in Arrow, Spark and Postgres."""
+    with pytest.raises(TopologyError, match=message):
+        AggregateCommitter("t", ["carrier"], **more).check_fields(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"mins": ["price"], "maxs": ["price"]}, "column price is named twice"),
+        ({"sums": {"price": "a_sum"}, "averages": {"price": "a"}}, "column a_sum is named twice"),
+        ({"averages": {"price": "a" * 58}}, "is not a column name of 1 to 63 bytes"),
+        ({"maxs": "price"}, "lists of field names, not text"),
+    ],
+)
+def test_wrong_declarations_are_refused(more: dict[str, Any], message: str) -> None:
+    """P15: names are validated, also those that are made of other names."""
+    with pytest.raises(TopologyError, match=message):
+        AggregateCommitter("t", ["carrier"], **more)
