@@ -80,16 +80,23 @@ def refold(shape: TableShape) -> str:
     sets = ", ".join(f"{quoted(column.name)} = f.v{at}" for at, column in enumerate(shape.refolded))
     values = ", ".join(f"v{at}" for at in range(len(shape.refolded)))
     return f"""with h as materialized (
-  select {key_of(shape, "t")} as key, t.tableoid as row_table, t.ctid as row_id
+  select {_spelled(shape, "t")} as key, t.tableoid as row_table, t.ctid as row_id
   from {shape.target} t join unnest(%(tables)s::bigint[], %(rows)s::text[]) as u (row_table, row_id)
   on t.ctid = u.row_id::tid and t.tableoid = u.row_table::oid),
 f (row_table, row_id, {values}) as materialized (
   select h.row_table, h.row_id, {totals}
-  from h join {shape.contributions} c on {key_of(shape, "c")} = h.key
+  from h join {shape.contributions} c on {_spelled(shape, "c")} = h.key
   where c.reverses is null
     and c.txid not in (select reverses from {shape.contributions} where reverses is not null)
   group by h.row_table, h.row_id)
 update {shape.target} t set {sets} from f where t.ctid = f.row_id and t.tableoid = f.row_table"""
+
+
+def _spelled(shape: TableShape, alias: str) -> str:
+    """Return SQL for the key as text, one text for each key: the server joins texts by hash, but records only by
+    sorting all contributions.
+    """
+    return f"{key_of(shape, alias)}::text{_C}"
 
 
 def after(column: Column, old: Any, new: Any) -> Any:

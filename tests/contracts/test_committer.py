@@ -16,6 +16,8 @@ from tests.contracts.ledger_driver import lead_on
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
 from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
+from txtopo.committers.protocol.count_tables import shape_of
+from txtopo.committers.protocol.folds import refold
 from txtopo.errors import Halted
 from txtopo.reports.stored_description import committers_of
 from txtopo.topology.components import CommitterComponent
@@ -125,3 +127,14 @@ class TestPostgresCommitters(CommitterContract):
             lead_on(world, component)
         world.query(f"update {TABLE} set count = count + 1")
         assert any("whose price_avg is not price_avg_sum / price_avg_count" in said for said in world.audit(component))
+
+    def test_contributions_are_joined_by_hash_when_a_minimum_is_recomputed(self, world: PostgresTables) -> None:
+        """Records are joined by sorting: a million contributions took longer than a statement may."""
+        component = sales()
+        lead_on(world, component)
+        statement = refold(shape_of(component)).replace("%(tables)s", "'{1}'").replace("%(rows)s", "'{\"(0,1)\"}'")
+        world.query("set enable_nestloop = off")
+        plan = "\n".join(row[0] for row in world.query(f"explain {statement}"))
+        assert "Hash Join" in plan
+        assert "Merge Join" not in plan
+        assert "hashed SubPlan" in plan
