@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from txtopo.committers.memory.memory_halves import memory_half
+from txtopo.committers.memory.memory_mirror import mirrored
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
 from txtopo.committers.memory.memory_store import (
     MemoryPostgres,
@@ -29,11 +30,8 @@ from txtopo.committers.protocol.rules import (
     LIFE_STATES,
     check_incarnation,
     check_mirrored,
-    check_order,
-    check_same,
     checked_part,
     compare_lead,
-    consumed_twice,
     expired_plan,
     last_metadata,
     outcomes_of_run,
@@ -176,26 +174,9 @@ class MemoryLedger:
         if not entries:
             return
         with self._fenced(lead) as rows:
-            check_order(lead, entries)
-            plans, sources = dict(rows.plans), dict(rows.sources)
-            for entry in entries:
-                plan = entry.plan
-                if plan.txid in plans:
-                    check_same(entry, plans[plan.txid][0])
-                    continue
-                beyond = plan.txid > rows.fence.last_txid + 1
-                if plan.txid <= rows.fence.last_txid or (beyond and (rows.opaque or plan.txid - 1 not in plans)):
-                    raise Halted(f"the ledger refuses: plan {plan.txid} is out of order", txid=plan.txid)
-                invariant(rows.opaque or not plan.cut, f"plan {plan.txid} may not be cut again")
-                plans[plan.txid] = (plan.digest, plan.bytes)
-                for spout, inputs in entry.inputs.items():
-                    for source in inputs:
-                        found = sources.get((spout, source.path))
-                        if found is not None and plan.redo_of is None:
-                            raise consumed_twice(lead.topology, source.path, found[1], plan.txid)
-                        sources[(spout, source.path)] = (source.fingerprint, plan.txid)
+            new = mirrored(rows, lead, entries)
             reach(CrashPoint.MIRROR_OPEN, entries[0].plan.txid)
-            rows.plans, rows.sources = plans, sources
+            new.publish(rows)
 
     def begin_attempts(self, lead: Lead, starts: Sequence[AttemptStart]) -> None:
         with self._fenced(lead) as rows:

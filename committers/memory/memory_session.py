@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_halves import MemoryApplying, memory_half
+from txtopo.committers.memory.memory_mirror import Mirrored, mirrored
 from txtopo.committers.memory.memory_store import (
     MemoryPostgres,
     StoredAction,
@@ -31,7 +32,7 @@ from txtopo.core.values import (
     RejectedRow,
 )
 from txtopo.errors import BatchDataError, Fenced, Halted, PostgresUnavailable, RunRefused, invariant, unreachable
-from txtopo.ports import LedgerEntry, LedgerTotals
+from txtopo.ports import LedgerEntry, LedgerTotals, MirrorEntry
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
 
@@ -66,6 +67,7 @@ class MemoryLedgerSession:
         """By txid, ascending."""
         self._last_txid = 0
         """Of the fence, as this database transaction has moved it."""
+        self._mirrored = Mirrored(plans={}, sources={})
         self._draft = MemoryDraft(store)
         self._own: list[MemoryTransaction] = []
         self._actions: list[StoredAction] = []
@@ -93,6 +95,9 @@ class MemoryLedgerSession:
     def ledger_digests(self, txids: Sequence[int]) -> Mapping[int, bytes]:
         found = {txid: self.ledger_digest(txid) for txid in txids}
         return {txid: digest for txid, digest in found.items() if digest is not None}
+
+    def mirror(self, entry: MirrorEntry) -> None:
+        self._mirrored = mirrored(self._locked(), self._lead, [entry])
 
     def append_ledger(self, entry: LedgerEntry) -> None:
         ledger, plan = self._locked().ledger, entry.plan
@@ -288,7 +293,7 @@ class MemoryLedgerSession:
     def _check_complete(self, rows: TopologyRows) -> None:
         """What the deferred triggers of the ledger check: every row that was inserted is final and whole."""
         self._appended or unreachable("the ledger row comes before what it counts")
-        fence, lead = rows.fence, self._lead
+        fence, lead, plans = rows.fence, self._lead, {**rows.plans, **self._mirrored.plans}
         for txid, row in self._appended.items():
             plan, totals = row.entry.plan, row.totals
             complete = totals is not None and totals.committers == len(row.counts)
@@ -301,11 +306,12 @@ class MemoryLedgerSession:
             mine = (lead.epoch, lead.incarnation, lead.code_hash)
             if (fence.epoch, fence.incarnation, fence.code_hash) != mine or plan.incarnation != lead.incarnation:
                 raise Halted(f"the ledger refuses: batch {txid} does not match the fence", txid=txid)
-            if txid not in rows.plans or rows.plans[txid][0] != plan.digest:
+            if txid not in plans or plans[txid][0] != plan.digest:
                 raise Halted(f"the ledger refuses: batch {txid} has no mirrored plan with its digest", txid=txid)
 
     def _publish(self, rows: TopologyRows) -> None:
         topology = self._lead.topology
+        self._mirrored.publish(rows)
         if any(row.totals is not None for row in self._appended.values()):
             self._draft.publish()
         for txid, row in self._appended.items():

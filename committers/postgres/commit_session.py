@@ -1,5 +1,5 @@
 """The database transaction that commits one batch, in four round trips: lock; ledger row with the first committer;
-finish; COMMIT.
+finish; COMMIT. A plan that is mirrored by it takes one more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.actions import append_action
 from txtopo.committers.postgres.fenced_session import FencedSession
+from txtopo.committers.postgres.mirror import mirror_plans
 from txtopo.committers.postgres.postgres_halves import Applying, PostgresHalf
 from txtopo.committers.postgres.sql_errors import (
     sqlstate,
@@ -34,7 +35,7 @@ from txtopo.core.values import (
     RejectedRow,
 )
 from txtopo.errors import BatchDataError, Halted, TxtopoError, invariant, unreachable
-from txtopo.ports import LedgerEntry, LedgerTotals
+from txtopo.ports import LedgerEntry, LedgerTotals, MirrorEntry
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
 
@@ -59,6 +60,10 @@ class PostgresLedgerSession(FencedSession):
                 self._connection, "read_ledger_digest", topology=self._lead.topology, txid=txid
             ).scalar_one_or_none()
         return None if found is None else bytes(found)
+
+    def mirror(self, entry: MirrorEntry) -> None:
+        with translating("mirroring plans"):
+            mirror_plans(self._connection, self._lead, [entry])
 
     def append_ledger(self, entry: LedgerEntry) -> None:
         plan = entry.plan

@@ -24,14 +24,22 @@ from txtopo.core.values import (
     Unknown,
 )
 from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavailable
-from txtopo.ports import Ledger, LedgerEntry, LedgerRunSession, LedgerSession, LedgerTotals
+from txtopo.ports import Ledger, LedgerEntry, LedgerRunSession, LedgerSession, LedgerTotals, MirrorEntry
 from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.tuples.graph import handed_over
 
 
-def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, topology: Topology) -> CommitOutcome:
+def commit_batch(
+    ledger: Ledger,
+    lead: Lead,
+    plan: Plan,
+    processed: Processed,
+    topology: Topology,
+    mirror: MirrorEntry | None = None,
+) -> CommitOutcome:
     """Try once to make a batch visible. If the batch is a redo of one that is already redone, it is quarantined
-    instead, which is a commit too.
+    instead, which is a commit too. `mirror` is its plan, to be mirrored by the same database transaction (R9); None: it
+    is mirrored already.
 
     Returns Committed or AlreadyCommitted: the batch is in the ledger. Aborted: it is certainly not; try again, or count
     the failure by its kind. Unknown: call `ledger.resolve` before anything else is committed (R7, an unknown outcome is
@@ -60,7 +68,7 @@ def commit_batch(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
     def check() -> None:
         check_processed(lead, plan, processed, handed_over(topology))
 
-    return _in_transaction(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write)
+    return _in_transaction(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write, mirror)
 
 
 def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarantine) -> CommitOutcome:
@@ -99,9 +107,10 @@ def _in_transaction(
     entry: LedgerEntry,
     check: Callable[[], None],
     write: Callable[[LedgerSession], tuple[CommitterCount, ...]],
+    mirror: MirrorEntry | None = None,
 ) -> CommitOutcome:
-    """The one database transaction of a batch: lock, compare, append the ledger row, `write`, COMMIT. Errors of the
-    batch and of Postgres are returned as outcomes.
+    """The one database transaction of a batch: lock, compare, mirror the plan if it is not mirrored, append the ledger
+    row, `write`, COMMIT. Errors of the batch and of Postgres are returned as outcomes.
     """
     txid = entry.plan.txid
     try:
@@ -111,12 +120,17 @@ def _in_transaction(
             if last_txid >= txid:
                 return compare_digest(session.ledger_digest(txid), entry.plan)
             check_next(last_txid, txid)
+            if mirror is not None:
+                session.mirror(mirror)  # R9: plan and ledger row become durable together, or neither does
+                reach(CrashPoint.MIRROR_OPEN, txid)
             session.append_ledger(entry)
             reach(CrashPoint.LEDGER_APPENDED, txid)
             counts = write(session)
             reach(CrashPoint.BEFORE_COMMIT, txid)
             session.commit()
         reach(CrashPoint.COMMITTED, txid)
+        if mirror is not None:
+            reach(CrashPoint.MIRRORED, txid)
         return Committed(txid=txid, counts=counts)
     except BatchDataError as error:
         return Aborted(txid=txid, failure=failure_of(error))

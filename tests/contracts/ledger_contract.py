@@ -11,6 +11,7 @@ import pytest
 
 from tests.contracts.commit_contract import CommitContract
 from tests.contracts.dead_letter_contract import DeadLetterContract
+from tests.contracts.joined_mirror_contract import JoinedMirrorContract
 from tests.contracts.ledger_driver import (
     CODE,
     FIELDS,
@@ -410,6 +411,7 @@ class LedgerContract(
     MirrorContract,
     AttemptContract,
     CommitContract,
+    JoinedMirrorContract,
     OwnCommitterContract,
     RejectContract,
     DeadLetterContract,

@@ -237,6 +237,11 @@ class Driver:
         processed = self.processed(plan.txid, rows, **other)
         return commit_batch(self.ledger, self.lead, plan, processed, self.topology)
 
+    def commit_with_mirror(self, plan: Plan, **other: Any) -> CommitOutcome:
+        """One try at the commit that mirrors the plan as well."""
+        processed = self.processed(plan.txid, **other)
+        return commit_batch(self.ledger, self.lead, plan, processed, self.topology, self.entry(plan))
+
     def commit_run(
         self,
         plans: Sequence[Plan],

@@ -81,8 +81,8 @@ class Hand:
         **rules: Any,
     ) -> None:
         self.now = 1000.0
-        # One batch a worker and a commit, unless a test is about waves or commit runs.
-        settings = Rules(**{"wave_bytes_max": 0, "run_txids_max": 1, **rules})
+        # One batch a worker and a commit, and a mirror before it, unless a test is about what is done together.
+        settings = Rules(**{"wave_bytes_max": 0, "run_txids_max": 1, "joins_mirrors": False, **rules})
         self.state: State = first_state(
             settings,
             "t",

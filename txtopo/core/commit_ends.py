@@ -147,6 +147,7 @@ def _advance(state: State, batches: Sequence[Batch], now: float) -> State:
         state.without_batches([batch.plan.txid for batch in batches]),
         last_txid=txid,
         last_digest=batches[-1].plan.digest,
+        mirrored_txid=max(state.mirrored_txid, txid),
         quarantined=state.quarantined + sum(batch.quarantine is not None for batch in batches),
         carried={number: known for number, known in state.carried.items() if number > txid},
         # It was removed when its plan came; a committed txid is not owed.

@@ -16,8 +16,8 @@ Step = tuple[State, list[Action]]
 
 
 def next_commit(state: State, now: float) -> Step:
-    """Only the lowest uncommitted txids commit, after their plans are mirrored (R9), and one commit at a time; no new
-    commit after ZooKeeper was silent for too long (Z5).
+    """Only the lowest uncommitted txids commit, after their plans are mirrored or together with the mirror (R9), and
+    one commit at a time; no new commit after ZooKeeper was silent for too long (Z5).
     """
     batch = state.lowest
     if batch is None or not batch.is_ready or state.committing or now < state.commit_not_before:
@@ -26,17 +26,34 @@ def next_commit(state: State, now: float) -> Step:
         first, last = state.unresolved
         plans = tuple(state.batches[txid].plan for txid in range(first, last + 1))
         return replace(state, committing=True), [Resolve(plans=plans)]
-    if state.mirrored_txid < batch.plan.txid or _is_silent_too_long(state, now):
+    mirrors = _mirrors_with_its_commit(state, batch)
+    if (state.mirrored_txid < batch.plan.txid and not mirrors) or _is_silent_too_long(state, now):
         return state, []
     if state.stopping is not None and state.stopping.at_once:
         return state, []
     if batch.quarantine is not None:
         state = replace(state.with_batch(replace(batch, phase=Phase.COMMITTING)), committing=True)
         return state, [CommitQuarantine(plan=batch.plan, quarantine=batch.quarantine)]
-    run = next_run(state)
+    run = [batch] if mirrors else next_run(state)
     items = tuple(CommitItem(plan=one.plan, processed=_results(one)) for one in run)
     state = state.with_batches([replace(one, phase=Phase.COMMITTING) for one in run])
-    return replace(state, committing=True), [Commit(items=items)]
+    return replace(state, committing=True), [Commit(items=items, mirrors=mirrors)]
+
+
+def _mirrors_with_its_commit(state: State, batch: Batch) -> bool:
+    """R9: True if this batch, the next to commit, is committed by the database transaction that mirrors its plan. It is
+    the only one that is ready: the plans of several are mirrored together.
+
+    After a failure of either the two are separate: then each says what its own trouble is, and no commit is tried
+    again because of the mirror. An opaque plan is pinned before its commit; a quarantine is decided before the mirror
+    (W7).
+    """
+    txid = batch.plan.txid
+    after = state.batches.get(txid + 1)
+    is_alone = after is None or not after.is_ready
+    troubled = state.commit_failures or state.mirror_failures or state.mirroring
+    plain = batch.quarantine is None and not state.rules.opaque
+    return state.rules.joins_mirrors and txid > state.mirrored_txid and is_alone and plain and not troubled
 
 
 def next_run(state: State) -> Sequence[Batch]:

@@ -357,11 +357,13 @@ class CommitItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """Commit the next batches in order, in one database transaction (R19). Their plans must be durable in both
-    stores.
+    stores, unless the database transaction mirrors them.
     """
 
     items: tuple[CommitItem, ...]
     """Consecutive, ascending; usually one."""
+    mirrors: bool = False
+    """Mirror the plan of the only batch in the same database transaction (R9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

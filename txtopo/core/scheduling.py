@@ -145,6 +145,9 @@ def _mirror(state: State, now: float) -> Step:
         return state, []
     if state.rules.opaque:
         return _mirror_lowest(state)
+    lowest = state.lowest
+    if lowest is not None and lowest.phase is Phase.COMMITTING and lowest.plan.txid > state.mirrored_txid:
+        return state, []  # Its commit mirrors it, and the plans after it come after it (R9).
     plans = []
     for txid in range(state.last_txid + 1, state.next_txid):
         batch = state.batches[txid]

@@ -58,6 +58,8 @@ class Rules:
     """0: no waves."""
     run_txids_max: int = limits.RUN_TXIDS_MAX
     """1: no commit runs."""
+    joins_mirrors: bool = True
+    """True: the commit of a batch that is ready alone mirrors its plan, too (R9)."""
     checkpoint_every_s: float = limits.CHECKPOINT_EVERY_S
     opaque: bool = False
     """True if an attempt may plan its batch again. A property of the topology's spouts, not a setting."""

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
 from txtopo.committers.protocol.commit_run import commit_run
+from txtopo.core.crash_points import CrashPoint, reach
 from txtopo.core.events import (
     Commit,
     CommitEnded,
+    CommitItem,
     CommitQuarantine,
     CommitRunFailed,
     Event,
@@ -17,9 +19,11 @@ from txtopo.core.events import (
 )
 from txtopo.core.plan import Plan
 from txtopo.core.values import (
+    Aborted,
     AlreadyCommitted,
     CommitOutcome,
     Committed,
+    Failure,
     Lead,
     RunEnded,
     RunFailed,
@@ -53,13 +57,22 @@ class Committing:
                 services.ledger, self._lead, action.items, services.topology, services.clock.monotonic
             )  # R19
         else:
-            one = action.items[0]
-            outcome = commit_batch(services.ledger, self._lead, one.plan, one.processed, services.topology)
-            ended = RunEnded(outcomes=(outcome,))
+            ended = RunEnded(outcomes=(self._commit_one(action.items[0], mirrors=action.mirrors),))
         if isinstance(ended, RunFailed):
             return CommitRunFailed(failed=ended)
         self._notify_spouts(plans, ended.outcomes, "applied")
         return CommitEnded(outcomes=ended.outcomes, locked_s=ended.own_s)
+
+    def _commit_one(self, one: CommitItem, *, mirrors: bool) -> CommitOutcome:
+        services, plan, mirror = self._services, one.plan, None
+        if mirrors:
+            reach(CrashPoint.BEFORE_MIRROR, plan.txid)
+            try:
+                mirror = self._planner.mirror_entry(plan)
+            except PostgresUnavailable as error:  # a part of its metadata could not be read
+                failure = Failure(kind="infrastructure", message=str(error))
+                return Aborted(txid=plan.txid, failure=failure, patience=error.patience)
+        return commit_batch(services.ledger, self._lead, plan, one.processed, services.topology, mirror)
 
     def quarantine(self, action: CommitQuarantine) -> Event:
         """Write the quarantine of a batch as its ledger row (R14). Raises Fenced and Halted."""

@@ -140,6 +140,11 @@ class LedgerSession(Protocol):
     def ledger_digest(self, txid: int) -> bytes | None:
         """Return the digest of a ledger row, or None if there is no row (R5, the three-way compare uses it)."""
 
+    def mirror(self, entry: MirrorEntry) -> None:
+        """Do what `Ledger.mirror` does for the plan of this batch, in this database transaction: plan and ledger row
+        become durable together (R9). Called after `lock_fence`, and raises the errors of `Ledger.mirror`.
+        """
+
     def append_ledger(self, entry: LedgerEntry) -> None:
         """Insert the row with state `applying`. From here on the server refuses a COMMIT before `finish` (P9, user code
         that ends the database transaction).
