@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from txtopo.core.events import (
@@ -101,7 +102,11 @@ class Hand:
 
     def tell(self, event: Event, chance: float = 0.5) -> list[Action]:
         """One event; returns the actions it led to."""
-        self.state, self.actions = step(self.state, event, Moment(self.now, chance))
+        return self.tell_all([event], chance)
+
+    def tell_all(self, events: Sequence[Event], chance: float = 0.5) -> list[Action]:
+        """Events that are there together; returns the actions they led to."""
+        self.state, self.actions = step(self.state, events, Moment(self.now, chance))
         self.everything += self.actions
         return self.actions
 

@@ -1,12 +1,13 @@
-"""The machine that orders batches: `step(state, event, moment) -> (state, actions)`, pure.
+"""The machine that orders batches: `step(state, events, moment) -> (state, actions)`, pure.
 
-An event changes what is known (one small function for each, here); then `scheduling.due` starts what can start.
+An event changes what is known (one small function for each, here); after all that are there, `scheduling.due` starts
+what can start.
 docs/batch_lifecycle.md has the diagram of every legal move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from txtopo.core import limits
@@ -59,15 +60,22 @@ from txtopo.errors import invariant
 Step = tuple[State, list[Action]]
 
 
-def step(state: State, event: Event, moment: Moment) -> Step:
-    """Apply one event, then return the new state and the actions to perform now. An ended state does not change."""
-    if state.ended is not None:
-        return state, []
-    if not state.batches and not state.owed:
-        state = replace(state, moved_at=moment.now)
-    state, told = _take_in(state, event, moment)
+def step(state: State, events: Sequence[Event], moment: Moment) -> Step:
+    """Apply the events that have happened, in their order, then return the new state and the actions to perform now.
+    An ended state does not change.
+
+    What starts is decided once, with all of them known: batches whose results came together are committed together.
+    """
+    actions: list[Action] = []
+    for event in events:
+        if state.ended is not None:
+            return state, actions
+        if not state.batches and not state.owed:
+            state = replace(state, moved_at=moment.now)
+        state, told = _take_in(state, event, moment)
+        actions += told
     state, started = due(state, moment.now)
-    return state, told + started
+    return state, actions + started
 
 
 def _take_in(state: State, event: Event, moment: Moment) -> Step:

@@ -93,6 +93,9 @@ from txtopo.tuples.user_errors import failure_of
 TICK_S = 0.1
 """Longest wait for an event in seconds; limits the delay with which a backoff or a timeout is noticed."""
 
+EVENTS_MAX = 256
+"""Largest number of events that one step takes in: more than one wave has."""
+
 
 class Runner:
     """Runs one leadership to its end. `run` is called once; `stop` from any thread or signal handler."""
@@ -136,9 +139,9 @@ class Runner:
             self._take_orders(orders)
             self._next_look = self._services.clock.monotonic() + TICK_S
         while state.ended is None:
-            event = self._next_event(state)
+            events = self._next_events(state)
             moment = Moment(self._services.clock.monotonic(), self._services.chance.random())
-            state, actions = step(state, event, moment)
+            state, actions = step(state, events, moment)
             for action in actions:
                 self._perform(action)
             self._services.watch(state)
@@ -150,6 +153,15 @@ class Runner:
             # R16: a leader that stops because of Postgres does not wait for it again.
             return self._record_run_end(state.ended, state.planned_txid)
         return state.ended
+
+    def _next_events(self, state: State) -> Sequence[Event]:
+        """Wait for an event; return it with those that are there by then."""
+        events: list[Event] = [self._next_event(state)]
+        while len(events) < EVENTS_MAX and (event := self._inbox.get_another()) is not None:
+            if isinstance(event, BaseException):
+                raise event
+            events.append(event)
+        return events
 
     def _next_event(self, state: State) -> Event:
         now = self._services.clock.monotonic()

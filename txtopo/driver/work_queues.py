@@ -35,6 +35,9 @@ class Inbox(Protocol[Item]):
     def get(self, wait_s: float) -> Item | None:
         """Return the next item, or None if none arrived within `wait_s` seconds."""
 
+    def get_another(self) -> Item | None:
+        """Return the next item if it is there already, else None."""
+
 
 class WorkQueues(Protocol):
     """Performs work, and owns the inbox for its results."""
@@ -74,6 +77,12 @@ class ThreadInbox(Generic[Item]):
             return self._queue.get(timeout=wait_s)
         except Empty:
             return self._last
+
+    def get_another(self) -> Item | None:
+        try:
+            return None if self._last is not None else self._queue.get_nowait()
+        except Empty:
+            return None
 
 
 class ThreadWorkQueues:

@@ -109,6 +109,9 @@ class _HandInbox:
                 self._idle_s = 0.0
         return self._items.popleft()
 
+    def get_another(self) -> Any | None:
+        return self._items.popleft() if self._items else None
+
     def awake(self) -> None:
         """Something was released: idle time starts from now."""
         self._idle_s = 0.0

@@ -70,6 +70,9 @@ class SerialInbox:
                 return None
         return self._items.popleft()
 
+    def get_another(self) -> Any | None:
+        return self._items.popleft() if self._items else None
+
 
 class SerialWorkQueues:
     """All work queues in one thread. The seed decides which queue is next; the order within a queue is kept (except

@@ -19,7 +19,9 @@ from txtopo.core.events import (
     CommitRunFailed,
     End,
     HaltRequired,
+    LeadGone,
     LogAction,
+    Mirror,
     OrdersSeen,
     PlansCut,
     Process,
@@ -473,3 +475,27 @@ class TestOrders:
 def aborted(txid: int) -> Aborted:
     """An unanswered COMMIT that did not happen."""
     return Aborted(txid=txid, failure=Failure(kind="infrastructure", message="did not happen"))
+
+
+def test_results_that_are_there_together_are_mirrored_and_committed_together() -> None:
+    """R19: not the first by itself, before anybody looks at the others."""
+    hand = ready(4, workers=4, run_txids_max=64, joins_mirrors=True)
+
+    hand.tell_all([AttemptEnded(outcome=processed(txid)) for txid in (1, 2, 3)])
+    mirrors = [[plan.txid for plan in one.plans] for one in hand.of(Mirror)]
+    before = runs(hand.actions)
+    hand.mirrored(3)
+
+    assert (mirrors, before) == ([[1, 2, 3]], [])
+    assert runs(hand.actions) == [[1, 2, 3]]
+
+
+def test_what_ends_the_run_ends_the_events() -> None:
+    """R15: what came after it changes nothing, and starts nothing."""
+    hand = ready(2, workers=2)
+
+    hand.tell_all([LeadGone(fenced=True, message="x"), AttemptEnded(outcome=processed(1))])
+
+    assert hand.state.ended is not None and hand.state.ended.kind == "fenced"
+    assert hand.state.batches[1].processed is None
+    assert hand.of(Mirror) == []

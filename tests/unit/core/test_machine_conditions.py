@@ -179,7 +179,7 @@ class TestEnding:
         hand.tell(StopWanted(at_once=True, reason="interrupted"))
         ended = hand.state
 
-        state, actions = step(ended, Mirrored(txid=1), Moment(hand.now, 0.5))
+        state, actions = step(ended, [Mirrored(txid=1)], Moment(hand.now, 0.5))
 
         assert ended.ended is not None
         assert (state, actions) == (ended, [])

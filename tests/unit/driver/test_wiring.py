@@ -151,9 +151,9 @@ def test_an_executor_that_compares_no_first_wave_holds_no_batch_for_it() -> None
     def first_waves(waves_proven: bool) -> list[int]:
         leader = led(Files("transactional"), waves_proven=waves_proven)
         plans = chain(1, 40)
-        state, _ = step(replace(leader.state, rules=rules), Tick(progress={}), Moment(0.0, 0.5))
+        state, _ = step(replace(leader.state, rules=rules), [Tick(progress={})], Moment(0.0, 0.5))
         cut = PlansCut(plans=plans, exhausted=False, sizes=dict.fromkeys((plan.txid for plan in plans), 1000))
-        _, actions = step(state, cut, Moment(0.0, 0.5))
+        _, actions = step(state, [cut], Moment(0.0, 0.5))
         return [len(action.attempts) for action in actions if isinstance(action, Process)]
 
     assert first_waves(True) == [16, 16]
