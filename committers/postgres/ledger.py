@@ -43,7 +43,7 @@ from txtopo.core.values import (
     Order,
     TransactionAttempt,
 )
-from txtopo.errors import Halted, invariant
+from txtopo.errors import ConfigurationError, Halted, invariant
 from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
 from txtopo.topology.components import CommitterComponent
 
@@ -75,6 +75,12 @@ class PostgresLedger:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         with self._database.fenced(lead, "preparing the committers' tables") as connection:
+            refused = run(connection, "list_functions_refused").scalar_one()
+            if refused is not None:  # before the first batch is processed, and not by its commit
+                raise ConfigurationError(
+                    f"this role may not execute {refused}, which commits call; grant execute on all functions in "
+                    f"schema txtopo"
+                )
             for committer in committers:
                 self._half(committer).prepare(connection, lead)
             if description is not None:

@@ -30,7 +30,15 @@ from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.postgres.statements import statement
 from txtopo.core.limits import STATEMENT_TIMEOUT_MS
 from txtopo.core.values import Aborted, Committed, CommitterCount, EdgeCount, Processed, RunEnded, TransactionAttempt
-from txtopo.errors import BatchDataError, Fenced, Halted, InvariantBroken, PostgresUnavailable, RunRefused
+from txtopo.errors import (
+    BatchDataError,
+    ConfigurationError,
+    Fenced,
+    Halted,
+    InvariantBroken,
+    PostgresUnavailable,
+    RunRefused,
+)
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import AttemptStart, LedgerEntry, LedgerRunSession, LedgerTotals
 from txtopo.topology.components import CommitterComponent
@@ -442,6 +450,26 @@ def test_a_contribution_table_that_somebody_locks_stops_no_start(driver: Driver,
         assert isinstance(driver.commit(driver.ready(1)), Committed)
     driver.ledger.prepare_targets(driver.lead, driver.committers)
     assert driver.ledger.single_commits(driver.committers) is None
+
+
+def test_a_role_that_may_not_execute_a_function_is_refused_at_the_start(driver: Driver, database: str) -> None:
+    """Every commit calls some of them: without this the first batch is processed before anybody says it."""
+    execute(
+        database,
+        "revoke execute on function txtopo.run_obstacles(jsonb) from public; create role nobody_else login; "
+        "grant usage on schema txtopo to nobody_else; "
+        "grant select, insert, update on all tables in schema txtopo, public to nobody_else",
+    )
+    scheme, _, rest = database.partition("://")
+    other = PostgresLedger(f"{scheme}://nobody_else@{rest.rpartition('@')[2]}", "flights")
+    try:
+        with pytest.raises(ConfigurationError, match=r"may not execute txtopo\.run_obstacles\(jsonb\), which commits"):
+            other.prepare_targets(driver.lead, driver.committers)
+        execute(database, "grant execute on all functions in schema txtopo to nobody_else")
+        other.prepare_targets(driver.lead, driver.committers)
+    finally:
+        other.close()
+        execute(database, "drop owned by nobody_else; drop role nobody_else")
 
 
 def test_a_contribution_table_without_its_trigger_gets_it_where_the_role_may(driver: Driver, database: str) -> None:

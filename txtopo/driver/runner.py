@@ -149,10 +149,13 @@ class Runner:
             self._services.executor.cancel(attempt)  # R15: the jobs end with the lead, whatever ended it
         if self._planner.wants_settled:
             self._services.queues.finish(WorkQueue.PLAN)
-        if state.ended.kind != "lead_lost" or state.postgres_away_since is None:
+        ended = state.ended
+        if ended.kind != "lead_lost" or state.postgres_away_since is None:
             # R16: a leader that stops because of Postgres does not wait for it again.
-            return self._record_run_end(state.ended, state.planned_txid)
-        return state.ended
+            ended = self._record_run_end(ended, state.planned_txid)
+        for left in self._unlogged:
+            self._services.say(f"not in the action log: {left.reason}")
+        return ended
 
     def _next_events(self, state: State) -> Sequence[Event]:
         """Wait for an event; return it with those that are there by then."""
@@ -456,6 +459,8 @@ class Runner:
         lack of privileges, it counts as halted: `status` would show another state.
         """
         services = self._services
+        # Work that is about to end may have looked for actions before the last one came, and counts until it has ended.
+        services.queues.finish(WorkQueue.BOOKS)
         self._log_soon()
         services.queues.finish(WorkQueue.BOOKS)
         if end.kind in ("fenced", "lead_lost", "replan"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.kit.orders import write_orders
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
 from txtopo.committers.protocol.commit_run import commit_run
-from txtopo.core.events import LogAction
+from txtopo.core.events import End, LogAction
 from txtopo.core.limits import RUN_TXIDS_FIRST
 from txtopo.core.plan import Plan
 from txtopo.core.state import Rules, State
@@ -115,6 +116,57 @@ def test_a_failed_run_is_logged_once_though_the_answer_was_lost(folder: Path, mo
 
     assert lost and [row.action for row in stores.postgres.actions] == lost
     assert lost[0].before["epoch"] == stores.postgres.topologies["orders"].fence.epoch
+
+
+def record_of(reason: str) -> ActionRecord:
+    """An action of the leader."""
+    return ActionRecord(command="run_failed", txid=1, reason=reason, before={}, after={})
+
+
+def test_an_action_that_comes_while_the_log_is_written_is_not_left_behind_at_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R25: the work that writes has looked for the last time, and has not ended when the run does."""
+    record_end = Runner._record_run_end
+
+    class Racing(deque[ActionRecord]):
+        runner: Runner | None = None
+
+        def __bool__(self) -> bool:
+            runner, waits = self.runner, len(self) > 0
+            if not waits and runner is not None:
+                self.runner = None
+                runner._perform(LogAction(action=record_of("last")))
+            return waits
+
+    def racing(runner: Runner, end: End, planned_txid: int) -> End:
+        actions = Racing()
+        runner._unlogged, actions.runner = actions, runner
+        actions.append(record_of("first"))
+        runner._log_soon()
+        return record_end(runner, end, planned_txid)
+
+    monkeypatch.setattr(Runner, "_record_run_end", racing)
+    stores = SimulatedStores()
+
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+
+    assert [row.reason for row in stores.postgres.actions] == ["first", "last"]
+
+
+def test_an_action_that_is_never_logged_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is skipped silently."""
+    failing_once(monkeypatch)
+
+    def away(*_: object) -> None:
+        raise PostgresUnavailable("connection refused")
+
+    monkeypatch.setattr(MemoryLedger, "log_action", away)
+    driver = SimulatedDriver(topology=orders_topology(folder), stores=SimulatedStores())
+
+    assert driver.run().kind == "finished"
+
+    assert "not in the action log: a mistake in a run" in driver.said
 
 
 def test_an_action_log_that_is_locked_is_no_silence_of_postgres(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
