@@ -157,4 +157,4 @@ def test_neither_a_stop_at_once_nor_a_silent_zookeeper_commits_with_a_mirror() -
     stopped.succeed(1)
     silent.succeed(1)
 
-    assert commits(stopped) == mirrors(stopped) == commits(silent) == []
+    assert (commits(stopped), mirrors(stopped), commits(silent)) == ([], [], [])

@@ -21,12 +21,16 @@ from tests.simulation.test_crash_walk import totals
 from txtopo.committers.protocol import user_code
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
+from txtopo.core.state import Rules
 from txtopo.core.values import CommitterResult
 from txtopo.driver.work_queues import ThreadWorkQueues, WorkQueue
 from txtopo.errors import BatchDataError, DriverFull, raise_if_full
 from txtopo.spark.session.spark_session import within
 from txtopo.spouts.user_spout import errors_of
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
+
+ONE_BY_ONE = Rules(workers=3, run_txids_max=1)
+"""A commit run that fails before COMMIT is committed one by one (R25), whatever raised it."""
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
@@ -48,7 +52,7 @@ def test_a_driver_without_memory_ends_at_whatever_step_and_judges_no_batch(tmp_p
         stores = SimulatedStores()
         crash_points.listen(plant)
         try:
-            end = SimulatedDriver(topology=topology, stores=stores, seed=3).run()
+            end = SimulatedDriver(topology=topology, stores=stores, seed=3, rules=ONE_BY_ONE).run()
         except type(error):
             end = None  # before there is a loop; `drive` gives it the same words
         finally:

@@ -36,6 +36,8 @@ from txtopo.topology.components import Topology
 LONG_S = 300.0
 """A simulated run that lasts longer has missed what should have ended it."""
 FILES = 3
+ONE_BY_ONE = Rules(workers=3, run_txids_max=1)
+"""No commit runs."""
 
 
 @pytest.fixture
@@ -287,7 +289,7 @@ def test_a_question_without_an_answer_is_asked_again(folder: Path, monkeypatch: 
 
     monkeypatch.setattr(MemoryLedger, "resolve", ask)
 
-    assert SimulatedDriver(topology=orders_topology(folder), stores=stores).run().kind == "finished"
+    assert SimulatedDriver(topology=orders_topology(folder), stores=stores, rules=ONE_BY_ONE).run().kind == "finished"
     assert asked == [1, 1, 1]
 
 
@@ -466,7 +468,7 @@ def test_a_commit_that_fails_over_no_rows_leaves_no_batch_out(folder: Path, monk
         return apply(session, committer, *more)
 
     monkeypatch.setattr(MemoryLedgerSession, "apply", refusing)
-    stores, rules = SimulatedStores(), Rules(attempts_max=1, on_poison="quarantine_batch")
+    stores, rules = SimulatedStores(), replace(ONE_BY_ONE, attempts_max=1, on_poison="quarantine_batch")
     end = SimulatedDriver(topology=builder.build(), stores=stores, rules=rules).run()
 
     assert (end.kind, end.txid) == ("halted", 1)
