@@ -13,7 +13,7 @@ from txtopo.ports import MirrorEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mirrored:
+class NewPlans:
     """What a mirror inserts. `publish` makes it visible."""
 
     plans: Mapping[int, tuple[bytes, bytes]]
@@ -24,7 +24,7 @@ class Mirrored:
         rows.plans, rows.sources = {**rows.plans, **self.plans}, {**rows.sources, **self.sources}
 
 
-def mirrored(rows: TopologyRows, lead: Lead, entries: Sequence[MirrorEntry]) -> Mirrored:
+def mirrored(rows: TopologyRows, lead: Lead, entries: Sequence[MirrorEntry]) -> NewPlans:
     """Return the plans that are missing, with their inputs, and compare those that exist. Raises Halted if a plan
     differs or is out of order, or if an input was consumed by another batch.
     """
@@ -46,7 +46,7 @@ def mirrored(rows: TopologyRows, lead: Lead, entries: Sequence[MirrorEntry]) -> 
                 if found is not None and plan.redo_of is None:
                     raise consumed_twice(lead.topology, source.path, found[1], plan.txid)
                 sources[(spout, source.path)] = (source.fingerprint, plan.txid)
-    return Mirrored(
+    return NewPlans(
         plans={txid: one for txid, one in plans.items() if txid not in rows.plans},
         sources={path: one for path, one in sources.items() if rows.sources.get(path) != one},
     )

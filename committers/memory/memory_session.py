@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_halves import MemoryApplying, memory_half
-from txtopo.committers.memory.memory_mirror import Mirrored, mirrored
+from txtopo.committers.memory.memory_mirror import NewPlans, mirrored
 from txtopo.committers.memory.memory_store import (
     MemoryPostgres,
     StoredAction,
@@ -67,7 +67,7 @@ class MemoryLedgerSession:
         """By txid, ascending."""
         self._last_txid = 0
         """Of the fence, as this database transaction has moved it."""
-        self._mirrored = Mirrored(plans={}, sources={})
+        self._mirrored = NewPlans(plans={}, sources={})
         self._draft = MemoryDraft(store)
         self._own: list[MemoryTransaction] = []
         self._actions: list[StoredAction] = []

@@ -69,6 +69,8 @@ COMMIT_TRIES_MAX = 20
 the topology halts. Locks do not count.
 """
 
+EVENTS_MAX = 256
+"""Largest number of events that one step of the machine takes in: more than one wave has."""
 RUN_TXIDS_MAX = 64
 """Batches of one commit run (R20). Below the number of txids that a new leader tells the spouts of again."""
 

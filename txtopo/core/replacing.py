@@ -1,4 +1,4 @@
-"""`replace` for values with many fields that change with every event, at a hundredth of the time."""
+"""`replace` for values with many fields that change with every event, at a twentieth of the time."""
 
 from __future__ import annotations
 

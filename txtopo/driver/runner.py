@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from txtopo.committers.protocol.fault_proof import prove_commit
-from txtopo.core import crash_points
+from txtopo.core import crash_points, limits
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.events import (
     Action,
@@ -93,9 +93,6 @@ from txtopo.tuples.user_errors import failure_of
 TICK_S = 0.1
 """Longest wait for an event in seconds; limits the delay with which a backoff or a timeout is noticed."""
 
-EVENTS_MAX = 256
-"""Largest number of events that one step takes in: more than one wave has."""
-
 
 class Runner:
     """Runs one leadership to its end. `run` is called once; `stop` from any thread or signal handler."""
@@ -160,7 +157,7 @@ class Runner:
     def _next_events(self, state: State) -> Sequence[Event]:
         """Wait for an event; return it with those that are there by then."""
         events: list[Event] = [self._next_event(state)]
-        while len(events) < EVENTS_MAX and (event := self._inbox.get_another()) is not None:
+        while len(events) < limits.EVENTS_MAX and (event := self._inbox.get_another()) is not None:
             if isinstance(event, BaseException):
                 raise event
             events.append(event)
