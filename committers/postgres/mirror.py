@@ -31,7 +31,7 @@ def mirror_plans(connection: Connection, lead: Lead, entries: Sequence[MirrorEnt
         for spout, sources in entry.inputs.items()
         for source in sources
     ]
-    created, inserted = run(
+    found, inserted = run(
         connection,
         "mirror_plans",
         topology=lead.topology,
@@ -46,6 +46,7 @@ def mirror_plans(connection: Connection, lead: Lead, entries: Sequence[MirrorEnt
         of_txids=[plan.txid for _, _, plan in files],
         redos=[plan.redo_of is not None for _, _, plan in files],
     ).one()
+    created = set(found)
     known = [entry for entry in entries if entry.plan.txid not in created]
     if known:
         _compare(connection, lead, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from txtopo.core.events import (
     CommitEnded,
     CommitQuarantine,
     Mirror,
-    MirrorFailed,
     StopWanted,
     ZooKeeperSeen,
 )
@@ -99,18 +99,18 @@ def test_after_a_failure_mirror_and_commit_are_separate(outcome: CommitEnded) ->
     assert hand.state.commit_failures == 0
 
 
-def test_a_mirror_that_failed_is_tried_alone() -> None:
-    """It was begun when two were ready; now one is left."""
-    hand = joining(2, run_txids_max=64)
-    hand.succeed(2)
-    hand.succeed(1)
-    assert mirrors(hand) == [[1, 2]]
+@pytest.mark.parametrize("trouble", [{"commit_failures": 1}, {"mirror_failures": 1}, {"mirroring": True}])
+def test_neither_trouble_nor_a_mirror_in_progress_is_joined(trouble: dict[str, Any]) -> None:
+    """Whatever it comes from: the mirror that is in progress, or the next one, is by itself."""
+    hand = joining(1)
+    hand.state = replace(hand.state, **trouble)
 
-    hand.tell(MirrorFailed(message="no"))
-    hand.tick(20.0)
+    hand.succeed(1)
 
     assert commits(hand) == []
-    assert mirrors(hand) == [[1, 2]]
+    assert mirrors(hand) == ([] if "mirroring" in trouble else [[1]])
+    hand.mirrored(1)
+    assert commits(hand) == [([1], False)]
 
 
 def test_a_batch_that_failed_in_its_commit_is_mirrored_with_the_next_try() -> None:
