@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import psycopg2
+import psycopg2.extensions
 
 from tests.integration.test_commit_runs import KEPT, leader
 from txtopo.core.values import Committed, RunEnded
@@ -52,11 +53,9 @@ def test_what_a_session_keeps_of_a_statement_may_vanish_or_change_between_two_co
     commits(COMMITS_BEFORE, COMMITS_BEFORE)
     for change in BY_A_POOLER:
         with pooled._database.pooled.connect() as connection:
-            raw = connection.connection.dbapi_connection
-            raw.autocommit = True
-            with raw.cursor() as cursor:
+            raw: Any = connection.connection.dbapi_connection
+            with raw.cursor(cursor_factory=psycopg2.extensions.cursor) as cursor:  # sends no BEGIN
                 cursor.execute(change)
-            raw.autocommit = False
         commits(1, 1)
     with closing(psycopg2.connect(database)) as other, other.cursor() as cursor:
         other.autocommit = True
