@@ -39,7 +39,7 @@ class JoinedBegin(psycopg2.extensions.connection):  # type: ignore[misc]
     def _end(self, word: str) -> None:
         # Unknown: the connection broke, and `execute` says so.
         if self.closed or self.info.transaction_status != TRANSACTION_STATUS_IDLE:
-            with super().cursor() as cursor:
+            with super().cursor(cursor_factory=psycopg2.extensions.cursor) as cursor:
                 cursor.execute(word)
 
 

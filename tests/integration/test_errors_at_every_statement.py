@@ -19,8 +19,9 @@ from tests.contracts.ledger_driver import ROWS, Driver, claim_for, committer, de
 from tests.contracts.user_committer_contract import Words, own, words
 from tests.integration.test_commit_runs import processed, send
 from tests.kit.meanings import meaning_of
-from txtopo.committers.postgres import connect, statements
+from txtopo.committers.postgres import connect, joined_begin, statements
 from txtopo.committers.postgres.commit_session import PostgresLedgerSession
+from txtopo.committers.postgres.joined_begin import JoinedBegin
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.postgres.run_session import PostgresRunSession
 from txtopo.committers.postgres.sqlstates import Fault, Owner, verdict_on
@@ -125,17 +126,31 @@ def planting(monkeypatch: pytest.MonkeyPatch) -> Planting:
             made.sends(query)
             super().execute(query, vars)
 
+    def commit(of: Any, send: Callable[[Any], None]) -> None:
+        try:
+            made.sends("COMMIT")
+        except Planted:
+            of.rollback()  # a server that refuses a COMMIT has ended the database transaction
+            raise
+        send(of)
+
     class Connection(psycopg2.extensions.connection):  # type: ignore[misc]
         def commit(self) -> None:
-            try:
-                made.sends("COMMIT")
-            except Planted:
-                self.rollback()  # a server that refuses a COMMIT has ended the database transaction
-                raise
-            super().commit()
+            commit(self, psycopg2.extensions.connection.commit)
+
+    class JoinedCursor(joined_begin._Cursor):
+        def execute(self, query: Any, vars: Any = None) -> None:
+            made.sends(query)
+            super().execute(query, vars)
+
+    class Joined(JoinedBegin):
+        def commit(self) -> None:
+            commit(self, JoinedBegin.commit)
 
     monkeypatch.setitem(connect._CONNECT_ARGUMENTS, "cursor_factory", Cursor)
     monkeypatch.setitem(connect._CONNECT_ARGUMENTS, "connection_factory", Connection)
+    monkeypatch.setattr(joined_begin, "_Cursor", JoinedCursor)
+    monkeypatch.setattr(connect, "JoinedBegin", Joined)
     return made
 
 
