@@ -29,6 +29,7 @@ PLANTED = {
     "txtopo/topology/builder.py": "from txtopo.app import drive",
     "txtopo/reports/read.py": "from txtopo.audit import verdicts",
     "txtopo/audit/recount.py": "from txtopo.spouts.formats.csv import values as csv_values",
+    "txtopo/audit/readers/csv_reader.py": "import pyarrow",
 }
 """Imports that the architecture forbids, by the module that gets them."""
 

@@ -11,10 +11,11 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from txtopo.audit.recount_records import CsvRecord, HashedFile, TooLongError, read_records
+from txtopo.audit.readers.known_readers import READERS, settings_of
+from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader, TooLongError
+from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
-from txtopo.audit.recount_values import WIDE, Cell, cell_of, is_doubtful
-from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.fields import parse_fields
 from txtopo.errors import TopologyError
 from txtopo.reports.stored_description import CommitterTables
 
@@ -95,53 +96,52 @@ def recount(
     """
     if not isinstance(metadata, Mapping) or "format" not in metadata:
         raise UnknownSourceError("there is no independent recount of this kind of spout")
+    kind = "unknown kind"
     try:
         layout = metadata["format"]
-        if layout["kind"] != "csv":
-            raise UnknownSourceError(f"sources of kind {layout['kind']!r} are not recounted")
+        kind = layout["kind"]
+        known = READERS.get(kind)
+        if known is None:
+            raise UnknownSourceError(f"sources of kind {kind!r} are not recounted")
         planned = parse_fields(metadata["schema"])
         counters = [Counter(committer, planned.names) for committer in committers]
-        reader = _Reader(
-            planned, layout["delimiter"], tuple(layout["null_values"]), metadata["headers"], counters, rejects, dead
-        )
+        recounter = _Recounter(known(settings_of(layout), planned), metadata["headers"], counters, rejects, dead)
         with localcontext(WIDE):
             for file in metadata["files"]:
-                reader.read(file)
+                recounter.read(file)
     except (LookupError, TypeError, ValueError, AttributeError, TopologyError) as error:
-        raise UnknownSourceError(f"its plan is not that of CSV files ({type(error).__name__}: {error})") from error
-    return reader.recounted, [counter.totals for counter in counters]
+        raise UnknownSourceError(f"its plan is not that of {kind} files ({type(error).__name__}: {error})") from error
+    return recounter.recounted, [counter.totals for counter in counters]
 
 
-class _Reader:
+class _Recounter:
     """Reads the files of one batch."""
 
     def __init__(
         self,
-        planned: Fields,
-        delimiter: str,
-        nulls: Sequence[str],
-        headers: Any,
+        reader: Reader,
+        headers: Sequence[Any],
         counters: list[Counter],
         rejects: RejectsOf,
         dead: Mapping[str, frozenset[int]],
     ) -> None:
-        self._fields = planned
-        self._delimiter = delimiter.encode()
+        self._reader = reader
         self._headers = headers
         self._counters = counters
         self._rejects = rejects
         self._dead = dead
-        self._cells: list[Cell] = [cell_of(column, nulls) for column in planned.items]
         self.recounted = Recounted()
 
     def read(self, file: Mapping[str, Any]) -> None:
         """Read one file in one pass: the bytes that are hashed are those that are counted."""
         path = str(file["path"])
+        number = file.get("header")
+        planned = file if number is None else {**file, "header": self._headers[number]}
         try:
             with _open(path) as opened:
                 hashed = HashedFile(opened)
                 try:
-                    self._count(path, file, hashed)
+                    self._count(path, planned, hashed)
                 except TooLongError as error:
                     hashed.skip()
                     if hashed.sha256 == file["sha256"]:
@@ -158,72 +158,25 @@ class _Reader:
 
     def _count(self, path: str, file: Mapping[str, Any], hashed: HashedFile) -> None:
         kept = Kept(path, self._rejects(path), self.recounted.judged)
-        records = read_records(hashed.lines(), self._delimiter)
-        header = next(records, None)
-        if header is not None:
-            self._count_behind(header, path, file, records, kept)
+        dead = self._dead.get(path, frozenset())
+        try:
+            for read in self._reader.read(file, hashed):
+                self._take(path, read, kept, dead)
+        except NotAsPlannedError as error:
+            self.recounted.judged.wrong.add(str(error))
         kept.end()
 
-    def _count_behind(
-        self, header: CsvRecord, path: str, file: Mapping[str, Any], records: Iterator[CsvRecord], kept: Kept
-    ) -> None:
-        names = [name.decode("utf-8", "replace") for name in header.fields]
-        planned = None if file["header"] is None else list(self._headers[file["header"]])
-        if names != planned or any(names.count(name) != 1 for name in self._fields.names):
-            self.recounted.judged.wrong.add(f"{path}:{header.line}: the header is {names}, planned {planned}")
-            return
-        indexes = [names.index(name) for name in self._fields.names]
-        for record in records:
-            self._take(path, record, len(names), indexes, kept)
-
-    def _take(self, path: str, record: CsvRecord, width: int, indexes: Sequence[int], kept: Kept) -> None:
+    def _take(self, path: str, read: Read, kept: Kept, dead: frozenset[int]) -> None:
         self.recounted.records += 1
-        row, reason = self._parse(record, width, indexes)
-        if (reason is not None or kept.line <= record.line) and not self._judge(
-            path, record, reason, width, indexes, kept
-        ):
+        if read.reason is not None and self.recounted.first_rejected is None:
+            self.recounted.first_rejected = f"{path}:{read.number}: {read.reason}"
+        if (read.reason is not None or kept.number <= read.number) and not kept.judge(read):
             return
-        if self._dead and record.line in self._dead.get(path, ()):
+        if read.number in dead:
             self.recounted.dead += 1
             return
         for counter in self._counters:
-            counter.add(row)
-
-    def _parse(self, record: CsvRecord, width: int, indexes: Sequence[int]) -> tuple[Sequence[Any], str | None]:
-        """Return the values, or why there are none."""
-        if not record.closed:
-            return (), "a quoted value is not closed"
-        if len(record.fields) != width:
-            return (), f"{len(record.fields)} columns, the header has {width}"
-        try:
-            return [
-                cell(record.fields[index], index in record.quoted)
-                for cell, index in zip(self._cells, indexes, strict=True)
-            ], None
-        except (ValueError, OverflowError) as error:
-            return (), str(error)
-
-    def _judge(
-        self, path: str, record: CsvRecord, reason: str | None, width: int, indexes: Sequence[int], kept: Kept
-    ) -> bool:
-        doubtful = record.closed and len(record.fields) == width and self._is_doubtful(record, reason, indexes)
-        if reason is not None and self.recounted.first_rejected is None:
-            self.recounted.first_rejected = f"{path}:{record.line}: {reason}"
-        return kept.judge(record, reason, doubtful)
-
-    def _is_doubtful(self, record: CsvRecord, reason: str | None, indexes: Sequence[int]) -> bool:
-        """True if another reader may judge this record differently; False if one of its plain values is wrong."""
-        found = False
-        for cell, column, index in zip(self._cells, self._fields.items, indexes, strict=True):
-            text = record.fields[index]
-            doubtful = is_doubtful(column, text)
-            found = found or doubtful
-            if reason is not None and not doubtful:
-                try:
-                    cell(text, index in record.quoted)
-                except (ValueError, OverflowError):
-                    return False
-        return found
+            counter.add(read.values)
 
 
 def _open(path: str) -> BinaryIO:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from txtopo.audit.recount_records import CsvRecord
+from txtopo.audit.readers.reader import Read
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 
 TOLD_MAX = 5
@@ -63,19 +63,18 @@ class Kept:
         self._rows = rows
         self._judged = judged
         self._next: KeptReject | None = None
-        self.line = 0
-        """Line of the next one; larger than every line if there is none."""
+        self.number = 0
+        """Number of the next one; larger than every number if there is none."""
         self._advance()
 
-    def judge(self, record: CsvRecord, reason: str | None, doubtful: bool) -> bool:
-        """Judge one record: `reason` says why the audit's reader refuses it, `doubtful` that it may be wrong. Returns
-        True if its values count.
-        """
-        self._pass_over(record.line)
-        kept = self._next if self.line == record.line else None
-        judged, where = self._judged, f"{self._path}:{record.line}"
+    def judge(self, read: Read) -> bool:
+        """Judge one record. Returns True if its values count."""
+        self._pass_over(read.number)
+        kept = self._next if self.number == read.number else None
+        judged, where, reason = self._judged, f"{self._path}:{read.number}", read.reason
         if kept is None and reason is None:
             return True
+        doubtful = read.is_doubtful()
         judged.compared += 1
         judged.rejected += reason is not None if not doubtful else kept is not None
         if kept is None:
@@ -84,7 +83,7 @@ class Kept:
             )
             return False
         self._advance()
-        raw = record.raw
+        raw = read.raw
         if (kept.raw, kept.raw_bytes) != (raw[:REJECTED_RAW_BYTES_MAX], len(raw)):
             judged.wrong.add(f"{where}: the rejected record that was kept is not the one in the source")
         if reason is None:
@@ -97,12 +96,14 @@ class Kept:
         """Check what follows the last record."""
         self._pass_over(_END)
 
-    def _pass_over(self, line: int) -> None:
-        while self.line < line:
+    def _pass_over(self, number: int) -> None:
+        while self.number < number:
             self._judged.compared += 1
-            self._judged.wrong.add(f"{self._path}:{self.line}: a rejected record was kept, but no record starts there")
+            self._judged.wrong.add(
+                f"{self._path}:{self.number}: a rejected record was kept, but no record starts there"
+            )
             self._advance()
 
     def _advance(self) -> None:
         self._next = next(self._rows, None)
-        self.line = _END if self._next is None else self._next.line
+        self.number = _END if self._next is None else self._next.line

@@ -18,15 +18,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo.audit import recount_records
-from txtopo.audit.recount_records import CsvRecord, HashedFile, TooLongError, read_records
-from txtopo.audit.recount_values import cell_of, is_doubtful
+from txtopo.audit.readers import csv_records, reader
+from txtopo.audit.readers.csv_records import CsvRecord, csv_lines, read_records
+from txtopo.audit.readers.known_readers import READERS
+from txtopo.audit.readers.reader import HashedFile, TooLongError
+from txtopo.audit.readers.text_values import cell_of, is_doubtful
+from txtopo.audit.recount import Recounted, UnknownSourceError, recount
 from txtopo.core.fields import parse_fields
 from txtopo.spouts.formats.csv.values import BadValueError, Decoder
 
 
 def records(content: bytes, delimiter: str = ",") -> list[CsvRecord]:
-    return list(read_records(HashedFile(io.BytesIO(content)).lines(), delimiter.encode()))
+    return list(read_records(csv_lines(HashedFile(io.BytesIO(content)).chunks()), delimiter.encode()))
 
 
 def by_csv(content: bytes) -> list[list[str]]:
@@ -66,7 +69,7 @@ def test_records_are_those_of_the_standard_library(
     name: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: RFC 4180, blank lines left out; wherever the file is cut into chunks."""
-    monkeypatch.setattr(recount_records, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", chunk_bytes)
 
     found = [[field.decode() for field in record.fields] for record in records(HOSTILE[name])]
 
@@ -86,7 +89,7 @@ def scraps(seed: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("seed", range(5))
 def test_random_scraps_are_read_as_the_standard_library_reads_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise: the same records in any order of signs, unless a quote is never closed."""
-    monkeypatch.setattr(recount_records, "CHUNK_BYTES", 5)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 5)
     compared = 0
     for content in scraps(seed):
         found = records(content)
@@ -136,7 +139,7 @@ def test_every_byte_is_hashed_and_counted() -> None:
     """Promise: what is hashed is what is counted."""
     content = b"\xef\xbb\xbfa,b\n1,2\n"
     file = HashedFile(io.BytesIO(content))
-    list(file.lines())
+    list(csv_lines(file.chunks()))
 
     assert (file.size, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
@@ -144,8 +147,8 @@ def test_every_byte_is_hashed_and_counted() -> None:
 @pytest.mark.parametrize("content", [b"x" * 5000, b'"' + b"x\n" * 2500])
 def test_a_record_without_end_is_not_read_into_memory(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise: streaming, bounded."""
-    monkeypatch.setattr(recount_records, "CHUNK_BYTES", 100)
-    monkeypatch.setattr(recount_records, "RECORD_BYTES_MAX", 1000)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(csv_records, "RECORD_BYTES_MAX", 1000)
 
     with pytest.raises(TooLongError):
         records(content)
@@ -246,6 +249,7 @@ def test_the_recount_shares_no_code_with_what_it_checks() -> None:
     """Promise: no Spark, no pyarrow, none of the spouts' code, and no ZooKeeper; not even by way of another module."""
     program = (
         "import sys, txtopo.audit.recount, txtopo.audit.run_audit, txtopo.audit.audit_text, txtopo.reports.as_json\n"
+        "from txtopo.audit.readers.known_readers import READERS\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in ('pyspark', 'pyarrow', 'kazoo') or "
         "name.startswith('txtopo.spouts')))"
     )
@@ -253,3 +257,19 @@ def test_the_recount_shares_no_code_with_what_it_checks() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+def test_every_reader_has_its_kind() -> None:
+    """A plan finds its reader by the kind of its layout."""
+    assert READERS and all(kind == one.kind for kind, one in READERS.items())
+
+
+def test_a_layout_with_an_unknown_entry_is_not_recounted() -> None:
+    """An option of a later release may change what every value means: UNVERIFIED, and never MISMATCH."""
+    layout = {"kind": "csv", "delimiter": ",", "null_values": [""], "part_bytes": 9}
+    plan = {"format": layout, "schema": "a int", "headers": [], "files": []}
+
+    assert recount(plan, [], lambda path: iter(())) == (Recounted(), [])
+    for other, words in (({"sideways": 1}, "does not know sideways"), ({"kind": "pairs"}, "'pairs' are not recounted")):
+        with pytest.raises(UnknownSourceError, match=words):
+            recount({**plan, "format": {**layout, **other}}, [], lambda path: iter(()))

@@ -9,20 +9,15 @@ mark at the start of the file is skipped.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import BinaryIO
+from dataclasses import dataclass
 
-CHUNK_BYTES = 1024 * 1024
+from txtopo.audit.readers.reader import TooLongError
+
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of a record in bytes; a longer one is not read to its end."""
 _MARK = b"\xef\xbb\xbf"
 _NOT_QUOTED: frozenset[int] = frozenset()
-
-
-class TooLongError(ValueError):
-    """A record is longer than RECORD_BYTES_MAX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +37,25 @@ class CsvRecord:
     """
 
 
-@dataclass(slots=True)
-class HashedFile:
-    """Yields a file's lines while it hashes and counts every byte of it."""
-
-    file: BinaryIO
-    size: int = 0
-    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
-
-    @property
-    def sha256(self) -> str:
-        """Return the hash of what was read so far, in hex."""
-        return self._digest.hexdigest()
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield physical lines with their ends, without a byte order mark."""
-        rest = b""
-        while chunk := self._read():
-            if self.size == len(chunk):
-                while len(chunk) < len(_MARK) and (more := self._read()):
-                    chunk += more
-                chunk = chunk.removeprefix(_MARK)
-            lines = (rest + chunk).splitlines(keepends=True)
-            # What has no LF at its end may go on in the next chunk; a CR may be the first half of CRLF.
-            rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-            if len(rest) > RECORD_BYTES_MAX:
-                raise TooLongError(f"a line is longer than {RECORD_BYTES_MAX} bytes")
-            yield from lines
-        if rest:
-            yield from rest.splitlines(keepends=True)
-
-    def skip(self) -> None:
-        """Read to the end, so that size and hash are those of the whole file."""
-        while self._read():
-            pass
-
-    def _read(self) -> bytes:
-        chunk = self.file.read(CHUNK_BYTES)
-        self._digest.update(chunk)
-        self.size += len(chunk)
-        return chunk
+def csv_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield physical lines with their ends, without a byte order mark. Raises TooLongError."""
+    rest = b""
+    start = True
+    for first in chunks:
+        chunk = first
+        if start:
+            while len(chunk) < len(_MARK) and (more := next(chunks, b"")):
+                chunk += more
+            chunk = chunk.removeprefix(_MARK)
+            start = False
+        lines = (rest + chunk).splitlines(keepends=True)
+        # What has no LF at its end may go on in the next chunk; a CR may be the first half of CRLF.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        if len(rest) > RECORD_BYTES_MAX:
+            raise TooLongError(f"a line is longer than {RECORD_BYTES_MAX} bytes")
+        yield from lines
+    if rest:
+        yield from rest.splitlines(keepends=True)
 
 
 def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord]:

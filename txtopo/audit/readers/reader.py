@@ -1,0 +1,93 @@
+"""The interface of the audit's readers: the records of a planned file, judged with the audit's own code."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, ClassVar
+
+from txtopo.core.fields import Fields
+
+CHUNK_BYTES = 1024 * 1024
+
+
+class TooLongError(ValueError):
+    """A record is longer than the limit of its reader."""
+
+
+class NotAsPlannedError(Exception):
+    """The plan says other things about a file than the file itself, so its records have no meaning."""
+
+
+@dataclass(slots=True)
+class HashedFile:
+    """A file's bytes, hashed and counted while they are read."""
+
+    file: BinaryIO
+    size: int = 0
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    @property
+    def sha256(self) -> str:
+        """Return the hash of what was read so far, in hex."""
+        return self._digest.hexdigest()
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the rest of the file."""
+        while chunk := self.file.read(CHUNK_BYTES):
+            self._digest.update(chunk)
+            self.size += len(chunk)
+            yield chunk
+
+    def skip(self) -> None:
+        """Read to the end, so that size and hash are those of the whole file."""
+        for _ in self.chunks():
+            pass
+
+
+@dataclass(slots=True)
+class Read:
+    """One record of a source."""
+
+    number: int
+    """Where it starts: the physical line, from 1, or what else the source counts."""
+    values: Sequence[Any]
+    """The values of the planned fields; empty if there is a reason."""
+    reason: str | None
+    """Why it does not parse; None: it does."""
+    raw: bytes
+    """Its bytes, as a rejected record keeps them."""
+
+    def is_doubtful(self) -> bool:
+        """Return True if another reader may judge this record differently, so that a difference proves nothing."""
+        return False
+
+
+class Reader(ABC):
+    """Reads the files of one batch, as their plan says."""
+
+    kind: ClassVar[str]
+    """The `kind` of the layout in plans."""
+
+    @abstractmethod
+    def __init__(self, layout: Mapping[str, Any], fields: Fields) -> None:
+        """`layout` is that of the plan, without `kind` and `part_bytes`; `fields` are the planned ones. Raises
+        KeyError, TypeError or ValueError for a layout that it does not know completely: then nothing is recounted.
+        """
+
+    @abstractmethod
+    def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
+        """Yield the records of a file in the order of their numbers. `file` is its entry in the plan, with its own
+        `header`.
+
+        Raises NotAsPlannedError, TooLongError, and OSError if the file cannot be read.
+        """
+
+
+def check_known(layout: Mapping[str, Any], *names: str) -> None:
+    """Raise ValueError if a layout has an entry that is none of `names`: it may change what every value means."""
+    unknown = sorted({*layout} - {*names})
+    if unknown:
+        raise ValueError(f"this release does not know {', '.join(unknown)}")
