@@ -169,8 +169,11 @@ class BatchDataError(TxtopoError):
         detail: str | None = None,
         cause: str | None = None,
         fault: str | None = None,
+        halts: bool = False,
     ) -> None:
         super().__init__(message)
+        self.halts = halts
+        """True: no batch is at fault (W2), so the topology halts, whatever its policy for failed batches."""
         self.component = component
         """Name of the spout, bolt or committer."""
         self.position = position

@@ -150,7 +150,7 @@ def _of_batch_data(error: BatchDataError) -> Failure:
             next_command=shipping_remedy(str(error)),
         )
     return Failure(
-        kind="data",
+        kind="halt" if error.halts else "data",
         message=str(error),
         component=error.component,
         position=error.position,

@@ -126,7 +126,7 @@ class InProcessExecutor:
             # The emitter does not know the spout's name.
             component = spout if error.component == "spout" else error.component
             failure = Failure(
-                kind="data",
+                kind="halt" if error.halts else "data",
                 message=str(error),
                 component=component,
                 position=error.position,

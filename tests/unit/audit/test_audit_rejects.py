@@ -175,3 +175,14 @@ def test_a_plain_mistake_beside_a_doubtful_value_is_no_doubt(tmp_path: Path) -> 
     metadata, _, _ = emitted(write(tmp_path, b"a,b,d\nz,x,1e2\n"))
 
     assert audited(metadata, []).judged.wrong.number == 1
+
+
+def test_a_header_that_is_not_the_planned_one_is_a_difference(tmp_path: Path) -> None:
+    """A file with the planned bytes whose plan names other columns: none of its records is counted."""
+    metadata, _, kept = emitted(write(tmp_path, b"a,b,d\n1,x,2\n"))
+
+    found = audited({**metadata, "headers": [["b", "a", "d"]]}, kept)
+
+    (told,) = found.judged.wrong.lines
+    assert told == f"{tmp_path}/a.csv:1: the header is ['a', 'b', 'd'], planned ['b', 'a', 'd']"
+    assert found.records == 0

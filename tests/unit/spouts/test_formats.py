@@ -121,7 +121,7 @@ def test_a_layout_that_this_release_does_not_know_is_read_by_nobody(tmp_path: Pa
     for use in (driver.spout.parts, lambda m: list(driver.spout.emit_part(m, part, Tally()))):
         with pytest.raises(BatchDataError, match="cannot read") as told:
             use(changed)
-        assert told.value.fault == "format of the plan unknown"
+        assert told.value.fault == "format of the plan unknown" and told.value.halts
 
 
 def test_a_fact_that_was_not_looked_for_leads_to_the_careful_path(tmp_path: Path) -> None:

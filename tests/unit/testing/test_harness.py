@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -457,3 +457,21 @@ def test_a_mistake_in_a_coordinator_half_comes_out(tmp_path: Path) -> None:
         ),
     ):
         harness.run()
+
+
+class Unreadable(FileSpout):
+    """Its plans are of a release that does not exist yet."""
+
+    def layout(self) -> Mapping[str, Any]:
+        return {**super().layout(), "of_a_later_release": True}
+
+
+@pytest.mark.parametrize("policy", ["halt", "quarantine_batch"])
+def test_a_batch_of_a_layout_that_is_not_known_halts_and_is_never_skipped(tmp_path: Path, policy: Any) -> None:
+    """W2: it is not the batch that is at fault, so no policy for batches applies."""
+    csv(tmp_path, "a,1\n")
+    topology = sifted(Unreadable(tmp_path, FIELDS, files_per_batch=1))
+    with TopologyHarness(topology, on_poison=policy) as harness:
+        with pytest.raises(Halted, match=r"of_a_later_release.* which this release cannot read"):
+            harness.run()
+        assert harness.batches == []

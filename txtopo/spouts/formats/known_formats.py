@@ -58,9 +58,10 @@ def planned_format(layout: Mapping[str, Any], own: Format) -> Format:
     except (TypeError, ValueError) as error:
         raise BatchDataError(
             f"the batch was planned with format {kind!r} and {settings}, which this release cannot read ({error}): use "
-            f"the release that planned it, or replan the batch",
+            f"the release and the format that planned it, or replan the batch",
             component=COMPONENT,
             fault="format of the plan unknown",
+            halts=True,
         ) from error
 
 

@@ -1,0 +1,327 @@
+"""What every format of files must do, as tests: subclass `FormatContract`, say which format, fields and scraps of it,
+and all of it is run. Where the audit has a reader of this kind, rows and rejects are compared with it record by record.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from txtopo.audit.readers.known_readers import READERS, settings_of
+from txtopo.audit.readers.reader import HashedFile, Read
+from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.values import RejectedRow
+from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.formats.format import KIND, Format
+from txtopo.topology.components import SpoutContext, Tally
+
+SIZES = (1, 7, 40, 1 << 20)
+"""Of windows and blocks, in bytes."""
+
+
+@dataclass
+class Emission:
+    """All that one reading of a planned file gives."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    rejects: list[RejectedRow] = field(default_factory=list)
+    read: int = 0
+    parts: list[Mapping[str, Any]] = field(default_factory=list)
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> list[bytes]:
+        """The batches as a message would have them."""
+        return [batch.serialize().to_pybytes() for batch in self.batches]
+
+    @property
+    def told(self) -> tuple[str, list[RejectedRow], int]:
+        """What must not depend on how a file is divided; NaN equals itself here."""
+        return repr(self.rows), self.rejects, self.read
+
+
+def emission(spout: FileSpout, metadata: Mapping[str, Any]) -> Emission:
+    """All parts, one after the other."""
+    found = Emission(parts=list(spout.parts(metadata)))
+    for part in found.parts:
+        tally = Tally()
+        for batch in spout.emit_part(metadata, part, tally):
+            assert batch.schema == arrow_schema(spout.fields)
+            batch.validate(full=True)
+            found.batches.append(batch)
+            found.rows.extend(tuple(row.values()) for row in batch.to_pylist())
+        found.rejects += tally.rejects
+        found.read += tally.read
+    return found
+
+
+def plan(spout: FileSpout) -> dict[str, Any]:
+    """The only batch of a `once` run, planned by the coordinator half."""
+    context = SpoutContext(
+        topology="t", spout="files", consumed={}, once=True, monotonic=lambda: 0.0, say=lambda line: None
+    )
+    coordinator = spout.open_coordinator(context)
+    try:
+        while not coordinator.is_ready():
+            assert not coordinator.is_exhausted(), "no batch"
+        return json.loads(json.dumps(coordinator.initialize_transaction(1, None)))  # type: ignore[no-any-return]
+    finally:
+        coordinator.close()
+
+
+def with_part_bytes(metadata: Mapping[str, Any], part_bytes: int) -> dict[str, Any]:
+    """The same plan, divided in another way."""
+    return {**metadata, "format": {**metadata["format"], "part_bytes": part_bytes}}
+
+
+class FormatContract:
+    """Tests of one format."""
+
+    format: ClassVar[Format]
+    fields: ClassVar[str]
+    head: ClassVar[bytes] = b""
+    """What every file begins with, such as a header line."""
+    scraps: ClassVar[Sequence[bytes]]
+    """Pieces of which files are made after the head, in any order: records that parse and that do not, line ends and
+    parts of them.
+    """
+    files: ClassVar[Mapping[str, bytes]] = {}
+    """Whole files that are told apart by name."""
+    refused: ClassVar[Mapping[str, tuple[bytes, str]]] = {}
+    """Files that cannot be planned, with a pattern of the words that say why."""
+    other: ClassVar[Format | None] = None
+    """The same kind with other options, under which files mean something else."""
+    wrong_fields: ClassVar[str | None] = None
+    """Fields that this format cannot give exactly."""
+    sizes: ClassVar[Sequence[tuple[ModuleType, str]]] = ()
+    """Where the bytes of its windows and blocks stand, as (module, name)."""
+    is_recounted: ClassVar[bool] = True
+    """The audit has a reader of this kind."""
+
+    def spout(self, path: Path | str, **options: Any) -> FileSpout:
+        """The source of these files."""
+        return FileSpout(path, self.fields, format=self.format, settled_s=0, rejected_max=1, **options)
+
+    @contextmanager
+    def planned(self, content: bytes, **options: Any) -> Iterator[tuple[FileSpout, dict[str, Any]]]:
+        """A source of one file, and the plan of its batch."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "file.txt"
+            path.write_bytes(content)
+            spout = self.spout(path, **options)
+            yield spout, plan(spout)
+
+    def recounted(self, metadata: Mapping[str, Any]) -> list[Read]:
+        """What the audit's own reader finds."""
+        layout = metadata["format"]
+        reader = READERS[layout["kind"]](settings_of(layout), parse_fields(metadata["schema"]))
+        (file,) = metadata["files"]
+        if file.get("header") is not None:
+            file = {**file, "header": metadata["headers"][file["header"]]}
+        return list(reader.read(file, HashedFile(BytesIO(Path(file["path"]).read_bytes()))))
+
+    def compare(self, spout: FileSpout, metadata: Mapping[str, Any], found: Emission) -> None:
+        """The emission beside the audit's reader: number, raw bytes and values, where the reader is sure."""
+        path = metadata["files"][0]["path"]
+        rows = iter(found.rows)
+        rejects = {reject.line: reject for reject in found.rejects}
+        records = self.recounted(metadata)
+        assert found.read == len(records)
+        assert [reject.path for reject in found.rejects] == [path] * len(rejects)
+        for record in records:
+            reject = rejects.pop(record.number, None)
+            if reject is not None:
+                assert (reject.raw, reject.raw_bytes) == (record.raw, len(record.raw))
+                assert record.reason is not None or record.is_doubtful(), (record, reject.reason)
+                continue
+            row = next(rows)
+            assert record.reason is None or record.is_doubtful(), (record, row)
+            if record.reason is None:
+                assert [*map(_plain, row)] == [*map(_plain, record.values)]
+        assert not rejects and next(rows, None) is None
+        self.locate(spout, metadata, found, [one.number for one in records])
+
+    def locate(self, spout: FileSpout, metadata: Mapping[str, Any], found: Emission, numbers: Sequence[int]) -> None:
+        """Each row has the place of its record; after the last one there is nothing."""
+        path = metadata["files"][0]["path"]
+        rejected = {reject.line for reject in found.rejects}
+        expected = iter([f"{path}:{number}" for number in numbers if number not in rejected])
+        for part in found.parts:
+            rows = sum(batch.num_rows for batch in spout.emit_part(metadata, part, Tally()))
+            mine = list(itertools.islice(expected, rows))
+            for number in {0, rows // 2, rows - 1} & {*range(rows)}:
+                place = spout.locate(metadata, part, number)
+                assert place is not None and place.position == mine[number]
+            assert spout.locate(metadata, part, rows) is None
+
+    @contextmanager
+    def small(self, size: int) -> Iterator[None]:
+        """With windows and blocks of this size."""
+        with pytest.MonkeyPatch.context() as patch:
+            for module, name in self.sizes:
+                patch.setattr(module, name, size)
+            yield
+
+    def test_any_file_is_the_same_however_it_is_divided(self) -> None:
+        """Parts from one byte up, windows and blocks of any size: rows, rejects and their order; each part twice."""
+
+        @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(
+            st.lists(st.sampled_from(self.scraps), max_size=12),
+            st.integers(1, 300),
+            st.sampled_from(SIZES),
+        )
+        def run(scraps: list[bytes], part_bytes: int, size: int) -> None:
+            with self.planned(self.head + b"".join(scraps)) as (spout, metadata):
+                whole = emission(spout, metadata)
+                assert whole.read == len(whole.rows) + len(whole.rejects)
+                divided = with_part_bytes(metadata, part_bytes)
+                with self.small(size):
+                    found = emission(spout, divided)
+                    assert found.told == whole.told
+                    assert emission(spout, divided).bytes == found.bytes
+                if self.is_recounted:
+                    self.compare(spout, metadata, whole)
+
+        run()
+
+    def test_every_size_of_parts_gives_every_record_once(self) -> None:
+        """A file of all scraps, with parts of each size from one byte to the whole, and every place of each edge."""
+        with self.planned(self.head + b"".join(self.scraps)) as (spout, metadata):
+            size = metadata["files"][0]["size"]
+            whole = emission(spout, metadata)
+            assert whole.rows and whole.rejects, "the scraps show neither"
+            for part_bytes in {*range(1, 40), size // 2, size - 1, size}:
+                found = emission(spout, with_part_bytes(metadata, part_bytes))
+                assert found.told == whole.told, part_bytes
+                pieces = [piece for part in found.parts for piece in part["pieces"]]
+                assert all(a[2] == b[1] for a, b in itertools.pairwise(pieces)), "sections do not follow each other"
+
+    def test_whole_files_are_read_as_the_audit_reads_them(self) -> None:
+        """Empty, one record, no line end, and what else the format names."""
+        for name, content in {"empty": b"", "head alone": self.head, **self.files}.items():
+            with self.planned(content) as (spout, metadata):
+                found = emission(spout, metadata)
+                assert found.read == len(found.rows) + len(found.rejects), name
+                for part_bytes, size in itertools.product((1, 5, 1000), SIZES):
+                    with self.small(size):
+                        again = emission(spout, with_part_bytes(metadata, part_bytes))
+                        assert again.told == found.told, (name, part_bytes, size)
+                if self.is_recounted:
+                    self.compare(spout, metadata, found)
+
+    def test_a_file_that_cannot_be_planned_is_refused_with_the_reason(self) -> None:
+        for name, (content, words) in self.refused.items():
+            with pytest.raises(BatchDataError, match=words) as told, self.planned(content):
+                raise AssertionError(f"{name} is planned")
+            assert "file.txt" in str(told.value), name
+
+    def test_what_was_not_looked_for_is_not_taken_for_absent(self) -> None:
+        """None in place of a fact of the whole file gives the same rows and rejects, in a file of each scrap alone."""
+        for scrap in (*self.scraps, b"".join(self.scraps)):
+            with self.planned(self.head + scrap) as (spout, metadata):
+                scan = self.format.scan(spout.fields)
+                facts = dict.fromkeys(scan.facts() if scan is not None else ())
+                (file,) = metadata["files"]
+                assert {*facts} <= {*file}
+                unknown = {**metadata, "files": [{**file, **facts}]}
+                for part_bytes in (1, 30, 10_000):
+                    found = emission(spout, with_part_bytes(unknown, part_bytes))
+                    assert found.told == emission(spout, metadata).told, scrap
+
+    def test_a_row_of_a_part_of_several_files_is_located_in_its_file(self) -> None:
+        """Small files share a part; the first one has fewer rows than the number asked for."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("a", "b", "c"):
+                (Path(folder) / name).write_bytes(self.head + b"".join(self.scraps))
+            spout = self.spout(folder, files_per_batch=3)
+            metadata = plan(spout)
+            (part,) = spout.parts(metadata)
+            rows, odd = divmod(len(emission(spout, metadata).rows), 3)
+            assert rows and not odd
+            places = [spout.locate(metadata, part, number) for number in (0, rows, 2 * rows, 3 * rows)]
+            *found, nothing = [one and one.position.removeprefix(f"{folder}/") for one in places]
+            first = str(found[0]).partition(":")[2]
+            assert (found, nothing) == ([f"a:{first}", f"b:{first}", f"c:{first}"], None)
+
+    def test_a_batch_is_read_with_its_plan(self) -> None:
+        """R12: neither another option nor another set of fields in the topology changes what a record is."""
+        with self.planned(self.head + b"".join(self.scraps)) as (spout, metadata):
+            whole = emission(spout, metadata)
+            first, *_ = spout.fields.items
+            now = FileSpout(spout.path, self.fields, format=self.other or self.format, settled_s=0, rejected_max=1)
+            assert emission(now, metadata).told == whole.told
+            fewer = FileSpout(spout.path, Fields((first,)), format=self.format, settled_s=0)
+            if len(spout.fields.items) > 1:
+                found = emission(fewer, metadata)
+                assert repr(found.rows) == repr([row[:1] for row in whole.rows])
+                assert found.rejects == whole.rejects
+
+    def test_the_first_bad_record_fails_the_batch_where_none_is_allowed(self) -> None:
+        content = self.head + b"".join(self.scraps)
+        with self.planned(content, on_bad_line="fail") as (spout, metadata):
+            reject = emission(self.spout(spout.path), metadata).rejects[0]
+            with pytest.raises(BatchDataError) as told:
+                emission(spout, metadata)
+            assert told.value.position == f"{spout.path}:{reject.line}"
+            assert reject.reason in str(told.value)
+
+    def test_a_file_that_changed_is_read_by_nobody(self) -> None:
+        """K7: shorter, longer, or with one other byte."""
+        content = self.head + b"".join(self.scraps)
+        for changed in (content[:-1], content + content[-1:], content[:-1] + bytes([content[-1] ^ 1])):
+            with self.planned(content) as (spout, metadata):
+                Path(spout.path).write_bytes(changed)
+                with pytest.raises(BatchDataError, match="changed after it was planned"):
+                    emission(spout, metadata)
+
+    def test_its_layout_is_all_that_it_is(self) -> None:
+        """JSON, back and forth; an entry that is not known is refused, not ignored; it can be pickled and compared."""
+        layout = self.format.layout()
+        again = type(self.format).of(json.loads(json.dumps(layout)))
+        assert again == self.format and again.layout() == layout and hash(again) == hash(self.format)
+        assert pickle.loads(pickle.dumps(self.format)) == self.format
+        assert KIND.fullmatch(self.format.kind) and not {"kind", "part_bytes"} & {*layout}
+        with pytest.raises((TypeError, ValueError)):
+            type(self.format).of({**layout, "of_a_later_release": 1})
+        if self.other is not None:
+            assert self.other != self.format and self.other.kind == self.format.kind
+        if self.wrong_fields is not None:
+            with pytest.raises(TopologyError):
+                FileSpout("x", self.wrong_fields, format=self.format)
+
+    def test_the_audit_knows_its_kind_or_says_so(self) -> None:
+        assert (self.format.kind in READERS) == self.is_recounted
+        if self.is_recounted:
+            with pytest.raises(ValueError, match="of_a_later_release"):
+                layout = {**self.format.layout(), "of_a_later_release": 1}
+                READERS[self.format.kind](layout, parse_fields(self.fields))
+
+    def test_a_command_that_starts_fast_does_not_wait_for_it(self) -> None:
+        """Its module imports no Arrow."""
+        program = f"import sys, {type(self.format).__module__}\nprint('pyarrow' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n"
+
+
+def _plain(value: Any) -> Any:
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
