@@ -20,6 +20,7 @@ from txtopo.committers.memory.memory_store import (
 )
 from txtopo.committers.memory.memory_transaction import MemoryTransaction
 from txtopo.committers.protocol.count_tables import shape_of
+from txtopo.core.positions import lowest_number
 from txtopo.core.values import (
     ActionRecord,
     CommitterCount,
@@ -195,8 +196,8 @@ class MemoryLedgerSession:
         known = {(row.spout, row.path, row.line) for row in batch.rejected}
         for row in rows:
             place = (row.spout, row.path, row.line)
-            if place in known or row.line < 1 or not row.reason or row.raw_bytes < len(row.raw):
-                message = f"spout {row.spout}: its rejected records cannot be kept: {row.path}:{row.line}"
+            if place in known or row.line < lowest_number(row.unit) or not row.reason or row.raw_bytes < len(row.raw):
+                message = f"spout {row.spout}: its rejected records cannot be kept: {row.position}"
                 raise BatchDataError(message, component=row.spout)
             known.add(place)
             batch.rejected.append(row)

@@ -174,6 +174,7 @@ class PostgresLedgerSession(FencedSession):
                 "paths": [storable(row.path) for row in chunk],
                 "lines": [row.line for row in chunk],
                 "sizes": [row.raw_bytes for row in chunk],
+                "units": [row.unit for row in chunk],
             }
 
         self._append_records("append_rejected", rows, columns, "rejected records")

@@ -122,6 +122,7 @@ class PostgresRunSession(FencedSession):
             rejected_reasons=(storable(row.reason) for _, row in records),
             rejected_raws=(row.raw for _, row in records),
             rejected_sizes=(row.raw_bytes for _, row in records),
+            rejected_units=(row.unit for _, row in records),
         )
         self._keep(
             "append_run_dead_letters",

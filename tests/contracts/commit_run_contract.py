@@ -75,7 +75,10 @@ class CommitRunContract:
         """R19, R22: each has its ledger row, counts, edges, records, contributions and ended attempt."""
         driver = lead_on(world)
         plans = driver.ready_run()
-        edge, lines = EdgeCount(edge="spout>by_route", sent=5, received=5), (rejected_row(2), rejected_row(7))
+        edge, lines = (
+            EdgeCount(edge="spout>by_route", sent=5, received=5),
+            (rejected_row(2), rejected_row(7, unit="row")),
+        )
         other = at_hand(
             at, rows=OTHER_ROWS, edges=(edge,), rejected=2, rejected_rows=lines, dead_letters=(dead_letter(),)
         )
@@ -91,7 +94,7 @@ class CommitRunContract:
             kept = [row for row in world.contributions("flights_count") if row[0] == txid]
             assert sorted(kept, key=repr) == sorted(((txid, None, *row) for row in rows), key=repr)
             assert world.edges(txid) == ({"spout>by_route": (5, 5)} if mine else {})
-            assert [row[2] for row in world.rejected(txid)] == ([2, 7] if mine else [])
+            assert [row[2::4] for row in world.rejected(txid)] == ([(2, "line"), (7, "row")] if mine else [])
             assert [row[1] for row in world.dead_letters(txid)] == (["/in/1.csv:4"] if mine else [])
             assert world.ledger_row(txid) == ("applied", None, None, 2 if mine else 0)
             assert world.attempt_state(txid, 0) == "applied"

@@ -75,7 +75,7 @@ class LedgerWorld(Protocol):
         """Rows (actor, command, reason, order id, txid, before, after) of the action log, oldest first."""
 
     def rejected(self, txid: int) -> list[Row]:
-        """Rows (spout, path, line, reason, raw, raw_bytes) of a batch's rejected records, by line."""
+        """Rows (spout, path, line, reason, raw, raw_bytes, unit) of a batch's rejected records, by line."""
 
     def dead_letters(self, txid: int) -> list[Row]:
         """Rows (spout, position, component, reason, raw) of a batch's dead letters, by position."""

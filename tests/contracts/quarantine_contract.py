@@ -47,8 +47,8 @@ class RejectContract:
         assert isinstance(driver.commit(plan, rejected=2, rejected_rows=rows), Committed)
 
         assert world.rejected(1) == [
-            ("spout", "/in/1.csv", 3, "distance: no int", b"AA,JFK,x", 8),
-            ("spout", "/in/1.csv", 7, "too few columns", b"AA", 70_000),
+            ("spout", "/in/1.csv", 3, "distance: no int", b"AA,JFK,x", 8, "line"),
+            ("spout", "/in/1.csv", 7, "too few columns", b"AA", 70_000, "line"),
         ]
         assert world.ledger_row(1) == ("applied", None, None, 2)
 
@@ -63,10 +63,27 @@ class RejectContract:
         outcome = driver.commit(driver.ready(1), rejected=1, rejected_rows=(row,))
 
         assert isinstance(outcome, Committed)
-        [(_, path, line, reason, kept, size)] = world.rejected(1)
+        [(_, path, line, reason, kept, size, _)] = world.rejected(1)
         assert (line, kept, size) == (2, raw, len(raw))
         assert "carrier" in reason
         assert path.startswith("/in/")
+
+    def test_a_record_is_kept_with_the_unit_in_which_its_source_counts(self, world: LedgerWorld) -> None:
+        """Offsets and keys begin with 0, lines and rows with 1."""
+        driver = lead_on(world)
+        plan = driver.ready(1)
+        rows = tuple(
+            rejected_row(number, path=f"/in/{unit}", unit=unit)
+            for number, unit in ((1, "line"), (1, "row"), (0, "offset"), (0, "key"))
+        )
+        for unit in ("line", "row"):
+            refused = driver.commit(plan, rejected=1, rejected_rows=(rejected_row(0, unit=unit),))
+            assert isinstance(refused, Aborted), unit
+
+        assert isinstance(driver.commit(plan, rejected=4, rejected_rows=rows), Committed)
+
+        found = [(row[1], row[2], row[6]) for row in world.rejected(1)]
+        assert sorted(found) == sorted((row.path, row.line, row.unit) for row in rows)
 
     def test_a_count_without_its_records_is_refused(self, world: LedgerWorld) -> None:
         """I6: every record that is counted as rejected is there."""

@@ -67,7 +67,7 @@ class MemoryWorld:
     def rejected(self, txid: int) -> list[Row]:
         """Of one batch."""
         rows = [one.row for one in self.store.rejected if (one.topology, one.txid) == (TOPOLOGY, txid)]
-        return [(row.spout, row.path, row.line, row.reason, row.raw, row.raw_bytes) for row in rows]
+        return [(row.spout, row.path, row.line, row.reason, row.raw, row.raw_bytes, row.unit) for row in rows]
 
     def dead_letters(self, txid: int) -> list[Row]:
         """Of one batch."""
@@ -196,10 +196,11 @@ class PostgresWorld:
     def rejected(self, txid: int) -> list[Row]:
         """Of one batch."""
         rows = self.query(
-            "select spout, path, line, reason, raw, raw_bytes from txtopo.rejected_row where txid = %s order by line",
+            "select spout, path, line, reason, raw, raw_bytes, unit from txtopo.rejected_row where txid = %s "
+            "order by line",
             txid,
         )
-        return [(*row[:4], bytes(row[4]), row[5]) for row in rows]
+        return [(*row[:4], bytes(row[4]), *row[5:]) for row in rows]
 
     def dead_letters(self, txid: int) -> list[Row]:
         """Of one batch."""

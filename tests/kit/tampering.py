@@ -97,6 +97,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     ),
     "reason of a rejected record": ("ledger.seal", ["update txtopo.rejected_row set reason = 'x'"]),
     "rejected record": ("ledger.seal", ["update txtopo.rejected_row set raw = 'no/such,prise'"]),
+    "unit of a rejected record": ("ledger.seal", ["update txtopo.rejected_row set unit = 'row'"]),
     "action and order together": (
         "actions.chain",
         [

@@ -306,7 +306,7 @@ program writes them.
 """
 SHORT_NAMES = {
     *("Field", "FrameFunction", "GroupingKind", "InputSpecs", "Inputs", "Patience", "Row", "SpecMethod"),
-    "SpoutKind",
+    *("SpoutKind", "Unit"),
 }
 """Of unions and the like, which stand for what a program writes out."""
 OF_OTHERS = {"Array", "DataFrame", "Decimal", "Path", "PathLike", "RecordBatch", "SparkSession", "Table"}

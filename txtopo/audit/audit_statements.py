@@ -102,8 +102,8 @@ select f.txid, count(*) as number, min(f.path) as path, min(f.spout) as spout fr
 
 REJECTED = """
 select txid, spout, path, count(*) as number,
-       encode(sha256(string_agg(sha256(convert_to(jsonb_build_array(line, reason, encode(sha256(raw), 'hex'),
-       raw_bytes)::text, 'UTF8')),
+       encode(sha256(string_agg(sha256(convert_to((jsonb_build_array(line, reason, encode(sha256(raw), 'hex'),
+       raw_bytes) || case when unit = 'line' then '[]' else jsonb_build_array(unit) end)::text, 'UTF8')),
               ''::bytea order by line)), 'hex') as digest
   from txtopo.rejected_row
  where topology = :topology and txid between cast(:first as bigint) and :last
@@ -111,7 +111,7 @@ select txid, spout, path, count(*) as number,
 """
 
 REJECTED_LINES = """
-select line, reason, raw, raw_bytes from txtopo.rejected_row
+select line, unit, reason, raw, raw_bytes from txtopo.rejected_row
  where topology = %(topology)s and txid = %(txid)s and spout = %(spout)s and path = %(path)s order by line
 """
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.audit.verdicts import Findings
+from txtopo.core.positions import read_position
 from txtopo.reports.formatting import counted
 
 REJECTED, DEAD_LETTERS = "rejects.rows", "dead_letters.rows"
@@ -57,9 +58,9 @@ def lines_by_path(kept: Sequence[Any], spout: str, paths: frozenset[str]) -> tup
     for one in kept:
         if one.spout != spout:
             continue
-        path, _, line = one.position.rpartition(":")
-        if path in paths and line.isascii() and line.isdigit() and len(line) < 19:
-            found.setdefault(path, set()).add(int(line))
-        else:
+        place = read_position(one.position, paths)
+        if place is None:
             nowhere += 1
+        else:
+            found.setdefault(place[0], set()).add(place[1])
     return {path: frozenset(lines) for path, lines in found.items()}, nowhere

@@ -235,7 +235,9 @@ class SourceCheck:
         values = {"topology": self.topology, "txid": txid, "spout": spout, "path": path}
         lines = stream(self.connection, audit_statements.REJECTED_LINES, rows_at_once=REJECTS_AT_ONCE, **values)
         for one in lines:
-            yield KeptReject(line=one.line, reason=one.reason, raw=bytes(one.raw), raw_bytes=one.raw_bytes)
+            yield KeptReject(
+                line=one.line, unit=one.unit, reason=one.reason, raw=bytes(one.raw), raw_bytes=one.raw_bytes
+            )
 
     def _tell_why_not(self, committer: CommitterTables) -> None:
         if committer.way != "direct":

@@ -16,6 +16,7 @@ from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Rea
 from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
 from txtopo.core.fields import parse_fields
+from txtopo.core.positions import told_position
 from txtopo.errors import TopologyError
 from txtopo.reports.stored_description import CommitterTables
 
@@ -157,7 +158,7 @@ class _Recounter:
         self.recounted.files += 1
 
     def _count(self, path: str, file: Mapping[str, Any], hashed: HashedFile) -> None:
-        kept = Kept(path, self._rejects(path), self.recounted.judged)
+        kept = Kept(path, self._rejects(path), self.recounted.judged, self._reader.unit)
         dead = self._dead.get(path, frozenset())
         try:
             for read in self._reader.read(file, hashed):
@@ -169,7 +170,7 @@ class _Recounter:
     def _take(self, path: str, read: Read, kept: Kept, dead: frozenset[int]) -> None:
         self.recounted.records += 1
         if read.reason is not None and self.recounted.first_rejected is None:
-            self.recounted.first_rejected = f"{path}:{read.number}: {read.reason}"
+            self.recounted.first_rejected = f"{told_position(path, read.number, self._reader.unit)}: {read.reason}"
         if (read.reason is not None or kept.number <= read.number) and not kept.judge(read):
             return
         if read.number in dead:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from txtopo.audit.readers.reader import Read
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
+from txtopo.core.positions import Unit, told_position
 
 TOLD_MAX = 5
 """Number of remarks of a batch that are reported; the rest is counted."""
@@ -21,6 +22,8 @@ class KeptReject:
     reason: str
     raw: bytes
     raw_bytes: int
+    unit: Unit = "line"
+    """What `line` counts."""
 
 
 @dataclass(slots=True)
@@ -57,8 +60,9 @@ class Judged:
 class Kept:
     """The stored rejected records of one file."""
 
-    def __init__(self, path: str, rows: Iterator[KeptReject], judged: Judged) -> None:
-        """Create it. `rows` are in the order of their lines."""
+    def __init__(self, path: str, rows: Iterator[KeptReject], judged: Judged, unit: Unit = "line") -> None:
+        """Create it. `rows` are in the order of their lines; `unit` is what the reader counts."""
+        self._unit = unit
         self._path = path
         self._rows = rows
         self._judged = judged
@@ -71,7 +75,7 @@ class Kept:
         """Judge one record. Returns True if its values count."""
         self._pass_over(read.number)
         kept = self._next if self.number == read.number else None
-        judged, where, reason = self._judged, f"{self._path}:{read.number}", read.reason
+        judged, where, reason = self._judged, told_position(self._path, read.number, self._unit), read.reason
         if kept is None and reason is None:
             return True
         doubtful = read.is_doubtful()
@@ -84,6 +88,8 @@ class Kept:
             return False
         self._advance()
         raw = read.raw
+        if kept.unit != self._unit:
+            judged.wrong.add(f"{where}: the rejected record that was kept counts in {kept.unit}s")
         if (kept.raw, kept.raw_bytes) != (raw[:REJECTED_RAW_BYTES_MAX], len(raw)):
             judged.wrong.add(f"{where}: the rejected record that was kept is not the one in the source")
         if reason is None:
@@ -99,9 +105,8 @@ class Kept:
     def _pass_over(self, number: int) -> None:
         while self.number < number:
             self._judged.compared += 1
-            self._judged.wrong.add(
-                f"{self._path}:{self.number}: a rejected record was kept, but no record starts there"
-            )
+            where = told_position(self._path, self.number, self._unit)
+            self._judged.wrong.add(f"{where}: a rejected record was kept, but no record starts there")
             self._advance()
 
     def _advance(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from txtopo.core.positions import Unit, told_position
 from txtopo.errors import Patience
 
 
@@ -118,12 +119,19 @@ class RejectedRow:
     """Set by the executor, which knows the spout's name."""
     path: str
     line: int
-    """Where the record starts in its file; the header is line 1."""
+    """Where the record starts in its file, in `unit`s; the header of a text file is line 1."""
     reason: str
     raw: bytes
     """The record as in the file, without its line end; its first `REJECTED_RAW_BYTES_MAX` bytes."""
     raw_bytes: int
     """Bytes of the complete record."""
+    unit: Unit = "line"
+    """What `line` counts."""
+
+    @property
+    def position(self) -> str:
+        """Return its place as text."""
+        return told_position(self.path, self.line, self.unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from txtopo.core.positions import told_position
 from txtopo.reports.formatting import (
     NOTHING,
     batches_named,
@@ -120,7 +121,7 @@ def _rejected(batch: BatchDetail, width: int | None) -> list[str]:
     part = f", {count(shown)} shown (--rejects all shows all)" if shown < total else ""
     lines = [f"rejected: {counted(total, 'source row')}{part}"]
     for row in batch.rejected_rows:
-        lines.append(f"  {clean(row.path)}:{row.line}  {clean(row.reason)}")
+        lines.append(f"  {told_position(clean(row.path), row.line, row.unit)}  {clean(row.reason)}")
         lines.append(f"    {clip(row.raw, max(20, width - 4) if width else RAW_CHARS_MAX)}")
     return lines
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from txtopo.core import limits
+from txtopo.core.positions import Unit
 from txtopo.core.values import IN_FOLDER, IN_NOTEBOOK, FailureKind, OrderKind
 
 TopologyState = Literal["RUNNING", "STALLED", "STOPPED", "FINISHED", "HALTED"]
@@ -314,7 +315,9 @@ class RejectedRecord:
     spout: str
     path: str
     line: int
-    """The line where it starts in its file; the header is line 1."""
+    """Where it starts in its file, in `unit`s; the header of a text file is line 1."""
+    unit: Unit = "line"
+    """What `line` counts."""
     reason: str
     raw: str
     """Its first `RAW_SHOWN_BYTES_MAX` bytes as text; bytes that are not UTF-8 are escaped."""

@@ -159,7 +159,7 @@ select distinct on (txid) txid, bytes from txtopo.plan where topology = :topolog
 """Plans that are not in the ledger yet: as many as may be pending, so that an uncommitted redo is found."""
 
 REJECTED_ROWS = """
-select spout, path, line, reason, substring(raw for cast(:raw_bytes_max as integer)) as raw, raw_bytes
+select spout, path, line, unit, reason, substring(raw for cast(:raw_bytes_max as integer)) as raw, raw_bytes
   from txtopo.rejected_row where topology = :topology and txid = :txid order by spout, path, line limit :limit
 """
 """In the order of their key. Without a limit (NULL) only if all were requested."""

@@ -137,7 +137,7 @@ class _Keeper:
 
 
 def _refusal(reject: RejectedRow, more: str = "") -> BatchDataError:
-    position = f"{reject.path}:{reject.line}"
+    position = reject.position
     return BatchDataError(
         f"{position}: {reject.reason}{more}",
         component=COMPONENT,

@@ -20,7 +20,7 @@ def too_many_rejected(
     if len(rejects) <= Fraction(str(rejected_max)) * read:
         return None
     first = rejects[0]
-    position = f"{first.path}:{first.line}"
+    position = first.position
     message = (
         f"{position}: {first.reason}; {rejected_share(len(rejects), read)}, "
         f"at most {_percent(Fraction(str(rejected_max)))} are allowed (rejected_max)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,12 @@ def test_a_header_that_is_not_the_planned_one_is_a_difference(tmp_path: Path) ->
     (told,) = found.judged.wrong.lines
     assert told == f"{tmp_path}/a.csv:1: the header is ['a', 'b', 'd'], planned ['b', 'a', 'd']"
     assert found.records == 0
+
+
+def test_a_rejected_record_that_counts_something_else_is_a_difference(tmp_path: Path) -> None:
+    """Row 3 of a file of lines is no place in it."""
+    metadata, _, kept = emitted(write(tmp_path, b"a,b,d\n1,x,2\nz,x,2\n"))
+
+    found = audited(metadata, [replace(one, unit="row") for one in kept])
+
+    assert found.judged.wrong.lines == [f"{tmp_path}/a.csv:3: the rejected record that was kept counts in rows"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar
 
 from txtopo.core.fields import Fields
+from txtopo.core.positions import Unit
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -52,7 +53,7 @@ class Read:
     """One record of a source."""
 
     number: int
-    """Where it starts: the physical line, from 1, or what else the source counts."""
+    """Where it starts, in units of its reader: the physical line, from 1, or what else the source counts."""
     values: Sequence[Any]
     """The values of the planned fields; empty if there is a reason."""
     reason: str | None
@@ -70,6 +71,8 @@ class Reader(ABC):
 
     kind: ClassVar[str]
     """The `kind` of the layout in plans."""
+    unit: ClassVar[Unit] = "line"
+    """What the numbers of its records count."""
 
     @abstractmethod
     def __init__(self, layout: Mapping[str, Any], fields: Fields) -> None:
