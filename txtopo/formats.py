@@ -8,16 +8,22 @@ from txtopo.core.values import RejectedRow
 from txtopo.spouts.fingerprint import Scan
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
+from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.pattern import Pattern
+from txtopo.spouts.formats.text import Text
 from txtopo.topology.components import Position
 
 __all__ = [
     "Csv",
     "Emitted",
     "Format",
+    "Json",
     "Opened",
+    "Pattern",
     "PlannedFile",
     "Position",
     "RejectedRow",
     "Section",
     "Scan",
+    "Text",
 ]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tests.contracts.format_contract import FormatContract
-from txtopo.formats import Csv
-from txtopo.spouts.formats import text_format
+from txtopo.formats import Csv, Text
 from txtopo.spouts.formats.csv import ranges, windows
-from txtopo.spouts.formats.text_format import TextLines
+from txtopo.spouts.formats.lines import line_windows
 
 CSV_FIELDS = "a int not null, s string, c decimal(5,2), t timestamp, o boolean, d date, f double, y binary"
 
@@ -61,7 +60,7 @@ class TestCsv(FormatContract):
 class TestText(FormatContract):
     """Every line is a record, also an empty one."""
 
-    format = TextLines()
+    format = Text()
     fields = "line string"
     wrong_fields = "line string, number int"
     scraps = (
@@ -77,5 +76,5 @@ class TestText(FormatContract):
     )
     files = {"one line": b"a", "byte order mark": b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", "mark alone": b"\xef\xbb\xbf"}
     refused = {"gzip": (b"\x1f\x8b\x08" + bytes(9), "it is gzip")}
-    sizes = ((text_format, "WINDOW_BYTES"),)
+    sizes = ((line_windows, "WINDOW_BYTES"),)
     is_recounted = False

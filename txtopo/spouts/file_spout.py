@@ -68,7 +68,7 @@ class FileSpout(Spout):
         self.files_per_batch: int = _whole("files_per_batch", files_per_batch)
         self.bytes_per_batch: int = _whole("bytes_per_batch", bytes_per_batch)
         self.part_bytes: int = _whole("part_bytes", part_bytes)
-        self.format: Format = chosen_format(format, delimiter=delimiter, null_values=null_values)
+        self.format: Format = chosen_format(format, self.path, delimiter=delimiter, null_values=null_values)
         self.format.check(self.fields)
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
             raise TopologyError(f"FileSpout: settled_s {settled_s!r} is not a number of seconds")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.spouts.file_spout import FileSpout
-from txtopo.spouts.formats.text_format import TextLines
+from txtopo.spouts.formats.text import Text
 
 
 class TextSpout(FileSpout):
@@ -36,7 +36,7 @@ class TextSpout(FileSpout):
         super().__init__(
             path,
             "line string not null",
-            format=TextLines(),
+            format=Text(),
             files_per_batch=files_per_batch,
             bytes_per_batch=bytes_per_batch,
             settled_s=settled_s,

@@ -8,18 +8,23 @@ from typing import Any
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.format import KIND, Format
-from txtopo.spouts.formats.text_format import TextLines
+from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.pattern import Pattern
+from txtopo.spouts.formats.text import Text
 from txtopo.spouts.planned_file import COMPONENT
 
-KINDS: Mapping[str, type[Format]] = {one.kind: one for one in (Csv, TextLines)}
+KINDS: Mapping[str, type[Format]] = {one.kind: one for one in (Csv, Json, Text, Pattern)}
 """Name -> class of every format that txtopo brings."""
+JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 NOT_OF_THE_FORMAT = ("kind", "part_bytes")
 """Entries of a planned layout that belong to the spout."""
 
 
-def chosen_format(chosen: str | Format | None, *, delimiter: str | None, null_values: Sequence[str] | None) -> Format:
-    """Return the format that a FileSpout was given; `delimiter` and `null_values` are its short forms for CSV. Raises
-    TopologyError.
+def chosen_format(
+    chosen: str | Format | None, path: str, *, delimiter: str | None, null_values: Sequence[str] | None
+) -> Format:
+    """Return the format that a FileSpout was given; if it was given none, the one that the ending of its path names, or
+    CSV. `delimiter` and `null_values` are its short forms for CSV. Raises TopologyError.
     """
     short = {"delimiter": delimiter, "null_values": null_values}
     options = {name: value for name, value in short.items() if value is not None}
@@ -28,7 +33,7 @@ def chosen_format(chosen: str | Format | None, *, delimiter: str | None, null_va
         if options:
             raise TopologyError(f"FileSpout: {next(iter(options))} belongs to the format: write it into {chosen!r}")
         return chosen
-    name = "csv" if chosen is None else chosen
+    name = _by_ending(path, options) if chosen is None else chosen
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise TopologyError(
@@ -40,6 +45,16 @@ def chosen_format(chosen: str | Format | None, *, delimiter: str | None, null_va
         return kind.of(options)
     except TopologyError as error:
         raise TopologyError(f"FileSpout: {error}") from error
+    except TypeError as error:
+        raise TopologyError(
+            f"FileSpout: format {name!r} needs more than its name: format={kind.__name__}(…)"
+        ) from error
+
+
+def _by_ending(path: str, options: Mapping[str, Any]) -> str:
+    """Return the name of the format of files with such a path; options of CSV mean CSV."""
+    is_json = path.lower().endswith(JSON_ENDINGS) and not options
+    return Json.kind if is_json else Csv.kind
 
 
 def planned_format(layout: Mapping[str, Any], own: Format) -> Format:

@@ -166,7 +166,7 @@ def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...])
     of the needed columns.
     """
     if start.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] in (b"{", b"["):
-        return "; it looks like JSON: only CSV with a header line is read (docs/files.md)"
+        return "; it looks like JSON: say format='json' for JSON lines (docs/json.md)"
     if b"\0" in start[:1024]:
         return "; it holds NUL characters, so it may be UTF-16 or no text at all (docs/files.md)"
     if len(found) == 1:

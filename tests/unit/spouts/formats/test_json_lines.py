@@ -1,0 +1,154 @@
+"""JSON lines, line by line: which values are taken, which lines are rejected, and why. Numbers are never rounded."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from txtopo.core.fields import parse_fields
+from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.lines.line_pair import judged
+
+DEEP = 200
+
+
+def one(line: str | bytes, ddl: str, paths: Any = None) -> Any:
+    """The value of the first field, or the reason; both paths agree."""
+    pair = Json(paths=paths or {})._pair(parse_fields(ddl))
+    lines = [line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line]
+    whole, sifted = pair.whole(lines), pair.sift(lines)
+    assert whole is None or whole.equals(sifted.batch)
+    assert judged(pair, lines) == sifted
+    return sifted.refused[0] if sifted.refused else sifted.batch.column(0)[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("line", "ddl", "value"),
+    [
+        ('{"a":9223372036854775807}', "a bigint", 2**63 - 1),
+        ('{"a":-0}', "a int", 0),
+        ('{"a":null}', "a int", None),
+        ("{}", "a int", None),
+        ('{"a":0.1234567890123456789}', "a decimal(38,19)", Decimal("0.1234567890123456789")),
+        ('{"a":"12.50"}', "a decimal(10,2)", Decimal("12.50")),
+        ('{"a":1e3}', "a decimal(10,2)", Decimal("1000.00")),
+        (
+            '{"a":12345678901234567890123456789012345678}',
+            "a decimal(38,0)",
+            Decimal(12345678901234567890123456789012345678),
+        ),
+        ('{"a":0.1}', "a double", 0.1),
+        ('{"a":5}', "a double", 5.0),
+        ('{"a":true}', "a boolean", True),
+        ('{"a":"2026-01-31"}', "a date", date(2026, 1, 31)),
+        ('{"a":"2026-01-01T10:00:00.5+02:00"}', "a timestamp", datetime(2026, 1, 1, 8, 0, 0, 500000, UTC)),
+        ('{"a":"\\ud83d\\ude00 \\u00e9\\/"}', "a string", "😀 é/"),
+        ('{"a":"x\u2028y\u0085z"}', "a string", "x\u2028y\u0085z"),
+        ('{"a":[1, 2.50, {"b" : "\\u00e9", "b":null}]}', "a string", '[1,2.50,{"b":"é","b":null}]'),
+        ('{"a":{ }}', "a string", "{}"),
+        ('{"\\u0061":1}', "a int", 1),
+        ('{"x":1,"x":2,"a":3,"y":{"a":4}}', "a int", 3),
+        ('{"a":1,"n":123456789012345678901234567890,"f":1e999}', "a int", 1),
+        ('{"a":1,"n":' + "9" * 5000 + "}", "a int", 1),
+        ('{"a":1,"x":"\\ud800"}', "a int", 1),
+        ('{"a":1,"n":' + "[" * (DEEP - 1) + "]" * (DEEP - 1) + "}", "a int", 1),
+        ('{"a":1,"n":"' + "[" * 500 + '"}', "a int", 1),
+        (' \t{"a" : 1 } \r', "a int", 1),
+    ],
+)
+def test_a_value_is_what_is_written(line: str, ddl: str, value: Any) -> None:
+    found = one(line, ddl)
+    assert (found, str(found)) == (value, str(value))
+
+
+@pytest.mark.parametrize(
+    ("line", "ddl", "reason"),
+    [
+        ('{"a":1.0}', "a int", "column 'a': 1.0 is no int"),
+        ('{"a":1e2}', "a bigint", "1e2 is no bigint"),
+        ('{"a":"12"}', "a bigint", "column 'a': \"12\" is no bigint"),
+        ('{"a":true}', "a int", "true is no int"),
+        ('{"a":1}', "a boolean", "1 is no boolean"),
+        ('{"a":1}', "a string", "1 is no string"),
+        ('{"a":1735689600}', "a timestamp", "1735689600 is no timestamp"),
+        ('{"a":[]}', "a int", "[] is no int"),
+        ('{"a":9223372036854775808}', "a bigint", "'9223372036854775808' is no bigint"),
+        ('{"a":300}', "a tinyint", "'300' is no tinyint"),
+        ('{"a":1.005}', "a decimal(10,2)", "'1.005' is no decimal(10,2)"),
+        ('{"a":"NaN"}', "a decimal(10,2)", "'NaN' is no decimal"),
+        ('{"a":"1_0"}', "a decimal(10,2)", "'1_0' is no decimal"),
+        ('{"a":1e400}', "a double", "'1e400' is no double"),
+        ('{"a":1e39}', "a float", "'1e39' is no float"),
+        ('{"a":"0.5"}', "a double", '"0.5" is no double'),
+        ('{"a":"31.01.2026"}', "a date", "'31.01.2026' is no date"),
+        ('{"a":"2026-01-01T10:00:00.123456789Z"}', "a timestamp", "is no timestamp"),
+        ('{"a":"x\\u0000"}', "a string", "holds the NUL character"),
+        ('{"a":"\\ud800"}', "a string", "a lone surrogate"),
+        ('{"a":null}', "a int not null", "column 'a' is NULL, declared NOT NULL"),
+        ("{}", "a int not null", "column 'a' is NULL, declared NOT NULL"),
+        ('{"a":1,"a":1}', "a int", 'the key "a" stands twice in an object'),
+        ('{"a":1,"\\u0061":2}', "a int", 'the key "a" stands twice'),
+        ('{"a":null,"a":null}', "a int", 'the key "a" stands twice'),
+        ("null", "a int", "the line is null, not an object"),
+        ("[{}]", "a int", "the line is an array, not an object"),
+        ('"a"', "a int", "the line is a text"),
+        ('{"a":1}{"a":2}', "a int", "the line is no JSON: extra data at character 8"),
+        ('{"a":1', "a int", "the line is no JSON: expecting ',' delimiter"),
+        ('{"a":NaN}', "b int", "NaN is no value of it"),
+        ('{"a":-Infinity}', "a double", "-Infinity is no value of it"),
+        ("{'a':1}", "a int", "the line is no JSON"),
+        ('{"a":01}', "a int", "the line is no JSON"),
+        ('{"a":"x\ty"}', "a string", "invalid control character"),
+        ('\ufeff{"a":1}', "a int", "the line is no JSON"),
+        (b'{"a":1,"b":"\xff"}', "a int", "the line is not UTF-8"),
+        (b'{"a":1}\0', "a int", "the line is no JSON"),
+        ('{"a":1,"n":' + "[" * DEEP + "]" * DEEP + "}", "a int", "more than 200 objects or arrays"),
+        ('{"a":1,"n":' + "[" * 100_000, "a int", "more than 200 objects or arrays"),
+    ],
+)
+def test_a_line_that_is_no_such_record_is_rejected_with_the_reason(line: str | bytes, ddl: str, reason: str) -> None:
+    assert reason in one(line, ddl)
+
+
+def test_a_path_is_followed_through_objects_and_null_but_not_through_values() -> None:
+    paths = {"who": ("user", "id"), "dotted": "user.id"}
+    assert one('{"user":{"id":7},"user.id":8,"id":9}', "who int", paths) == 7
+    assert one('{"user":{"id":7},"user.id":8,"id":9}', "dotted int", paths) == 8
+    assert one('{"user":null}', "who int", paths) is None
+    assert one('{"user":{}}', "who int", paths) is None
+    assert one('{"user":5}', "who int", paths) == 'the key "user" is a number, not an object'
+    assert one('{"user":[]}', "who int", paths) == 'the key "user" is an array, not an object'
+    assert one('{"user":{"id":1,"id":1}}', "who int", paths) == 'the key "id" stands twice in an object'
+    assert one('{"user":{"id":1},"user":{"id":2}}', "who int", paths) == 'the key "user" stands twice in an object'
+
+
+@pytest.mark.parametrize(
+    "lines", [['{"a":1}', '{"a":1,"a":2}', "{}"], ['{"a":1,"x":{"a":5}}', '{"x":"a"}', '{"b":"a"}']]
+)
+def test_a_line_without_a_key_does_not_hide_one_that_has_it_twice(lines: list[str]) -> None:
+    """Counted over the block, both together have as many keys as lines."""
+    pair = Json()._pair(parse_fields("a int, b string"))
+    encoded = [line.encode() for line in lines]
+    whole, sifted = pair.whole(encoded), pair.sift(encoded)
+    assert bool(sifted.refused) == ('"a":2' in lines[1])
+    assert (whole is None) is bool(sifted.refused)
+    if whole is not None:
+        assert whole.equals(sifted.batch)
+
+
+def test_plain_lines_take_the_fast_path() -> None:
+    """Without this, a mistake that sends every line to the exact path shows in the speed alone."""
+    pair = Json(paths={"n": ("o", "id")})._pair(
+        parse_fields("id bigint, price decimal(9,2), at timestamp, n int, s string")
+    )
+    lines = [
+        json.dumps({"id": at, "price": at / 4, "at": "2026-01-01", "o": {"id": at}, "s": 'say "id"'}).encode()
+        for at in range(50)
+    ]
+    pair._exact = None  # type: ignore[attr-defined]
+    batch = pair.whole(lines)
+    assert batch is not None and batch.num_rows == 50

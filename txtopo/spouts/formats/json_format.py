@@ -1,0 +1,82 @@
+"""The format JSON: a record a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from txtopo.core.fields import Fields
+from txtopo.errors import TopologyError
+from txtopo.spouts.formats.format import Opened
+from txtopo.spouts.formats.line_format import LineFormat, own_fields
+
+if TYPE_CHECKING:
+    from txtopo.spouts.formats.lines.line_pair import LinePair
+
+
+class Json(LineFormat):
+    """JSON lines (NDJSON) in UTF-8: each line is an object; a line of blanks is skipped.
+
+    >>> Json(paths={"buyer": ("user", "id")}).layout()
+    {'paths': {'buyer': ['user', 'id']}}
+    """
+
+    kind = "json"
+
+    def __init__(self, *, paths: Mapping[str, str | tuple[str, ...]] = MappingProxyType({})) -> None:
+        """`paths` says where the value of a field stands, if not under the key of its name: a tuple has the keys from
+        outside in, a text is one key, also with dots in it.
+
+        Raises TopologyError for an invalid path.
+        """
+        if not isinstance(paths, Mapping):
+            raise TopologyError(
+                f"paths {paths!r} is not a mapping from field to keys, e.g. {{'buyer': ('user', 'id')}}"
+            )
+        self.paths: Mapping[str, tuple[str, ...]] = {name: _keys(name, path) for name, path in paths.items()}
+
+    def layout(self) -> Mapping[str, Any]:
+        return {"paths": {name: list(path) for name, path in self.paths.items()}}
+
+    def check(self, fields: Fields) -> None:
+        super().check(fields)
+        own = own_fields(fields)
+        unknown = sorted(set(self.paths) - set(own.names))
+        if unknown:
+            raise TopologyError(f"paths has {', '.join(map(repr, unknown))}, which is no declared field")
+        for field in own.items:
+            if field.type.kind == "binary":
+                raise TopologyError(f"JSON has no bytes: declare {field.name} as string")
+
+    def describe(self, opened: Opened, fields: Fields) -> Mapping[str, Any]:
+        described = super().describe(opened, fields)
+        first = opened.start[described["data"] :].lstrip(b" \t\r\n").partition(b"\n")[0]
+        if first.startswith(b"[") and not _is_json(first):
+            raise ValueError("it is a JSON array over several lines; only a record a line is read (docs/files.md)")
+        return described
+
+    def _pair(self, fields: Fields) -> LinePair:
+        from txtopo.spouts.formats.lines.json_lines import JsonLines
+
+        return JsonLines(fields, self.paths)
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        import txtopo.spouts.formats.lines.json_lines  # noqa: F401
+
+
+def _keys(name: object, path: object) -> tuple[str, ...]:
+    keys = (path,) if isinstance(path, str) else tuple(path) if isinstance(path, tuple | list) else ()
+    if not isinstance(name, str) or not keys or not all(isinstance(key, str) for key in keys):
+        raise TopologyError(f"paths: {path!r} of {name!r} is neither a key nor a tuple of keys")
+    return keys
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
