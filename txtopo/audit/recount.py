@@ -15,6 +15,7 @@ from txtopo.audit.readers.known_readers import READERS, settings_of
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader, TooLongError
 from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
+from txtopo.audit.unpacking import DamagedError, NoDecoderError
 from txtopo.core.fields import parse_fields
 from txtopo.core.positions import told_position
 from txtopo.errors import TopologyError
@@ -140,10 +141,12 @@ class _Recounter:
         planned = file if number is None else {**file, "header": self._headers[number]}
         try:
             with _open(path) as opened:
-                hashed = HashedFile(opened)
+                hashed = HashedFile(opened, file.get("codec"))
                 try:
                     self._count(path, planned, hashed)
-                except TooLongError as error:
+                except NoDecoderError as error:
+                    raise UnknownSourceError(f"{path}: {error}") from error
+                except (TooLongError, DamagedError) as error:
                     hashed.skip()
                     if hashed.sha256 == file["sha256"]:
                         raise UnreadableError(f"{path}: {error}") from error

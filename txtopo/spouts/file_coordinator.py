@@ -13,10 +13,12 @@ from txtopo.core.fields import Fields
 from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, unreachable
-from txtopo.spouts.fingerprint import Content, FileStat, open_regular, read_content
+from txtopo.spouts.codecs import codec_of
+from txtopo.spouts.fingerprint import Content, FileStat, Scan, open_regular, read_content
 from txtopo.spouts.formats.format import Format, Opened
 from txtopo.spouts.read_ahead import FILES_MAX, ReadAhead
 from txtopo.spouts.settled_files import FileWatch, SettledFile
+from txtopo.spouts.unpacked_file import described_unpacked
 from txtopo.topology.components import SpoutContext
 
 PATH_BYTES_MAX = 2000
@@ -200,16 +202,19 @@ class FileCoordinator:
         source = self._source
         with open_regular(file.path) as descriptor:
             before = FileStat.of(os.fstat(descriptor))
+            codec = codec_of(file.path) if source.format.reads_forward else None
             scan = source.format.scan(source.fields)
-            content = read_content(descriptor, scan)
+            content = read_content(descriptor, scan if codec is None else None)
             facts: Mapping[str, Any] | ValueError
             try:
-                opened = Opened(file.path, descriptor, content.size, content.start)
-                facts = source.format.describe(opened, source.fields)
+                if codec is None:
+                    opened = Opened(file.path, descriptor, content.size, content.start)
+                    facts = {**_found_by(scan), **source.format.describe(opened, source.fields)}
+                else:
+                    facts = described_unpacked(file.path, descriptor, codec, source.format, source.fields)
+                    facts = {**dict.fromkeys(_found_by(scan)), **facts}
             except ValueError as error:
                 facts = error
-            else:
-                facts = {**(scan.facts() if scan is not None else {}), **facts}
             stat = FileStat.of(os.fstat(descriptor))
             return _Read(content=content, facts=facts, stat=stat, is_steady=stat == before)
 
@@ -246,6 +251,10 @@ def _numbered(described: dict[str, Any], headers: list[Any]) -> dict[str, Any]:
     if header not in headers:
         headers.append(header)
     return {**described, "header": headers.index(header)}
+
+
+def _found_by(scan: Scan | None) -> Mapping[str, Any]:
+    return {} if scan is None else scan.facts()
 
 
 def _named(error: OSError, path: str) -> OSError:

@@ -18,6 +18,7 @@ from txtopo.errors import BatchDataError
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
 from txtopo.spouts.planned_file import COMPONENT, verified
 from txtopo.spouts.reject_limit import rejected_share, shown_raw
+from txtopo.spouts.unpacked_file import UNKNOWN_BYTES, unpacked_file
 from txtopo.topology.components import Position, Tally
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def split_batch(format_: Format, metadata: Metadata) -> list[dict[str, Any]]:
     filled = 0
     for index in range(len(metadata["files"])):
         file = _file(metadata, index)
-        for section in format_.sections(file, part_bytes):
-            size = format_.section_bytes(file, section)
+        for section in format_.sections(_seen(file), UNKNOWN_BYTES if "codec" in file else part_bytes):
+            size = int(file["size"]) if "codec" in file else format_.section_bytes(file, section)
             if parts[-1] and filled + size > part_bytes:
                 parts.append([])
                 filled = 0
@@ -62,8 +63,8 @@ def emit_pieces(
     chosen = _chosen(planned, declared)
     keeper = _Keeper(tally, fail=fail)
     for file, section in _sections(metadata, pieces):
-        with _opened(file) as opened:
-            for emitted in format_.emit(opened, file, section, planned):
+        with _opened(file, to_its_end=True) as opened:
+            for emitted in format_.emit(opened, _seen(file), section, planned):
                 keeper.keep(emitted)
                 if emitted.batch is None or not emitted.batch.num_rows:
                     continue
@@ -77,8 +78,8 @@ def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[in
     planned = parse_fields(metadata["schema"])
     left = number
     for file, section in _sections(metadata, pieces):
-        with _opened(file) as opened:
-            found = format_.locate(opened, file, section, planned, left)
+        with _opened(file, to_its_end=False) as opened:
+            found = format_.locate(opened, _seen(file), section, planned, left)
         if isinstance(found, Position):
             return found
         left -= found
@@ -86,10 +87,19 @@ def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[in
 
 
 @contextmanager
-def _opened(file: PlannedFile) -> Iterator[Opened]:
+def _opened(file: PlannedFile, *, to_its_end: bool) -> Iterator[Opened]:
     """Yield a planned file, which is compared with its plan before and after it is read. Raises as `verified`."""
     with verified(file) as descriptor:
-        yield Opened(str(file["path"]), descriptor, int(file["size"]))
+        if "codec" not in file:
+            yield Opened(str(file["path"]), descriptor, int(file["size"]))
+            return
+        with unpacked_file(file, descriptor, to_its_end=to_its_end) as opened:
+            yield opened
+
+
+def _seen(file: PlannedFile) -> PlannedFile:
+    """Return a file as its format sees it: nobody knows the size of a compressed one."""
+    return {**file, "size": UNKNOWN_BYTES} if "codec" in file else file
 
 
 def _sections(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[PlannedFile, Section]]:

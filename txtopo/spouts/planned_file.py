@@ -54,7 +54,7 @@ class _Comparison:
             return
         content = read_content(self._descriptor)
         if content.sha256 != self._file["sha256"]:
-            raise _changed(self._file, f"found {content.size} bytes with sha256 {content.sha256}")
+            raise changed(self._file, f"found {content.size} bytes with sha256 {content.sha256}")
         # Taken before hashing: a write during the hashing is then noticed at the next comparison.
         self._known = found
 
@@ -66,7 +66,7 @@ def _told(file: Mapping[str, Any], error: OSError) -> Exception:
     path, words = str(file["path"]), error.strerror or str(error) or type(error).__name__
     match fault_of(error):
         case "gone":
-            return _changed(file, f"found no file there ({words})")
+            return changed(file, f"found no file there ({words})")
         case "data":
             return BatchDataError(
                 f"{path}: cannot be read ({words})", component=COMPONENT, position=path, fault="unreadable file"
@@ -75,7 +75,8 @@ def _told(file: Mapping[str, Any], error: OSError) -> Exception:
             return OSError(error.errno, words, path)
 
 
-def _changed(file: Mapping[str, Any], found: str) -> BatchDataError:
+def changed(file: Mapping[str, Any], found: str) -> BatchDataError:
+    """Return the error of a file that is not as planned."""
     path = file["path"]
     message = (
         f"{path}: the source changed after it was planned: planned {file['size']} bytes with sha256 "

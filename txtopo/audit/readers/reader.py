@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar
 
+from txtopo.audit.unpacking import unpacked
 from txtopo.core.fields import Fields
 from txtopo.core.positions import Unit
 
@@ -24,28 +25,34 @@ class NotAsPlannedError(Exception):
 
 @dataclass(slots=True)
 class HashedFile:
-    """A file's bytes, hashed and counted while they are read."""
+    """A file's content; its stored bytes are hashed and counted while they are read."""
 
     file: BinaryIO
+    codec: str | None = None
+    """How it is compressed; None: it is not."""
     size: int = 0
+    """Number of stored bytes that were read."""
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     @property
     def sha256(self) -> str:
-        """Return the hash of what was read so far, in hex."""
+        """Return the hash of the stored bytes that were read so far, in hex."""
         return self._digest.hexdigest()
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the rest of the file."""
-        while chunk := self.file.read(CHUNK_BYTES):
-            self._digest.update(chunk)
-            self.size += len(chunk)
-            yield chunk
+        """Return the rest of the content, unpacked. Raises NoDecoderError; what it returns raises DamagedError."""
+        return iter(self._read, b"") if self.codec is None else unpacked(self._read, self.codec)
 
     def skip(self) -> None:
         """Read to the end, so that size and hash are those of the whole file."""
-        for _ in self.chunks():
+        while self._read():
             pass
+
+    def _read(self, size: int = CHUNK_BYTES) -> bytes:
+        chunk = self.file.read(size)
+        self._digest.update(chunk)
+        self.size += len(chunk)
+        return chunk
 
 
 @dataclass(slots=True)

@@ -51,6 +51,11 @@ class Emitted:
 class Opened:
     """An open file, and its bytes at any offset."""
 
+    reads_once: ClassVar[bool] = False
+    """True for a compressed file: bytes that were forgotten cannot be read again, so line numbers are counted on the
+    way.
+    """
+
     def __init__(self, path: str, descriptor: int, size: int, start: bytes | None = None) -> None:
         """`start`: its first bytes, if they are known. The caller closes the descriptor."""
         self.path = path
@@ -70,6 +75,9 @@ class Opened:
         """Return `size` bytes at `offset`, fewer only at the end of the file. Raises OSError."""
         return read_at(self.descriptor, offset, size)
 
+    def forget(self, before: int) -> None:
+        """Let go of all bytes before this offset: none of them is read again. Else a compressed file fills memory."""
+
 
 class Format(ABC):
     """How bytes become records. What reads a batch is made from the layout in its plan (R12), never from the topology's
@@ -78,6 +86,11 @@ class Format(ABC):
 
     kind: ClassVar[str]
     """Its name in plans, and in `FileSpout(…, format=)`."""
+    reads_forward: ClassVar[bool] = False
+    """True if it reads a file from its first byte to its last, through `Opened.read` alone, and says by `Opened.forget`
+    what it has passed: then its files may be compressed. Facts of `scan` are None for a compressed file, and its size
+    is known only at its end.
+    """
 
     @abstractmethod
     def layout(self) -> Mapping[str, Any]:

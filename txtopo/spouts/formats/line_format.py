@@ -29,6 +29,8 @@ LINE_FIELD = "_line"
 class LineFormat(Format):
     """A format whose records are lines, in UTF-8. A subclass says in its pair what a line means."""
 
+    reads_forward = True
+
     @abstractmethod
     def _pair(self, fields: Fields) -> LinePair:
         """Return what judges lines, for these fields."""
@@ -103,6 +105,7 @@ class LineFormat(Format):
                     chosen = [place for place in places if pair.is_record(lines[place])]
                     lines = [lines[place] for place in chosen]
                 yield window, chosen, judged(pair, lines)
+                opened.forget(window.end)
         except LineTooLongError as error:
             position = f"{file['path']}:{numbers.at(error.offset)}"
             raise BatchDataError(

@@ -32,6 +32,7 @@ class Csv(Format):
     """
 
     kind = "csv"
+    reads_forward = True
 
     def __init__(self, *, delimiter: str = ",", null_values: Sequence[str] = ("",)) -> None:
         """`delimiter` is one ASCII character. An unquoted value that is one of `null_values` is NULL. Raises

@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from txtopo.spouts.codecs import CODECS
+
 HEADER_BYTES_MAX = 1024 * 1024
 """Maximum size of a header record in bytes; a longer one is not a header."""
 HEADER_CHARS_MAX = 400
@@ -124,15 +126,22 @@ _OTHER_DELIMITERS = (";", "\t", "|", ",")
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
+_ENDINGS = {codec.name: codec.ending for codec in CODECS}
+
+
+def _remedy(what: str) -> str:
+    if what in _ENDINGS:
+        return f"deliver it under a name that ends with {_ENDINGS[what]}"
+    return "convert it, and deliver it under a new name"
+
+
 def check_encoding(data: bytes) -> None:
     """Raise ValueError if these first bytes show that a file is not UTF-8 text; the error names its encoding or
     format.
     """
     for magic, what in _MAGICS:
         if data.startswith(magic) and (what not in _MAY_BE_TEXT or _NO_TEXT.search(data[:1024])):
-            raise ValueError(
-                f"it is {what}, not UTF-8 text; convert it, and deliver it under a new name (docs/files.md)"
-            )
+            raise ValueError(f"it is {what}, not UTF-8 text; {_remedy(what)} (docs/files.md)")
 
 
 def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:

@@ -79,6 +79,10 @@ class Piece:
                 self._opened.read, self._start, self._end, self._decoder.delimiter, len(self._decoder.header)
             ):
                 yield splitter.split(window)
+                if self._opened.reads_once:
+                    behind = window.start + len(window.data)
+                    self._lines.at(behind)
+                    self._opened.forget(behind)
         except RecordTooLongError as error:
             position = f"{self._path}:{self._lines.at(error.offset)}"
             raise BatchDataError(
