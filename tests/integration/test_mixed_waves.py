@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.kit.fix_spark import executors_on
 from tests.kit.list_spout import assignment
-from tests.kit.mixed_topologies import averaged, clean, hidden_field, row_by_row, short
-from tests.kit.tuple_topologies import framed, mixed
-from txtopo.core.values import Failed, Outcome, Processed
+from tests.kit.mixed_topologies import WORD, averaged, clean, hidden_field, row_by_row, short, shout
+from tests.kit.tuple_topologies import Keep, framed, mixed
+from txtopo.core.plan import Metadata
+from txtopo.core.values import Failed, Outcome, Processed, TransactionAttempt
+from txtopo.ports import Assignment
 from txtopo.spark.executor import SparkExecutor, wave_refusal
 from txtopo.spark.tuples.tuple_jobs import TupleJobs
-from txtopo.topology.components import Topology
+from txtopo.spouts.file_spout import FileSpout
+from txtopo.topology.builder import TopologyBuilder
+from txtopo.topology.components import Spout, SpoutContext, Topology
 
 pytestmark = pytest.mark.spark
 
@@ -188,3 +193,32 @@ def test_a_function_that_later_looks_at_other_rows_ends_waves(spark_session: Spa
     assert len(told) == 1
     assert told[0].startswith(f"batches are processed one by one from now on: {executor.one_by_one}; what is committed")
     assert goes == [2, 1, 1, 2, 1, 1]
+
+
+def test_a_mixed_topology_without_code_over_rows_compares_nothing(
+    started: Callable[[Topology], SparkExecutor], goes: list[int], tmp_path: Path
+) -> None:
+    """Functions that consist of Spark's own expressions, and a committer that only defines `commit`."""
+    builder = TopologyBuilder("own_code")
+    builder.set_spout("lines", FileSpout(tmp_path, "word string, amount int", settled_s=0))
+    builder.set_bolt("loud", shout, inputs="lines", fields=WORD)
+    builder.set_committer_bolt("kept", Keep()).shuffle_grouping("loud")
+    executor = started(builder.build())
+    assert executor.one_by_one is None and executor.waves_proven
+
+    (tmp_path / "a.csv").write_text("word,amount\na,1\nb,2\n")
+    metadata = planned(executor._topology.spouts[0].spout)
+    wave = [Assignment(attempt=TransactionAttempt(txid, 0), metadata={"lines": metadata}) for txid in (1, 2)]
+    found = processed(executor.process(wave))
+
+    assert goes == [2]
+    assert [outcome.results[0].rows.to_pylist() for outcome in found] == [[{"word": "A", "amount": 1}]] * 2
+
+
+def planned(spout: Spout) -> Metadata:
+    context = SpoutContext(
+        topology="t", spout="lines", consumed={}, once=False, monotonic=lambda: 0.0, say=lambda words: None
+    )
+    coordinator = spout.open_coordinator(context)
+    assert [coordinator.is_ready() for _ in range(2)][1]
+    return coordinator.initialize_transaction(1, None)

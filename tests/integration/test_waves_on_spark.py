@@ -551,6 +551,75 @@ def test_files_that_are_only_counted_have_one_plan_for_one_batch_and_for_many(
     assert set(made) == {"compile"}
 
 
+@pytest.mark.parametrize("chain", range(len(CHAINS)))
+def test_functions_of_spark_alone_share_jobs_from_the_first_wave_on(
+    started: Callable[..., SparkExecutor], shared: list[int], tmp_path: Path, chain: int
+) -> None:
+    """Spark's own expressions keep nothing; a Python function in a column may, so that its first wave is compared."""
+    names = CHAINS[chain]
+    executor = started(files_through(tmp_path, *[CARRIED[name] for name in names]), proven=False)
+    wave = [
+        Assignment(attempt=TransactionAttempt(txid, 0), metadata={"lines": planned_file(tmp_path, txid)})
+        for txid in (1, 2)
+    ]
+
+    assert executor.one_by_one is None and executor.waves_proven == ("udf" not in names)
+    together = processed(executor.process(wave))
+
+    assert shared == ([2] if "udf" not in names else [2, 1, 1])
+    alone = processed([executor.process([one])[0] for one in wave])
+    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+
+
+def test_a_function_that_calls_python_only_later_ends_waves(
+    started: Callable[..., SparkExecutor], shared: list[int], told: list[str], tmp_path: Path
+) -> None:
+    """Nothing was compared at the start, so nothing that needs it may share a job: each batch alone counts."""
+    armed: list[bool] = []
+    executor = started(
+        files_through(tmp_path, lambda frame: CARRIED["udf"](frame) if armed else frame.filter("amount >= 0")),
+        proven=False,
+    )
+    assert executor.waves_proven
+    armed.append(True)
+    metadata = [planned_file(tmp_path, txid) for txid in (1, 2)]
+    # Several parts: a wave of them is planned by itself.
+    divided = [{**found, "format": {**found["format"], "part_bytes": 4}} for found in metadata]
+
+    processed(
+        executor.process(
+            [
+                Assignment(attempt=TransactionAttempt(txid, 0), metadata={"lines": found})
+                for txid, found in enumerate(divided, 1)
+            ]
+        )
+    )
+
+    assert executor.one_by_one == "bolt bolt1 contains PythonUDF, and did not at the start"
+    assert shared == [2, 1, 1] and len(told) == 1
+
+
+def wide(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("*", "2L AS big", "cast(1 AS decimal(38,2)) AS price")
+
+
+def files_through(folder: Path, *functions: Callable[[DataFrame], DataFrame]) -> Topology:
+    """Files, through these functions, to counts."""
+    fields = "name string, amount int, big bigint, price decimal(38,2)"
+    builder = TopologyBuilder("through")
+    builder.set_spout("lines", FileSpout(folder, "name string, amount int", settled_s=0))
+    builder.set_bolt(
+        "wide", lambda d: d.selectExpr("*", "2L AS big", "cast(1 AS decimal(38,2)) AS price"), "lines", fields=fields
+    )
+    source = "wide"
+    for number, function in enumerate(functions, 1):
+        builder.set_bolt(f"bolt{number}", function, source, fields=fields)
+        source = f"bolt{number}"
+    counts = CountCommitter("t", ["name"], sums=["amount"])
+    builder.set_committer_bolt("counter", counts).fields_grouping(source, ["name"])
+    return builder.build()
+
+
 def file_topology(folder: Path) -> Topology:
     builder = TopologyBuilder("files")
     builder.set_spout("lines", FileSpout(folder, "name string, amount int", settled_s=0))

@@ -33,7 +33,6 @@ from txtopo.spark.session.spark_session import (
     stop_session,
     within,
 )
-from txtopo.spark.wave_proof import is_apart_by_construction
 from txtopo.spark.waves import Waves
 from txtopo.topology.components import Topology
 
@@ -140,7 +139,7 @@ class SparkExecutor:
             self._reports,
             self._failure,
             self.say,
-            proven=is_apart_by_construction(self._topology),
+            proven=self._jobs.apart,
         )
         self._warm_up(self._jobs)
 

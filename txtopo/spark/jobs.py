@@ -129,6 +129,12 @@ class WaveJobs(Protocol):
         Aggregate`.
         """
 
+    @property
+    def apart(self) -> bool:
+        """True if no first wave has to be compared, because no code that could keep something of one batch for another
+        sees the rows (see `wave_proof`). Known after `start`.
+        """
+
     def start(self) -> None:
         """Compile, check the fields that bolts declare, run over no rows. Raises TopologyError, BatchDataError,
         ConfigurationError.

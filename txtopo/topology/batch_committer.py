@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from txtopo.topology.components import CommitterComponent
 
 
+_IN_TASKS = ("prepare", "execute", "finish_batch")
+"""What a task calls of a BatchCommitter while a batch is processed."""
+
+
 class CommitTransaction(Protocol):
     """The single database transaction of a batch, for use in a driver half: it can execute statements, but not commit
     or roll back (P9).
@@ -91,6 +95,12 @@ class BatchCommitter(CommitterBolt):
 
     def finish_batch(self) -> None:
         """Called when all tuples of the batch have arrived in this task."""
+
+    def runs_code_in_tasks(self) -> bool:
+        """Return False if only `commit` is defined: what the tasks call is this class's own."""
+        return any(
+            name in vars(self) or getattr(type(self), name) is not getattr(BatchCommitter, name) for name in _IN_TASKS
+        )
 
     @abstractmethod
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:

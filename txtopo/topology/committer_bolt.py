@@ -91,6 +91,10 @@ class CommitterBolt(ABC):
     def aggregation(self) -> Aggregation:
         """Return the executor half."""
 
+    def runs_code_in_tasks(self) -> bool:
+        """Return True if code of the user sees the tuples of a batch while it is processed."""
+        return self.takes_tuples
+
     @abstractmethod
     def required_fields(self) -> tuple[str, ...]:
         """Return the names of the input fields that it uses; they are checked against the declared fields when the

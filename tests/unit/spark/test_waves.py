@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo.bolts import BasicBolt, BatchCommitter
+from txtopo.bolts import BasicBolt, BatchCommitter, CustomStreamGrouping
 from txtopo.committers.count_committer import CountCommitter
+from txtopo.committers.new_ids import NewIds
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, RejectedRow, TransactionAttempt
 from txtopo.errors import DriverFull
 from txtopo.ports import Assignment
@@ -47,6 +48,7 @@ class FakeJobs:
 
     def __init__(self) -> None:
         self.one_by_one: str | None = None
+        self.apart = False
         self.goes: list[list[int]] = []
         self.names: list[str] = []
         self.tags: list[set[str]] = []
@@ -453,27 +455,81 @@ class Keeping(BatchCommitter):
     def commit(self, transaction: Any, rows: Any, collector: Any) -> None: ...
 
 
-def topology_of(spout: Spout, *, bolt: Any = None, committer: Any = None) -> Topology:
+def topology_of(spout: Spout, *, bolt: Any = None, committer: Any = None, chosen: Any = None) -> Topology:
     builder = TopologyBuilder("t")
     builder.set_spout("lines", spout)
     if bolt is not None:
         fields: dict[str, Any] = {} if isinstance(bolt, BasicBolt) else {"fields": "line string"}
         builder.set_bolt("bolt", bolt, "lines", **fields)
     source = "lines" if bolt is None else "bolt"
-    builder.set_committer_bolt("c", committer or CountCommitter("n", ["line"])).shuffle_grouping(source)
+    declarer = builder.set_committer_bolt("c", committer or CountCommitter("n", ["line"]))
+    if chosen is None:
+        declarer.shuffle_grouping(source)
+    else:
+        declarer.custom_grouping(source, chosen)
     return builder.build()
 
 
+class Executing(Keeping):
+    def execute(self, tup: Any) -> None: ...
+
+
+class Finishing(Keeping):
+    def finish_batch(self) -> None: ...
+
+
+class Preparing(Keeping):
+    def prepare(self, *arguments: Any) -> None: ...
+
+
+class Chosen(CustomStreamGrouping):
+    def choose_tasks(self, task: int, values: Sequence[Any]) -> Sequence[int]:
+        return [task]
+
+
 def test_only_topologies_without_any_code_of_a_user_over_rows_are_apart_by_construction() -> None:
-    assert is_apart_by_construction(topology_of(FileSpout(".", "line string")))
-    assert is_apart_by_construction(topology_of(TextSpout(".")))
+    """What runs in the commit of a batch, which no wave shares, may be the user's."""
+    lines = FileSpout(".", "line string")
+    for apart in (
+        topology_of(lines),
+        topology_of(TextSpout(".")),
+        topology_of(lines, bolt=lambda frame: frame),
+        topology_of(lines, committer=Keeping()),
+        downstream_of_ids(),
+    ):
+        assert is_apart_by_construction(apart)
+        assert not is_apart_by_construction(apart, foreign="bolt bolt contains PythonUDF")
     for compared in (
         topology_of(Remembering(".", "line string")),
-        topology_of(FileSpout(".", "line string"), bolt=lambda frame: frame),
-        topology_of(FileSpout(".", "line string"), bolt=Passing()),
-        topology_of(FileSpout(".", "line string"), committer=Keeping()),
+        topology_of(with_own_format()),
+        topology_of(lines, bolt=Passing()),
+        topology_of(lines, committer=Executing()),
+        topology_of(lines, committer=Finishing()),
+        topology_of(lines, committer=Preparing()),
+        topology_of(lines, committer=Keeping(), chosen=Chosen()),
     ):
         assert not is_apart_by_construction(compared)
+
+
+def with_own_format() -> FileSpout:
+    """Files whose records are read by code of a user."""
+
+    class OwnFormat:
+        pass
+
+    spout = FileSpout(".", "line string")
+    spout.format = OwnFormat()  # type: ignore[assignment, attr-defined, unused-ignore]
+    return spout
+
+
+def downstream_of_ids() -> Topology:
+    """A tuple bolt that runs in the commit."""
+    builder = TopologyBuilder("t")
+    builder.set_spout("lines", FileSpout(".", "line string"))
+    builder.set_committer_bolt("new", NewIds("seen", "line", "line string")).shuffle_grouping("lines")
+    builder.set_bolt("later", Passing()).shuffle_grouping("new")
+    builder.set_committer_bolt("c", CountCommitter("n", ["line"])).shuffle_grouping("later")
+    return builder.build()
 
 
 def test_results_of_a_wave_with_a_bad_verdict_on_one_are_used_for_none(proven: Kit) -> None:

@@ -81,6 +81,8 @@ class FrameJobs:
         self._wave_copies: Copies[Reusable] | None = None
         self.one_by_one: str | None = None
         """See WaveJobs."""
+        self.apart = False
+        """See WaveJobs."""
 
     @property
     def reusable(self) -> Reusable | None:
@@ -106,10 +108,10 @@ class FrameJobs:
 
     def _make_plans(self) -> Mapping[str, list[str]]:
         """Make the plans that serve many batches; returns the columns read, by spout."""
-        is_apart = is_apart_by_construction(self._topology)
-        if is_apart:
+        has_bolts = bool(self._topology.bolts)
+        if not has_bolts:
             self.settle_waves()
-        if self._wave_copies is not None:
+        if self.apart and not has_bolts and self._wave_copies is not None:
             # A batch alone is a wave of one, so there are fewer plans to make.
             self._copies = self._wave_copies
             self._copies.prepare()
@@ -118,7 +120,7 @@ class FrameJobs:
         with over_nothing(self._context, signer.copy):
             first, columns = self._compiler.reusable(signer)
         self._copies = Copies(self._context, first, self._copied) if first is not None else None
-        if not is_apart:
+        if has_bolts:
             self.settle_waves()
         return columns
 
@@ -129,7 +131,9 @@ class FrameJobs:
     def _plan_waves(self) -> None:
         signer = self._context.signer()
         with over_nothing(self._context, signer.copy):
-            first = self._compiler.reusable_wave(signer)
+            first, foreign = self._compiler.reusable_wave(signer)
+        self.apart = is_apart_by_construction(self._topology, foreign=foreign)
+        self._compiler.compares = not self.apart
         self._wave_copies = Copies(self._context, first, self._copied_wave) if first is not None else None
 
     def warm_up(self) -> None:
@@ -294,7 +298,7 @@ class FrameJobs:
     def _copied_wave(self, runs: Sequence[Run]) -> Reusable | None:
         signer = self._context.signer()
         with over_nothing(self._context, signer.copy), self._refusing_waves():
-            return self._compiler.reusable_wave(signer, runs)
+            return self._compiler.reusable_wave(signer, runs)[0]
 
     def _plan(
         self, runs: Sequence[Run], works: Sequence[BatchWork], together: bool, order: str | None, signer: Signer

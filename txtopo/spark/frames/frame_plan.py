@@ -29,7 +29,7 @@ from txtopo.spark.frames.not_null_check import assert_not_null
 from txtopo.spark.frames.persisted import let_go, let_go_on_error
 from txtopo.spark.frames.plan_lock import PLAN_LOCK
 from txtopo.spark.frames.planned_frames import columns_read, is_reusable
-from txtopo.spark.frames.row_local_check import NotCarriedError, carry
+from txtopo.spark.frames.row_local_check import CarriedFrame, NotCarriedError, carry
 from txtopo.spark.frames.source_nodes import check_leaves, leaf_of, leaves_in, unread
 from txtopo.spark.frames.user_jobs import own_jobs
 from txtopo.spark.jobs import Run, check
@@ -47,6 +47,8 @@ class Compiled:
     counted: tuple[CountJob, ...]
     leaves: tuple[DataFrame, ...]
     """The DataFrames that the bolts read."""
+    foreign: str | None = None
+    """Of a plan for waves: the bolt with code that is not Spark's own; None: there is none (see CarriedFrame)."""
 
     def unread(self) -> list[DataFrame]:
         """Leaves that no committer's plan reads: a separate job counts and checks their records, which are part of the
@@ -83,6 +85,8 @@ class Compiler:
         self._counting = topology.acking != "off"
         self._slices_max = max(1, 4 * spark.sparkContext.defaultParallelism)
         self._earlier = EarlierCalls(spark)
+        self.compares = True
+        """False: no wave is compared with separate runs, so a plan for waves with foreign code is refused."""
 
     def compile(
         self,
@@ -113,12 +117,15 @@ class Compiler:
         self._check_spouts_can_tell_runs()
         leaves = self._leaves(rows, signer, order, HIDDEN)
         with let_go_on_error(leaves.values()):
-            streams = self._carried_streams(leaves, [item.input.source for item in self._topology.committers], runs)
+            found = self._carried_streams(leaves, [item.input.source for item in self._topology.committers], runs)
+            foreign = next((one.foreign for one in found.values() if one.foreign is not None), None)
+            check_own_code(foreign, compares=self.compares)
+            streams = {name: one.frame for name, one in found.items()}
             if all(count == 1 for count in rows.values()):
                 # Spark also forgets after Python functions that there is only one partition.
                 streams = {name: frame.coalesce(1) for name, frame in streams.items()}
             counted = self._counted(streams, signer, HIDDEN)
-        return Compiled(counted=counted, leaves=tuple(leaves.values()))
+        return Compiled(counted=counted, leaves=tuple(leaves.values()), foreign=foreign)
 
     def _counted(
         self, streams: Mapping[str, DataFrame], signer: Signer, run: str | None = None
@@ -166,15 +173,15 @@ class Compiler:
             return None, needed
         return Reusable(copy=signer.copy, compiled=compiled, needed=needed), needed
 
-    def reusable_wave(self, signer: Signer, runs: Sequence[Run] = ()) -> Reusable | None:
-        """Return one plan for all waves with one task per spout; None if each needs a separate plan. Raises
-        NotCarriedError if waves are impossible.
+    def reusable_wave(self, signer: Signer, runs: Sequence[Run] = ()) -> tuple[Reusable | None, str | None]:
+        """Return one plan for all waves with one task per spout, None if each needs a separate plan; and
+        `Compiled.foreign`. Raises NotCarriedError if waves are impossible.
         """
         compiled = self.compile_wave(self.one_task, signer, runs=runs)
         compiled.let_go()
         if not all(is_reusable(counted.frame, counted.stream) for counted in compiled.counted):
-            return None
-        return Reusable(copy=signer.copy, compiled=compiled, needed=self._needed(compiled))
+            return None, compiled.foreign
+        return Reusable(copy=signer.copy, compiled=compiled, needed=self._needed(compiled)), compiled.foreign
 
     def _check_spouts_can_tell_runs(self) -> None:
         for item in self._topology.spouts:
@@ -213,7 +220,7 @@ class Compiler:
 
     def _carried_streams(
         self, leaves: Mapping[str, DataFrame], wanted: Iterable[str], runs: Sequence[Run]
-    ) -> dict[str, DataFrame]:
+    ) -> dict[str, CarriedFrame]:
         """Return the streams in `wanted` with the column HIDDEN as their last. Raises NotCarriedError with a bolt that
         makes this impossible.
         """
@@ -342,16 +349,29 @@ def partial_count(topology: Topology, spout: str) -> PartialCount | None:
     return None if isinstance(found, str) else found
 
 
-def carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> DataFrame:
-    """Return a stream with HIDDEN, carried bolt by bolt so that the first bolt that makes this impossible can be
-    named.
+def carried(way: Sequence[str], streams: Mapping[str, DataFrame], leaf: DataFrame, name: str) -> CarriedFrame:
+    """Return a stream with HIDDEN, carried bolt by bolt so that the first bolt that makes this impossible, or has
+    foreign code, can be named.
     """
+    if not way:
+        return carry(streams[name], leaf, HIDDEN)
+    foreign: str | None = None
     for bolt in way:
         try:
             found = carry(streams[bolt], leaf, HIDDEN)
         except NotCarriedError as error:
             raise NotCarriedError(f"bolt {bolt} {error}") from error
-    return found if way else carry(streams[name], leaf, HIDDEN)
+        if foreign is None and found.foreign is not None:
+            foreign = f"bolt {bolt} contains {found.foreign}"
+    return CarriedFrame(found.frame, foreign)
+
+
+def check_own_code(foreign: str | None, *, compares: bool) -> None:
+    """Raise NotCarriedError if a plan for waves has code that was not there at the start, when it was decided that no
+    wave needs to be compared.
+    """
+    if foreign is not None and not compares:
+        raise NotCarriedError(f"{foreign}, and did not at the start")
 
 
 def call_spout(component: SpoutComponent, spark: SparkSession, metadata: Metadata) -> DataFrame:

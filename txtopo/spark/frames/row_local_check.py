@@ -9,9 +9,12 @@ a job while it was called and put the answer into a literal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from txtopo.errors import BatchDataError, TopologyError
@@ -27,6 +30,10 @@ _GENERATORS = frozenset({"Explode", "PosExplode", "Inline", "Stack", "JsonTuple"
 """Generators that make rows from one row alone. Table functions in Python and Hive may also emit at the end of their
 input.
 """
+_OWN_PACKAGE = "org.apache.spark.sql.catalyst.expressions"
+"""Expressions that Spark brings. Those of `objects` below it may call any method; extensions have other packages."""
+_FOREIGN = re.compile(r"UD[AT]?F|UserDefined|ApplyFunction|Reflect")
+"""In the names of expressions of that package that call code of others, which may keep what it saw."""
 _WALKED = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "PipeOperator", "ResolvedHint"})
 _NO_MORE_THAN_SAID = frozenset({"WithCTE", "CTERelationRef", "Expand"})
 """Nodes that may treat each row separately (WITH, `unpivot`), but are not supported."""
@@ -52,11 +59,20 @@ def why_not_carried(plan: Callable[[], None]) -> str | None:
     return None
 
 
-def carry(made: DataFrame, leaf: DataFrame, column: str) -> DataFrame:
+class CarriedFrame(NamedTuple):
+    """A DataFrame with the column."""
+
+    frame: DataFrame
+    foreign: str | None
+    """Code that is not Spark's own and sees the rows, such as a Python function; None: there is none."""
+
+
+def carry(made: DataFrame, leaf: DataFrame, column: str) -> CarriedFrame:
     """Return `made` with `column` of `leaf` as its last column. `made` was made from `leaf` without that column. Raises
     NotCarriedError.
     """
-    return Carrying(leaf, column).carried(made)
+    carrying = Carrying(leaf, column)
+    return CarriedFrame(carrying.carried(made), carrying.foreign)
 
 
 class Carrying:
@@ -70,6 +86,8 @@ class Carrying:
         self._plans, self._patterns = catalyst.plans.logical, catalyst.trees.TreePattern
         self._leaf: Any = leaf._jdf.queryExecution().analyzed()
         self._column = column
+        self.foreign: str | None = None
+        """See CarriedFrame."""
         (self._attribute,) = [found for found in _items(self._leaf.output()) if found.name() == column]
 
     def carried(self, made: DataFrame) -> DataFrame:
@@ -126,6 +144,7 @@ class Carrying:
                 _check_udfs(expression)
             if expression.references().contains(self._attribute):
                 raise NotCarriedError(f"reads {self._column}")
+            self.foreign = self.foreign or foreign_code(expression)
 
     def _check_generator(self, node: Any) -> None:
         kind = str(node.generator().getClass().getSimpleName())
@@ -145,6 +164,30 @@ def _check_udfs(expression: Any) -> None:
         raise NotCarriedError(f"depends on other rows: {expression.name()} gets many rows together")
     for child in _items(expression.children()):
         _check_udfs(child)
+
+
+def foreign_code(expression: Any) -> str | None:
+    """Return the first class in an expression whose code is not known to be Spark's own; None if there is none."""
+    try:
+        found = json.loads(expression.toJSON())
+    except (Py4JJavaError, ValueError):  # It holds something that Spark cannot describe.
+        return str(expression.getClass().getSimpleName())
+    for name in _classes(found):
+        package, _, kind = name.rpartition(".")
+        if package != _OWN_PACKAGE or _FOREIGN.search(kind):
+            return kind
+    return None
+
+
+def _classes(described: Any) -> Iterator[str]:
+    """Yield the class of every node that Spark describes in JSON."""
+    if isinstance(described, dict):
+        if "class" in described:
+            yield str(described["class"])
+        described = list(described.values())
+    if isinstance(described, list):
+        for item in described:
+            yield from _classes(item)
 
 
 def _items(seq: Any) -> list[Any]:

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from txtopo.errors import invariant
 from txtopo.spark.emit import HIDDEN
 from txtopo.spark.frames.aggregate import column_called
-from txtopo.spark.frames.frame_plan import call_bolt, carried
+from txtopo.spark.frames.frame_plan import call_bolt, carried, check_own_code
 from txtopo.spark.frames.planned_frames import settled
-from txtopo.spark.frames.row_local_check import NotCarriedError
+from txtopo.spark.frames.row_local_check import CarriedFrame, NotCarriedError
 from txtopo.spark.frames.user_jobs import own_jobs
 from txtopo.spark.jobs import Run
 from txtopo.spark.tuples.graph_planning import FrameSource, GraphPlanning, emitted_fields
@@ -46,18 +46,20 @@ class SharedPlanning(GraphPlanning):
         self._carriers: dict[str, _Carrier] = {}
         self._without_messages = False
 
-    def check(self) -> None:
-        """Call all functions, and carry the numbers past them, without planning what is upstream of their tasks."""
+    def check(self) -> str | None:
+        """Call all functions, and carry the numbers past them, without planning what is upstream of their tasks.
+        Returns the first with code that is not Spark's own.
+        """
         self._without_messages = True
         for item in self._graphs.topology.spouts:
             if item.spout.emits_frame:
                 raise NotCarriedError(f"spout {item.name} returns a DataFrame that does not show the batch of a row")
-        for bolt in self._graphs.topology.frame_bolts:
-            self.frame(bolt.name)
-            self._carried(bolt.name)
+        found = [self._carried(bolt.name).foreign for bolt in self._graphs.topology.frame_bolts]
+        return next(filter(None, found), None)
 
     def _source(self, node: Node) -> FrameSource:
-        rows = self._carried(node.name)
+        rows, foreign = self._carried(node.name)
+        check_own_code(foreign, compares=self._compiler.compares)
         share = self._carriers[node.name].share
         self.read.append(rows.select(*map(column_called, [*emitted_fields(node).names, HIDDEN])))
         frame, partitions = settled(self.read[-1])
@@ -70,7 +72,7 @@ class SharedPlanning(GraphPlanning):
         share = self._carriers[node.name].share
         return SharedFrameTask(wiring=wiring, name=node.name, first=first, fields=emitted_fields(node), share=share)
 
-    def _carried(self, name: str) -> DataFrame:
+    def _carried(self, name: str) -> CarriedFrame:
         """Return the DataFrame of a bolt with the numbers of its rows."""
         self.frame(name)
         carrier = self._carriers[name]

@@ -41,6 +41,7 @@ from txtopo.spark.tuples.tuple_order import Ordered, TupleOrder
 from txtopo.spark.tuples.tuple_plan import OneTask, Planned, TupleCompiler
 from txtopo.spark.tuples.tuple_tracing import explained
 from txtopo.spark.tuples.tuple_work import SeenRun, TupleWork, seen_of
+from txtopo.spark.wave_proof import is_apart_by_construction
 from txtopo.tuples.message import Message, RunSpec
 from txtopo.tuples.results import merge
 from txtopo.tuples.tracing import Again
@@ -66,6 +67,8 @@ class TupleJobs:
         self._copies: Copies[OneTask] | None = None
         self.one_by_one: str | None = None
         """See WaveJobs."""
+        self.apart = False
+        """See WaveJobs."""
 
     def start(self) -> None:
         """See WaveJobs."""
@@ -85,10 +88,16 @@ class TupleJobs:
     def settle_waves(self) -> None:
         """See WaveJobs."""
         if not self._graphs.frames:
+            self.apart = is_apart_by_construction(self._topology)
             return
-        nothing, signer = self._ordered("start", None, Again()), self._context.signer()
+        signer = self._context.signer()
         with over_nothing(self._context, signer.copy), PLAN_LOCK.taken():
-            self.one_by_one = why_not_carried(lambda: self._compiler.check_shared(nothing, signer))
+            self.one_by_one = why_not_carried(lambda: self._carry_over_nothing(signer))
+
+    def _carry_over_nothing(self, signer: Signer) -> None:
+        foreign = self._compiler.check_shared(self._ordered("start", None, Again()), signer)
+        self.apart = is_apart_by_construction(self._topology, foreign=foreign)
+        self._compiler.compares = not self.apart
 
     def warm_up(self) -> None:
         """See WaveJobs."""

@@ -76,6 +76,8 @@ class TupleCompiler:
         self._slices_max = max(1, PARTITIONS_PER_CORE * context.spark.sparkContext.defaultParallelism)
         self.earlier = EarlierCalls(context.spark)
         """The components that are functions over DataFrames."""
+        self.compares = True
+        """See Compiler.compares."""
 
     def one_task(self, signer: Signer) -> OneTask | None:
         """Return a copy of that plan; None if the topology contains a DataFrame."""
@@ -107,13 +109,14 @@ class TupleCompiler:
             unread = unread_leaves(planning.given, planning.read)
         return Planned(messages=messages, specs=planning.specs, given=planning.given, unread=unread)
 
-    def check_shared(self, nothing: Ordered, signer: Signer) -> None:
-        """Call the functions over DataFrames as for several runs, without a job. Raises NotCarriedError with the one
-        that several runs cannot share, and what the functions raise.
+    def check_shared(self, nothing: Ordered, signer: Signer) -> str | None:
+        """Call the functions over DataFrames as for several runs, without a job. Returns the one with code that is not
+        Spark's own (see CarriedFrame). Raises NotCarriedError with the one that several runs cannot share, and what the
+        functions raise.
         """
         planning = SharedPlanning(self, self._context, self._graphs, [nothing], signer, 1)
         try:
-            planning.check()
+            return planning.check()
         finally:
             let_go(planning.given)
 
