@@ -8,6 +8,7 @@ ratios of one run mean anything; leave the machine alone meanwhile.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import sys
@@ -33,9 +34,11 @@ BAD_LINES = (
 RUNS = 4
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Write the files, read each some times, keep the best."""
-    size = int(sys.argv[1]) * 1_000_000 if len(sys.argv) > 1 else 34_000_000
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rejected_rows", allow_abbrev=False)
+    parser.add_argument("megabytes", nargs="?", type=int, default=34, help="size of each file (default: 34)")
+    size = int(parser.parse_args(arguments).megabytes) * 1_000_000
     measured = {}
     with tempfile.TemporaryDirectory(prefix="txtopo_bench_") as folder:
         for name, quote in (("plain", ""), ("quoted", '"')):
@@ -94,4 +97,4 @@ def tell(measured: dict[str, float], size: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -10,6 +10,7 @@ driver. The bare programs are in benchmarks/bare_words.py.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -136,11 +137,13 @@ TO_REACH = (
 )
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Write the texts, start Spark once, measure every case next to its bare program, best of some runs."""
     from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
 
-    million = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.words", allow_abbrev=False)
+    parser.add_argument("million", nargs="?", type=float, default=10.0, help="million words (default: 10)")
+    million: float = parser.parse_args(arguments).million
     os.environ.update(java_environment())
     with tempfile.TemporaryDirectory(prefix="txtopo_bench_") as folder:
         files, words = write_texts(Path(folder), int(million * 1e6))
@@ -264,4 +267,4 @@ def tell(rows: Sequence[dict[str, Any]], words: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -15,7 +15,7 @@ from txtopo.errors import unreachable
 from txtopo.topology.partial_counts import PartialCount
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import TupleBolt, returned
-from txtopo.tuples.buffer import Buffers, Send
+from txtopo.tuples.buffer import Buffers, Output
 from txtopo.tuples.task_context import CAUGHT, Arrived, TaskContext
 
 
@@ -55,17 +55,16 @@ class BoltRunner(TaskRunner):
         bolt: Any,
         config: Mapping[str, Any],
         streams: Mapping[str, Stream],
-        send: Send,
-        direct: Callable[[str], frozenset[int]],
+        output: Output,
     ) -> None:
-        """`bolt` is the template; `direct` returns the tasks that read a stream with a direct grouping."""
+        """`bolt` is the template."""
         self.task_context = task_context
         self.bolt: Any = None
         self._template = bolt
         self._config = config
         # Traced runs exist to name the tuple that fails, so each row is checked while its tuple is executed.
         self.buffers = Buffers(
-            task_context.node.name, streams, send, direct, tracked=task_context.tracked, eager=task_context.run.traced
+            task_context.node.name, streams, output, tracked=task_context.tracked, eager=task_context.run.traced
         )
 
     def prepare(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -24,17 +24,38 @@ messages, and room for what one tuple may emit.
 FULL_ROWS = 65_536
 """If tuples are not tracked, this number of rows is sent even before the tuple that emits them is done."""
 
-Send = Callable[[str, pa.RecordBatch, Roots | None, Sequence[int] | None], None]
-"""(stream, rows, their roots if tuples are tracked, the task of each row on a direct stream)."""
+GROUPED_FULL_ROWS = 16_384
+"""The same on a stream whose rows are grouped before they leave. It makes no more messages, and what waits fits the
+cache of a core.
+"""
+
+
+class Output(Protocol):
+    """Where the rows of a task go."""
+
+    def send(
+        self, stream: str, batch: pa.RecordBatch, roots: Roots | None = None, named: Sequence[int] | None = None
+    ) -> None:
+        """Send rows of a stream: with their roots if tuples are tracked, with the task of each row on a direct
+        stream.
+        """
+
+    def direct_tasks(self, stream: str) -> frozenset[int]:
+        """Return the tasks that read a stream with a direct grouping."""
+
+    def is_grouped(self, stream: str) -> bool:
+        """True if all rows of a stream are grouped before they leave."""
 
 
 class Buffer:
     """Tuples that were emitted on one stream and not yet sent."""
 
-    __slots__ = ("add", "anchors", "columns", "direct", "ends", "first", "named", "values")
+    __slots__ = ("add", "anchors", "columns", "direct", "ends", "first", "full_rows", "named", "values")
 
-    def __init__(self, columns: Columns, direct: frozenset[int] | None) -> None:
+    def __init__(self, columns: Columns, direct: frozenset[int] | None, full_rows: int = FULL_ROWS) -> None:
         self.columns = columns
+        self.full_rows = full_rows
+        """See FULL_ROWS."""
         self.direct = direct
         """The tasks that may be named; None: the stream is not direct."""
         self.values: list[list[Any]] = [[] for _ in range(columns.width)]
@@ -65,8 +86,7 @@ class Buffers:
         self,
         component: str,
         streams: Mapping[str, Stream],
-        send: Send,
-        direct: Callable[[str], frozenset[int]],
+        output: Output,
         *,
         tracked: bool,
         eager: bool,
@@ -75,13 +95,14 @@ class Buffers:
         self.component = component
         self.tracked = tracked
         self.eager = eager
-        self._send = send
+        self._send = output.send
         self.by_stream: dict[str, Buffer] = {}
         for name, stream in streams.items():
             fields = stream.fields
             if isinstance(fields, Fields):
-                named = direct(name) if stream.direct else None
-                self.by_stream[name] = Buffer(Columns(component, name, fields), named)
+                named = output.direct_tasks(name) if stream.direct else None
+                full_rows = GROUPED_FULL_ROWS if output.is_grouped(name) else FULL_ROWS
+                self.by_stream[name] = Buffer(Columns(component, name, fields), named, full_rows)
 
     def of(self, stream: str) -> Buffer:
         """Return the buffer of a declared stream. Raises ValueError for another, TypeError if `stream` is no text."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txtopo.errors import BatchDataError
 from txtopo.topology.streams import DEFAULT_STREAM, Tuple
-from txtopo.tuples.buffer import FLUSH_ROWS, FULL_ROWS, Buffer, Buffers, Send
+from txtopo.tuples.buffer import FLUSH_ROWS, Buffer, Buffers, Output
 from txtopo.tuples.roots import Ints, Roots
 from txtopo.tuples.user_errors import shown_value
 
@@ -63,21 +63,26 @@ class PlainCollector:
         if default is None or default.direct is not None:
             return slow
         first, append, add = default.first, default.first.append, default.add
-        refuse, check_kind = default.columns.refuse, default.columns.check_kind
+        full = default.full_rows
 
         def emit_one(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-            if stream is DEFAULT_STREAM and len(first) < FULL_ROWS:
-                # The usual kind first: each comparison costs time for every tuple.
-                if type(values) is not tuple and type(values) is not list:
-                    check_kind(values)
-                if len(values) != 1:
-                    refuse(values)
-                append(values[0])
+            # The usual kind first: each comparison costs time for every tuple. To unpack costs less than to ask for
+            # the length.
+            if stream is DEFAULT_STREAM and len(first) < full:
+                if type(values) is tuple or type(values) is list:
+                    try:
+                        (value,) = values
+                    except ValueError:
+                        pass
+                    else:
+                        append(value)
+                        return
+                add(values)
             else:
                 slow(values, stream)
 
         def emit(values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-            if stream is DEFAULT_STREAM and len(first) < FULL_ROWS:
+            if stream is DEFAULT_STREAM and len(first) < full:
                 add(values)
             else:
                 slow(values, stream)
@@ -161,9 +166,9 @@ class ArrowCollector:
 
     __slots__ = ("_buffers", "_send", "roots", "rows")
 
-    def __init__(self, buffers: Buffers, send: Send) -> None:
+    def __init__(self, buffers: Buffers, output: Output) -> None:
         self._buffers = buffers
-        self._send = send
+        self._send = output.send
         self.rows = 0
         """Number of rows of the current input batch."""
         self.roots: Roots | None = None

@@ -57,6 +57,28 @@ class CountHalf:
             ) from error
 
 
+class _ToDriver:
+    """Where the rows of a BatchCommitter's task go."""
+
+    def __init__(self, results: Results, number: int) -> None:
+        self._results = results
+        self._number = number
+
+    def send(
+        self, stream: str, batch: pa.RecordBatch, roots: Roots | None = None, named: Sequence[int] | None = None
+    ) -> None:
+        """See Output. Rows for the driver belong to no tuple tree."""
+        self._results.put(batch, self._number)
+
+    def direct_tasks(self, stream: str) -> frozenset[int]:
+        """See Output."""
+        return frozenset()
+
+    def is_grouped(self, stream: str) -> bool:
+        """See Output."""
+        return False
+
+
 class CodeHalf:
     """The half of a BatchCommitter: it runs as a bolt whose only output is the rows for the driver."""
 
@@ -65,13 +87,8 @@ class CodeHalf:
     ) -> TaskRunner:
         """See ExecutorHalf."""
         bolt = committer.bolt_as(BatchCommitter)  # type: ignore[type-abstract]
-
-        def send(stream: str, batch: pa.RecordBatch, roots: Roots | None, named: Sequence[int] | None) -> None:
-            # Rows for the driver belong to no tuple tree.
-            results.put(batch, number)
-
         streams = {DEFAULT_STREAM: Stream(committer.result_fields)}
-        return runner_of(bolt)(task_context, bolt, bolt.config, streams, send, lambda stream: frozenset())
+        return runner_of(bolt)(task_context, bolt, bolt.config, streams, _ToDriver(results, number))
 
     def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
         """See ExecutorHalf."""

@@ -67,6 +67,10 @@ class TaskChooser(ABC):
     def choose(self, batch: pa.RecordBatch) -> Choice:
         """Divide a batch with the edge's fields among the targets. Rows of one target keep their order."""
 
+    def reach(self, targets: int) -> int:
+        """Return to how many of its targets it may send."""
+        return targets
+
     def route(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """Return the same as pairs of position among the targets and rows."""
         choice = self.choose(batch)
@@ -78,6 +82,9 @@ class Whole(TaskChooser):
 
     def __init__(self, positions: Sequence[int]) -> None:
         self._positions = tuple(positions)
+
+    def reach(self, targets: int) -> int:
+        return len(self._positions)
 
     def choose(self, batch: pa.RecordBatch) -> Choice:
         return Choice(None, [(position, 0, batch.num_rows) for position in self._positions])

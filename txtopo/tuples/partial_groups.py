@@ -97,7 +97,7 @@ class PartialGroups:
         if is_last and is_small:
             yield from block.to_batches()
             return
-        groups = block if is_wide or is_small else self._grouped(block)
+        groups = block if is_wide or is_small else self._grouped_block(block)
         if 2 * groups.num_rows > block.num_rows:
             self._pause_rows, self._pause_blocks = self._pause_blocks * BLOCK_ROWS, 2 * self._pause_blocks
             yield from self._emptied()
@@ -139,6 +139,13 @@ class PartialGroups:
         ]
         ones = pa.repeat(pa.scalar(1, pa.int64()), table.num_rows)
         return pa.Table.from_arrays([*keys, *values, ones], names=self._schema.names)
+
+    def _grouped_block(self, block: pa.Table) -> pa.Table:
+        """Return the groups of a block in which each tuple is one group."""
+        if self._partial.aggregates or len(self._partial.keys) > 1:
+            return self._grouped(block)
+        counted = block.column(0).value_counts()
+        return pa.Table.from_arrays([counted.field("values"), counted.field("counts")], names=self._schema.names)
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
         return folded(groups, len(self._partial.keys), self._partial.folds)

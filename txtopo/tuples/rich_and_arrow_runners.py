@@ -17,7 +17,7 @@ from txtopo.topology.streams import Tuple
 from txtopo.topology.tuple_bolts import ArrowBolt, RichBolt, returned
 from txtopo.tuples.basic_runner import BasicRunner
 from txtopo.tuples.bolt_runner import BoltRunner
-from txtopo.tuples.buffer import Send
+from txtopo.tuples.buffer import Output
 from txtopo.tuples.collectors import (
     FAILED,
     UNANSWERED,
@@ -165,11 +165,9 @@ class RichRunner(BoltRunner):
 class ArrowRunner(BoltRunner):
     """ArrowBolt: whole record batches. Traced runs give it one row at a time, so that the row that fails is known."""
 
-    def __init__(
-        self, task_context: TaskContext, bolt: Any, config: Any, streams: Any, send: Send, direct: Any
-    ) -> None:
-        super().__init__(task_context, bolt, config, streams, send, direct)
-        self.collector = ArrowCollector(self.buffers, send)
+    def __init__(self, task_context: TaskContext, bolt: Any, config: Any, streams: Any, output: Output) -> None:
+        super().__init__(task_context, bolt, config, streams, output)
+        self.collector = ArrowCollector(self.buffers, output)
 
     def begin(self, config: Mapping[str, Any], context: Any) -> None:
         bolt: ArrowBolt = self.bolt

@@ -39,7 +39,8 @@ class _Way:
         self.groups: list[PartialGroups] | None = None
         """The tuples on their way to each target, if they are sent in groups."""
         if edge.partial is not None and not tracked:
-            self.groups = [PartialGroups(edge.partial, edge.fields, share=len(targets)) for _ in targets]
+            share = len(targets) if grouping is None else grouping.reach(len(targets))
+            self.groups = [PartialGroups(edge.partial, edge.fields, share=share) for _ in targets]
 
 
 class Router:
@@ -76,6 +77,11 @@ class Router:
     def direct_tasks(self, stream: str) -> frozenset[int]:
         """Return the tasks that read a stream with a direct grouping."""
         return frozenset(target for way in self._ways.get(stream, ()) if way.grouping is None for target in way.targets)
+
+    def is_grouped(self, stream: str) -> bool:
+        """True if all tuples of a stream are grouped before they leave."""
+        ways = self._ways.get(stream, ())
+        return bool(ways) and all(way.groups is not None for way in ways)
 
     def send(
         self, stream: str, batch: pa.RecordBatch, roots: Roots | None = None, named: Sequence[int] | None = None

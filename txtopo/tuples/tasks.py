@@ -116,15 +116,7 @@ class Task:
         for bolt in topology.bolts:
             if bolt.name == task_context.node.name and isinstance(bolt, TupleBoltComponent):
                 self._router = router_of(task_context)
-                arguments = (
-                    task_context,
-                    bolt.bolt,
-                    bolt.bolt.config,
-                    bolt.outputs,
-                    self._router.send,
-                    self._router.direct_tasks,
-                )
-                return runner_of(bolt.bolt)(*arguments)
+                return runner_of(bolt.bolt)(task_context, bolt.bolt, bolt.bolt.config, bolt.outputs, self._router)
         return unreachable(f"there is no component {task_context.node.name}")
 
     def _committer(self, committer: CommitterComponent) -> TaskRunner:

@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import cases, history, inputs, led, pace, processes, report, round_trips, run_protocol
+from benchmarks import (
+    cases,
+    history,
+    inputs,
+    led,
+    pace,
+    processes,
+    rejected_rows,
+    report,
+    round_trips,
+    run_protocol,
+    takeover,
+    words,
+)
 from benchmarks.cases import PASSES, STREAMING, TARGETS, TRIDENT, TXTOPO, Job, Target
 from benchmarks.inputs import Folder
 from benchmarks.led import Led
@@ -43,6 +56,15 @@ def test_examples_in_docstrings(module: ModuleType) -> None:
 
     assert found.attempted
     assert not found.failed
+
+
+@pytest.mark.parametrize("module", [command, pace, takeover, words, rejected_rows], ids=lambda module: module.__name__)
+def test_help_is_printed_and_nothing_is_measured(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        module.main(["--help"])
+
+    assert ended.value.code == 0
+    assert "usage: python -m benchmarks" in capsys.readouterr().out
 
 
 def test_a_ratio_compares_each_pass_with_the_same_pass_of_the_peer() -> None:

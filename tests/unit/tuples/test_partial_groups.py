@@ -77,23 +77,30 @@ def _add(found: Totals, keys: Iterable[tuple[Any, ...]], rows: Iterable[tuple[An
                 total[place] = min(known) if fold == "min" else max(known)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(0, 700),
     variety=st.integers(2, 20),
     keys=st.lists(st.sampled_from(ALL_KEYS), min_size=1, max_size=3, unique=True),
+    aggregates=st.sampled_from([AGGREGATES, ()]),
     block=st.sampled_from([1, 7, 8192]),
     held=st.sampled_from([1, 20, 65_536]),
 )
 def test_groups_of_any_values_add_up_to_their_tuples(
-    seed: int, rows: int, variety: int, keys: list[str], block: int, held: int
+    seed: int,
+    rows: int,
+    variety: int,
+    keys: list[str],
+    aggregates: tuple[tuple[AggregateKind, str], ...],
+    block: int,
+    held: int,
 ) -> None:
     """Promise: a group in a task has equal values of every key, to the bit, and its number of tuples and sums are
     exact; however the tuples come and wherever memory ends.
     """
     batch = nasty_batch(FIELDS, rows, seed, variety=variety)
-    partial = PartialCount(keys=tuple(keys), aggregates=AGGREGATES)
+    partial = PartialCount(keys=tuple(keys), aggregates=aggregates)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial_groups, "BLOCK_ROWS", block)
         patch.setattr(partial_groups, "GROUPED_ROWS_MIN", 1)
@@ -122,9 +129,29 @@ class Counting(PartialGroups):
         super().__init__(PartialCount(keys=("name",)), parse_fields("name string, n bigint"), share=share)
         self.made: list[int] = []
 
+    def _grouped_block(self, block: pa.Table) -> pa.Table:
+        self.made.append(block.num_rows)
+        return super()._grouped_block(block)
+
     def _grouped(self, groups: pa.Table) -> pa.Table:
         self.made.append(groups.num_rows)
         return super()._grouped(groups)
+
+
+@pytest.mark.parametrize("name", ALL_KEYS)
+def test_one_key_without_aggregates_is_counted_as_with_them(name: str) -> None:
+    """Promise: the shorter way of counting makes the same groups, NULL among them."""
+    batch = nasty_batch(FIELDS, 2000, 7)
+    shorter = PartialGroups(PartialCount(keys=(name,)), parse_fields(FIELDS)).of(uneven(batch))
+    longer = PartialGroups(PartialCount(keys=(name,), aggregates=(("sum", "s_int"),)), parse_fields(FIELDS)).of(
+        uneven(batch)
+    )
+
+    found, expected = pa.Table.from_batches(shorter), pa.Table.from_batches(longer).select(["$k0", TUPLES])
+
+    assert found.schema.equals(expected.schema)
+    assert found.column("$k0").null_count == 1
+    assert sorted(plain(found)) == sorted(plain(expected))
 
 
 def test_few_keys_leave_as_one_group_each() -> None:

@@ -115,6 +115,37 @@ def test_a_value_that_would_become_another_is_refused(row: Any) -> None:
         SMALL.row(row)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [["", "a", b"b"], ["a", "", None, b"b"], [b""], ["", bytearray(b"b")], ["a"] * 20_000 + [memoryview(b"b")]],
+    ids=["at the end", "behind NULL", "empty", "bytearray", "behind many"],
+)
+def test_every_value_of_a_text_field_is_looked_at(texts: list[Any]) -> None:
+    """Arrow reads bytes as text."""
+    with pytest.raises(BatchDataError, match=r"field s: .* is no string"):
+        Columns("bolt", "default", parse_fields("s string")).batch([texts])
+
+
+class Text(str):
+    """Texts of which each is equal to every other."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_texts_of_a_class_of_their_own_fit() -> None:
+    texts = [Text("a"), Text(""), "b", "\U0001f600"]
+
+    found = Columns("bolt", "default", parse_fields("s string")).batch([texts])
+
+    assert found.column(0).to_pylist() == ["a", "", "b", "\U0001f600"]
+
+
 def test_what_is_infinite_stays_so() -> None:
     """It is a value of a float like any other."""
     local = datetime(2013, 1, 1, 12)
