@@ -43,6 +43,11 @@ class LaterClock(SystemClock):
         """Return seconds."""
         return super().monotonic() + self.later_s
 
+    def age_s(self, stamp_s: float) -> float:
+        """Return seconds; 0: unknown."""
+        age_s = super().age_s(stamp_s)
+        return age_s + self.later_s if age_s > 0 else age_s
+
 
 @dataclass
 class Used:
@@ -124,7 +129,9 @@ def _nothing(is_ready: bool) -> None:
 
 
 def _context(spout: str, ledger: PostgresLedger, clock: LaterClock) -> SpoutContext:
-    consumed: Any = ConsumedInputs(partial(ledger.consumed, spout), partial(ledger.consumed_after, spout), {})
+    reads: list[Any] = [ledger.consumed, ledger.consumed_after, ledger.not_consumed]
+    among, after, new_among = (partial(read, spout) for read in reads)
+    consumed = ConsumedInputs(among, after, {}, new_among)
     return SpoutContext(
         topology=NAME,
         spout=spout,

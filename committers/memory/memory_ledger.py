@@ -141,6 +141,9 @@ class MemoryLedger:
         found = self._consumed(spout)
         return {path: found[path] for path in paths if path in found}
 
+    def not_consumed(self, spout: str, paths: Sequence[str]) -> set[str]:
+        return {*paths} - self._consumed(spout).keys()
+
     def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
         return [item for item in sorted(self._consumed(spout).items()) if item[0] > path][:count]
 

@@ -98,6 +98,13 @@ class PostgresLedger:
             rows = run_first(connection, "list_consumed", topology=self._topology, spout=spout, paths=list(paths)).all()
         return {path: bytes(fingerprint) for path, fingerprint in rows}
 
+    def not_consumed(self, spout: str, paths: Sequence[str]) -> set[str]:
+        # As one value: the driver of the database takes ten times as long for an array.
+        asked = json.dumps(list(paths), ensure_ascii=False)
+        with self._database.transaction("reading what was consumed") as connection:
+            rows = run_first(connection, "list_not_consumed", topology=self._topology, spout=spout, paths=asked).all()
+        return {path for (path,) in rows}
+
     def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
         values = {"spout": spout, "path": path, "count": count}
         with self._database.transaction("reading what was consumed") as connection:

@@ -186,6 +186,10 @@ class MirrorContract:
         assert driver.ledger.consumed("spout", named) == {"/in/1.csv": b"/in/1.csv", "/in/2.csv": b"/in/2.csv"}
         assert driver.ledger.consumed("spout", named[:1]) == {"/in/2.csv": b"/in/2.csv"}
         assert driver.ledger.consumed("other", named) == driver.ledger.consumed("spout", []) == {}
+        assert driver.ledger.not_consumed("spout", named) == {"/in/3.csv"}
+        assert driver.ledger.not_consumed("other", named) == {*named} and not driver.ledger.not_consumed("spout", [])
+        strange = ["/in/a\nb", "/in/a\x01b", "/in/a'b", '/in/a"b', "/in/a\\u0041", "/in/100%(x)s", "/in/é€😀", "/in/ "]
+        assert driver.ledger.not_consumed("spout", [*strange, *named]) == {*strange, "/in/3.csv"}
         assert driver.ledger.consumed_after("spout", "", 1) == [("/in/1.csv", b"/in/1.csv")]
         assert driver.ledger.consumed_after("spout", "/in/1.csv", 9) == [("/in/2.csv", b"/in/2.csv")]
         assert driver.ledger.consumed_after("spout", "/in/2.csv", 9) == driver.ledger.consumed_after("x", "", 9) == []

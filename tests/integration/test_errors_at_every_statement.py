@@ -327,6 +327,7 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "prepare_targets, made": lambda: ledger.prepare_targets(lead, (committer("by_day", "days_count"),)),
         "prepare_targets, described": lambda: ledger.prepare_targets(lead, (), {"name": "flights"}),
         "consumed": lambda: ledger.consumed("spout", ["/in/1.csv"]),
+        "not_consumed": lambda: sorted(ledger.not_consumed("spout", ["/in/1.csv", "/in/new.csv"])),
         "consumed_after": lambda: ledger.consumed_after("spout", "", 2),
         "plans_below": lambda: ledger.plans_below(2, 3),
         "store_part": lambda: ledger.store_part(b"{}"),

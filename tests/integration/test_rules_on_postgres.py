@@ -129,6 +129,7 @@ TOTALS = LedgerTotals(read=2, rejected=0, dead_lettered=0, committers=1, spans={
 READS: dict[str, tuple[str, Callable[[PostgresLedger], object]]] = {
     "fence": ("fence", lambda ledger: ledger.read_fence()),
     "consumed": ("source_file", lambda ledger: ledger.consumed("s", ["/a"])),
+    "not_consumed": ("source_file", lambda ledger: ledger.not_consumed("s", ["/a"])),
     "consumed_after": ("source_file", lambda ledger: ledger.consumed_after("s", "/a", 1)),
     "plans": ("plan", lambda ledger: ledger.plans_below(9, 1)),
     "part": ("plan_part", lambda ledger: ledger.read_part("00" * 32)),

@@ -110,6 +110,7 @@ class Leader:
                     partial(self._ledger.consumed, self._spout.name),
                     partial(self._ledger.consumed_after, self._spout.name),
                     {},
+                    partial(self._ledger.not_consumed, self._spout.name),
                 ),
                 once=True,
                 monotonic=time.monotonic,

@@ -132,7 +132,10 @@ class Planner:
             topology=self.lead.topology,
             spout=spout,
             consumed=ConsumedInputs(
-                partial(self.ledger.consumed, spout), partial(self.ledger.consumed_after, spout), uncommitted
+                partial(self.ledger.consumed, spout),
+                partial(self.ledger.consumed_after, spout),
+                uncommitted,
+                partial(self.ledger.not_consumed, spout),
             ),
             once=self.once,
             monotonic=self.clock.monotonic,

@@ -329,6 +329,9 @@ class Ledger(Protocol):
     def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         """Return path -> last fingerprint of those of `paths` that are inputs of this spout in a mirrored batch."""
 
+    def not_consumed(self, spout: str, paths: Sequence[str]) -> set[str]:
+        """Return those of `paths` that are not inputs of this spout in a mirrored batch."""
+
     def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
         """Return (path, last fingerprint) of inputs of this spout in mirrored batches, sorted by path as the store
         sorts, from the first one after `path` on, at most `count`.

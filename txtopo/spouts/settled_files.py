@@ -12,14 +12,18 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+import numpy as np
+
 from txtopo.core.os_errors import is_gone
 from txtopo.spouts.consumed_files import ConsumedFiles
+from txtopo.spouts.file_states import keys_of
 from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
-from txtopo.spouts.matching_files import Found, IsPassed, find_files, means, why_none
+from txtopo.spouts.matching_files import Found, PassOver, find_files, means, why_none
 from txtopo.spouts.open_for_writing import may_be_open_for_writing
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 from txtopo.topology.components import SpoutContext
@@ -33,6 +37,10 @@ that took.
 """
 LOOK_SHORT_S = 0.05
 """A check that took less than this needs no such pause, unless files wait to be planned."""
+ASKED_MIN = 200
+"""Of fewer unknown files in a folder the metadata are read before the ledger is asked, for many folders together."""
+BEFORE_S = 0.1
+"""A file is unchanged since the first check if it last changed more than this before: the clocks may differ by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +74,8 @@ class _Check:
     """Time before it began: what it finds was the state of a file then or later."""
     known: set[str]
     """Files of the backlog."""
+    asked: dict[str, bool] = field(default_factory=dict)
+    """Files whose metadata are read next -> whether they were input before."""
     stamps: StampedHere = field(default_factory=StampedHere)
     found: int = 0
     watched: set[str] = field(default_factory=set)
@@ -89,6 +99,8 @@ class FileWatch:
         self._backlog: deque[SettledFile] = deque()
         self._open_until_s: float | None = None
         """Files of the first check have settled by then, unless they change."""
+        self._first_look_s = -math.inf
+        """When the first check began, even if it failed."""
         self._last_look_s = -math.inf
         self._look_took_s = self._pause_s = 0.0
         self._looks_done = False
@@ -131,12 +143,16 @@ class FileWatch:
         if now < self._next_look_s():
             return
         check = _Check(now=now, known={file.path for file in self._backlog})
+        self._first_look_s = now if self._first_look_s == -math.inf else self._first_look_s
+        self._consumed.begin()
         unknown: list[Found] = []
-        for path, status in find_files(self._path, self._passed_over(check)):
+        for path, status in find_files(self._path, self._passing_over(check)):
             check.found += 1
             if path in self._watched:
                 self._consider(path, status, check, is_consumed=self._watched[path].is_consumed)
-            elif path not in check.known and not self._consumed.is_unchanged(path, FileStat.of(status)):
+            elif path in check.asked:
+                self._consider(path, status, check, is_consumed=check.asked.pop(path))
+            elif path not in check.known and not self._is_unchanged(path, status, check):
                 unknown.append((path, status))
             if len(unknown) >= PATHS_PER_READ:
                 self._consider_all(unknown, check)
@@ -161,16 +177,67 @@ class FileWatch:
         if self._context.once and not (self._watched and is_opening):
             self._finish()
 
-    def _passed_over(self, check: _Check) -> IsPassed:
-        """Return what counts the consumed files that another check compares."""
-        watched, is_for_later = self._watched, self._consumed.is_for_later
+    def _passing_over(self, check: _Check) -> PassOver:
+        """Return what chooses, and counts, the files whose metadata this check need not read: those of the backlog, and
+        consumed files that have their turn in another check. It asks the ledger about those that it does not know.
+        """
+        apart = self._watched.keys() | check.known
 
-        def is_passed(path: str, inode: int) -> bool:
-            is_later = is_for_later(path, inode) and path not in watched
-            check.found += is_later
-            return is_later
+        def pass_over(folder: str, paths: Sequence[str], inodes: Sequence[int]) -> Iterable[bool]:
+            keys, listed = keys_of(paths), np.fromiter(inodes, np.uint64, len(inodes))
+            passed, known = self._consumed.turns(keys, listed)
+            for number in [number for number, path in enumerate(paths) if path in apart] if apart else ():
+                passed[number], known[number] = paths[number] in check.known, True
+            numbers = np.flatnonzero(~known).tolist()
+            if len(numbers) < ASKED_MIN:
+                for path in (paths[number] for number in numbers if self._consumed.is_unseen(paths[number])):
+                    self._consumed.forget(path)  # It replaced the file that was left.
+                numbers = []
+            new = self._consumed.new_among([paths[number] for number in numbers]) if numbers else set()
+            is_left = len(new) < len(numbers) and self._may_leave(folder, check)
+            left: list[int] = []
+            for number in numbers:
+                path = paths[number]
+                if is_left and path not in new and self._consumed.may_be_left(path):
+                    left.append(number)
+                else:
+                    check.asked[path] = path not in new
+            passed[left] = True
+            self._consumed.leave(keys[left], listed[left])
+            check.found += int(passed.sum())
+            return passed
 
-        return is_passed
+        return pass_over
+
+    def _may_leave(self, folder: str, check: _Check) -> bool:
+        """Return True if the first check need not read the metadata of the consumed files of this folder: their time
+        stamps will say whether they changed after it.
+        """
+        try:
+            status = os.stat(folder)  # noqa: PTH116 - as find_files
+        except OSError as error:
+            if not is_gone(error):
+                raise
+            return False
+        return check.stamps.covers(folder, status) and self._was_before(0.0)
+
+    def _is_unchanged(self, path: str, status: os.stat_result, check: _Check) -> bool:
+        """Return True for a consumed file that has not changed since the last check that compared it; if none did,
+        since the first check.
+        """
+        found = FileStat.of(status)
+        if not self._consumed.is_unseen(path):
+            return self._consumed.is_unchanged(path, found)
+        is_before = check.stamps.covers(path, status) and self._was_before(changed_s(status))
+        if is_before:
+            self._consumed.note(path, found)
+        return is_before
+
+    def _was_before(self, stamp_s: float) -> bool:
+        """Return True if this time was certainly before the first check."""
+        age_s = self._context.age_s(stamp_s)
+        # In this order: a process that is paused between the two calls takes the time for later than it was.
+        return age_s > self._context.monotonic() - self._first_look_s + BEFORE_S
 
     def _next_look_s(self) -> float:
         """Time of the next check."""
@@ -249,9 +316,9 @@ class FileWatch:
 
     def _consider_all(self, unknown: list[Found], check: _Check) -> None:
         """Look up which of these files were input before, and watch those that are new or have changed."""
-        consumed = self._consumed.among([path for path, _ in unknown])
+        new = self._consumed.new_among([path for path, _ in unknown]) if unknown else set()
         for path, status in unknown:
-            self._consider(path, status, check, is_consumed=path in consumed)
+            self._consider(path, status, check, is_consumed=path not in new)
         unknown.clear()
 
     def _consider(self, path: str, status: os.stat_result, check: _Check, *, is_consumed: bool) -> None:
@@ -290,17 +357,18 @@ class FileWatch:
             self._backlog = deque(sorted([*self._backlog, *new], key=lambda file: os.fsencode(file.path)))
         for file in new:
             del self._watched[file.path]
-        for file in consumed:  # Last: this may raise. What was not compared is compared by the next check.
-            self._compare(file)
+        # Last: this may raise. What was not compared is compared by the next check.
+        fingerprints = self._consumed.fingerprints([file.path for file in consumed if file.path not in self._said])
+        for file in consumed:
+            self._compare(file, None if file.path in self._said else fingerprints[file.path])
             del self._watched[file.path]
 
-    def _compare(self, file: SettledFile) -> None:
+    def _compare(self, file: SettledFile, fingerprint: bytes | None) -> None:
         """Handle a changed path that was input before: it is never input again, and is reported once if its content
-        differs.
+        differs. `fingerprint`: the one of its last plan; None if a change was reported already.
         """
         differs = False
-        if file.path not in self._said:
-            fingerprint = self._consumed.fingerprint(file.path)
+        if fingerprint is not None:
             try:
                 with open_regular(file.path) as descriptor:
                     differs = read_content(descriptor).sha256 != fingerprint.hex()

@@ -107,6 +107,9 @@ class Stores:
     def consumed(self, spout: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         return {path: b"c" for path in paths if path == "/committed"}
 
+    def not_consumed(self, spout: str, paths: Sequence[str]) -> set[str]:
+        return {path for path in paths if path != "/committed"}
+
     def consumed_after(self, spout: str, path: str, count: int) -> Sequence[tuple[str, bytes]]:
         return [("/committed", b"c")] if path < "/committed" else []
 
