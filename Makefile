@@ -28,7 +28,7 @@ test: setup
 
 # What needs neither Spark nor Postgres nor ZooKeeper: the rooms one by one, the contracts on memory stores, simulated histories.
 test-unit: setup
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not attack and not spark and not postgres and not zookeeper" tests/unit tests/contracts tests/simulation
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not attack and not spark and not postgres and not zookeeper and not kafka" tests/unit tests/contracts tests/simulation
 
 # All tests ROUNDS times, each time in another random order, and then what differed. SEED repeats the orders of an earlier night.
 ROUNDS ?= 10

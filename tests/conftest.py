@@ -27,6 +27,7 @@ new ones.
 """
 
 pytest_plugins = [
+    "tests.kit.fix_kafka",
     "tests.kit.fix_postgres",
     "tests.kit.fix_proxy",
     "tests.kit.fix_zookeeper",

@@ -12,11 +12,12 @@ SERVICES = {
     "spark": {"spark_session"},
     "postgres": {"postgres_server", "own_postgres", "postgres_to_crash"},
     "zookeeper": {"zookeeper_server", "own_zookeeper"},
+    "kafka": {"kafka_server"},
 }
 """Marker -> the fixtures at the bottom of all others that start this service."""
 PROGRAMS = {
     "spark-submit": {"spark"},
-    "java": {"spark", "zookeeper"},
+    "java": {"spark", "zookeeper", "kafka"},
     "initdb": {"postgres"},
     "postgres": {"postgres"},
 }

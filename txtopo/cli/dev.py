@@ -1,4 +1,4 @@
-"""`txtopo dev`: local Postgres and ZooKeeper for trying things out."""
+"""`txtopo dev`: local Postgres and ZooKeeper, and if wanted Kafka, for trying things out."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ def dev() -> None:
     """Start, stop and show local services: a Postgres and a ZooKeeper that `txtopo run` finds by itself."""
 
 
-@dev.command("up", cls=VerbCommand, epilog=example("txtopo dev up", 'eval "$(txtopo dev up)"'))
+@dev.command("up", cls=VerbCommand, epilog=example("txtopo dev up", 'eval "$(txtopo dev up)"', "txtopo dev up --kafka"))
+@click.option("--kafka", is_flag=True, help="Also start a Kafka broker; it is downloaded once (44 MB, Maven Central).")
 @json_option
 @click.pass_context
-def up(context: click.Context, as_json: bool) -> None:
+def up(context: click.Context, kafka: bool, as_json: bool) -> None:
     """Start the services that do not run yet; they continue when this command ends. Prints their addresses as export
     lines.
     """
     from txtopo.committers.postgres.migrate import migrate
     from txtopo.local.services import dev_up
 
-    sayer(load(context))("starting Postgres and ZooKeeper …")
-    state = dev_up()
+    sayer(load(context))(f"starting Postgres{', ZooKeeper and Kafka' if kafka else ' and ZooKeeper'} …")
+    state = dev_up(kafka=kafka)
     migrate(state.dsn)
     _print(state, as_json)
 
@@ -77,6 +78,8 @@ def _print(state: ServicesState | None, as_json: bool) -> None:
                 "folder": state.folder,
                 "postgres_pid": state.postgres_pid,
                 "zookeeper_pid": state.zookeeper_pid,
+                "kafka": state.kafka,
+                "kafka_pid": state.kafka_pid,
             }
         )
         click.echo(json.dumps({"schema": "txtopo.dev/1", "running": state is not None, "services": values}, indent=2))
@@ -87,4 +90,6 @@ def _print(state: ServicesState | None, as_json: bool) -> None:
 
         click.echo(f"export TXTOPO_DSN={shlex.quote(state.dsn)}")
         click.echo(f"export TXTOPO_ZK={shlex.quote(zookeeper_address(state.zookeeper))}")
+        if state.kafka is not None:
+            click.echo(f"export TXTOPO_KAFKA={shlex.quote(state.kafka)}")
         click.echo("`txtopo run` finds them without these lines; stop them with `txtopo dev down`", err=True)

@@ -1,4 +1,6 @@
-"""Postgres and ZooKeeper together in one folder, found and stopped from any process through `state.json`."""
+"""Postgres and ZooKeeper, and if wanted Kafka, together in one folder, found and stopped from any process through
+`state.json`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from txtopo.local.kafka import LocalKafka
 from txtopo.local.places import home
 from txtopo.local.postgres import LocalPostgres
 from txtopo.local.zookeeper import LocalZooKeeper
@@ -22,7 +25,7 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesState:
-    """Both services while they run."""
+    """The services while they run."""
 
     dsn: str
     """URL of the Postgres database; no password, since only this machine may connect."""
@@ -31,7 +34,10 @@ class ServicesState:
     postgres_pid: int
     zookeeper_pid: int
     folder: str
-    """Folder of both services."""
+    """Folder of the services."""
+    kafka: str | None = None
+    """Kafka's `bootstrap.servers`; None if no broker runs."""
+    kafka_pid: int | None = None
 
 
 class LocalServices:
@@ -47,6 +53,7 @@ class LocalServices:
         self.folder = Path(folder).absolute()
         self.postgres = LocalPostgres(self.folder / "postgres", detached=detached)
         self.zookeeper = LocalZooKeeper(self.folder / "zookeeper", detached=detached)
+        self.kafka = LocalKafka(self.folder / "kafka", detached=detached)
 
     def start(self) -> ServicesState:
         """Start the services that do not run, both at the same time; return when both answer. If one fails, both are
@@ -66,18 +73,30 @@ class LocalServices:
             raise
         return self.state
 
+    def start_kafka(self) -> ServicesState:
+        """Start a Kafka broker beside the services, which run, unless there is one. Raises ConfigurationError if its
+        jars are not there and cannot be downloaded.
+        """
+        self.kafka.start()
+        _write_state(self.folder, self.state)
+        return self.state
+
     def stop(self) -> None:
-        """Stop both, whichever process started them; their data stays. Does nothing if none runs."""
+        """Stop all, whichever process started them; their data stays. Does nothing if none runs."""
         with contextlib.suppress(FileNotFoundError):
             (self.folder / STATE_FILE).unlink()
         try:
-            self.zookeeper.stop()
+            self.kafka.stop()
         finally:
-            self.postgres.stop()
+            try:
+                self.zookeeper.stop()
+            finally:
+                self.postgres.stop()
 
     def remove(self) -> None:
-        """Stop both and delete the folder with all data."""
+        """Stop all and delete the folder with all data."""
         self.stop()
+        self.kafka.remove()
         self.zookeeper.remove()
         self.postgres.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -85,12 +104,15 @@ class LocalServices:
     @property
     def state(self) -> ServicesState:
         """Addresses and process ids, for services that were started."""
+        kafka = self.kafka.is_running()
         return ServicesState(
             dsn=self.postgres.dsn,
             zookeeper=self.zookeeper.hosts,
             postgres_pid=self.postgres.pid or 0,
             zookeeper_pid=self.zookeeper.pid or 0,
             folder=str(self.folder),
+            kafka=self.kafka.servers if kafka else None,
+            kafka_pid=self.kafka.pid if kafka else None,
         )
 
     def __enter__(self) -> Self:
@@ -121,12 +143,14 @@ def dev_folder() -> Path:
     return home() / "dev"
 
 
-def dev_up() -> ServicesState:
+def dev_up(*, kafka: bool = False) -> ServicesState:
     """Start the development services, detached; they run until `dev_down`. Services that run already are not
     restarted.
     """
     with _alone():
-        return running(dev_folder()) or LocalServices(dev_folder(), detached=True).start()
+        services = LocalServices(dev_folder(), detached=True)
+        state = running(dev_folder()) or services.start()
+        return services.start_kafka() if kafka and state.kafka is None else state
 
 
 def dev_down(*, wipe: bool = False) -> bool:
@@ -135,7 +159,7 @@ def dev_down(*, wipe: bool = False) -> bool:
         return False
     with _alone():
         services = LocalServices(dev_folder())
-        was_running = services.postgres.is_running() or services.zookeeper.is_running()
+        was_running = any(one.is_running() for one in (services.postgres, services.zookeeper, services.kafka))
         if wipe:
             services.remove()
         else:

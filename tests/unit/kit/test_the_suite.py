@@ -53,7 +53,7 @@ def test_without_services_no_test_is_chosen_that_uses_a_fixture_of_one() -> None
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/contracts/test_coordinator.py"]
     quiet = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     chosen = subprocess.run(
-        [*command, "-m", "not spark and not postgres and not zookeeper"],
+        [*command, "-m", "not spark and not postgres and not zookeeper and not kafka"],
         cwd=ROOT,
         env=quiet,
         capture_output=True,
