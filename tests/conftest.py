@@ -27,10 +27,10 @@ new ones.
 """
 
 pytest_plugins = [
-    "tests.kit.fix_kafka",
     "tests.kit.fix_postgres",
     "tests.kit.fix_proxy",
     "tests.kit.fix_zookeeper",
+    "tests.kit.fix_kafka",
     "tests.kit.fix_spark",
     "tests.kit.one_spark",
 ]

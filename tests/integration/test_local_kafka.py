@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.kit.fix_kafka import JARS
 from tests.kit.fix_postgres import folder_for_services
@@ -16,6 +17,8 @@ from txtopo.errors import ConfigurationError
 from txtopo.local import kafka_jars
 from txtopo.local.processes import command_of
 from txtopo.local.services import LocalServices, dev_down, dev_folder, dev_status, dev_up
+
+pytestmark = pytest.mark.kafka
 
 FAKE_JAVA = """\
 #!/bin/sh
@@ -41,7 +44,6 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.zookeeper
-@pytest.mark.kafka
 def test_dev_up_starts_a_broker_beside_services_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """`dev up --kafka` adds a broker; a crash loses nothing that was confirmed; `dev down` stops all and keeps data."""
     try:
@@ -58,7 +60,8 @@ def test_dev_up_starts_a_broker_beside_services_that_run(monkeypatch: pytest.Mon
             assert state.kafka is not None
             assert state.kafka_pid is not None
             broker = LocalServices(dev_folder()).kafka
-            AdminClient({"bootstrap.servers": state.kafka}).create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
+            admin = AdminClient({"bootstrap.servers": state.kafka, "log_level": 2})
+            admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
             producer = Producer({"bootstrap.servers": state.kafka, "acks": "all", "log_level": 2})
             producer.produce("kept", b"one")
             assert producer.flush(30) == 0

@@ -102,8 +102,11 @@ class LocalKafka(LocalServer):
         self._jars = kafka_jars(self._jars_folder)
         if not (self.data / "meta.properties").exists():
             self._configure(free_port())
-            name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
-            self._run("kafka.tools.StorageTool", "format", "--cluster-id", name, "--config", self.marker, "--ignore-formatted")
+            # No first bit: a name that begins with a hyphen would be taken for an option.
+            name = base64.urlsafe_b64encode(bytes([0, *uuid.uuid4().bytes[1:]])).decode("ascii").rstrip("=")
+            self._run(
+                "kafka.tools.StorageTool", "format", "--cluster-id", name, "--config", self.marker, "--ignore-formatted"
+            )
 
     def _command(self, port: int) -> list[str]:
         self._configure(port)

@@ -66,7 +66,9 @@ def _download(place: Path) -> None:
     jars = sorted((work / "jars").glob("*.jar"))
     if not jars:
         shutil.rmtree(work, ignore_errors=True)
-        told = [line.strip() for line in said.splitlines() if "ERROR" in line or "not found" in line or "no end" in line]
+        told = [
+            line.strip() for line in said.splitlines() if "ERROR" in line or "not found" in line or "no end" in line
+        ]
         raise ConfigurationError(
             f"the jars of Kafka {KAFKA_VERSION} cannot be downloaded from Maven Central "
             f"({'; '.join(told[:3]) or 'Ivy found none'})"

@@ -69,7 +69,7 @@ def test_without_services_no_test_is_chosen_that_uses_a_fixture_of_one() -> None
 @pytest.mark.parametrize(
     ("command", "needed"),
     [
-        (["/opt/jdk/bin/java", "-cp", "zookeeper.jar", "Main"], {"spark", "zookeeper"}),
+        (["/opt/jdk/bin/java", "-cp", "zookeeper.jar", "Main"], {"spark", "zookeeper", "kafka"}),
         (["/opt/jdk/bin/java", "-version"], set()),
         (["/opt/pg/bin/postgres", "-D", "data"], {"postgres"}),
         (["/opt/spark/bin/spark-submit", "pyspark-shell"], {"spark"}),
