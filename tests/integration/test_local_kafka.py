@@ -1,4 +1,4 @@
-"""The local Kafka broker starts beside the other services, comes back with its data, and leaves nothing running; its
+"""The local Kafka broker starts next to the other services, comes back with its data, and leaves nothing running; its
 jars are the known ones or none.
 """
 
@@ -44,7 +44,7 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.zookeeper
-def test_dev_up_starts_a_broker_beside_services_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_up_starts_a_broker_next_to_services_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """`dev up --kafka` adds a broker; a crash loses nothing that was confirmed; `dev down` stops all and keeps data."""
     try:
         kafka_jars.kafka_jars(JARS)

@@ -74,7 +74,7 @@ class LocalServices:
         return self.state
 
     def start_kafka(self) -> ServicesState:
-        """Start a Kafka broker beside the services, which run, unless there is one. Raises ConfigurationError if its
+        """Start a Kafka broker next to the services, which run, unless there is one. Raises ConfigurationError if its
         jars are not there and cannot be downloaded.
         """
         self.kafka.start()
