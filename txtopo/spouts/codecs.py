@@ -18,8 +18,9 @@ from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from txtopo.errors import unreachable
-from txtopo.spouts.fingerprint import read_at
 
+ReadAt = Callable[[int, int], bytes]
+"""(offset, size) -> the stored bytes there, fewer only at the end of the file. Raises OSError."""
 UNCOMPRESSED_BYTES_MAX = 100 * 1024**3
 """Maximum number of bytes that come out of one file: a small archive may hold any number of zeros."""
 MEMORY_BYTES_MAX = 256 * 1024 * 1024
@@ -56,10 +57,9 @@ class Codec:
 class Stored(io.RawIOBase):
     """The stored bytes of a file, from the first to the last, which are counted and hashed."""
 
-    def __init__(self, descriptor: int) -> None:
-        """The caller closes the descriptor."""
+    def __init__(self, read_at: ReadAt) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self._read_at = read_at
         self._digest = hashlib.sha256()
         self.offset = 0
         """Number of bytes that were read."""
@@ -78,7 +78,7 @@ class Stored(io.RawIOBase):
         if size < 0:
             unreachable("a compressed file is read in pieces")
         try:
-            data = read_at(self._descriptor, self.offset, size)
+            data = self._read_at(self.offset, size)
         except OSError as error:
             self.failure = error
             raise
@@ -90,15 +90,15 @@ class Stored(io.RawIOBase):
 class Unpacked:
     """The uncompressed bytes of a file, in order. They can be read again until they are forgotten."""
 
-    def __init__(self, descriptor: int, codec: Codec, *, bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> None:
+    def __init__(self, read_at: ReadAt, codec: Codec, *, bytes_max: int = UNCOMPRESSED_BYTES_MAX) -> None:
         """Raises ArchiveError if the file does not begin like such an archive; OSError if it cannot be read."""
         self._codec = codec
         self._bytes_max = bytes_max
-        self._stored = Stored(descriptor)
+        self._stored = Stored(read_at)
         self._kept = b""
         self._first = 0
         self._is_whole = False
-        start = read_at(descriptor, 0, max(map(len, codec.magics)))
+        start = read_at(0, max(map(len, codec.magics)))
         if not start:
             raise ArchiveError(f"it holds no byte, so it is no {codec.name} archive")
         if not start.startswith(codec.magics):

@@ -12,11 +12,13 @@ from typing import Any, Protocol
 from txtopo.core.fields import Fields
 from txtopo.core.os_errors import is_gone
 from txtopo.core.plan import Metadata
+from txtopo.core.planned_fingerprint import planned_fingerprint
 from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.codecs import codec_of
-from txtopo.spouts.fingerprint import Content, FileStat, Scan, open_regular, read_content
+from txtopo.spouts.fingerprint import FileStat, Scan
 from txtopo.spouts.formats.format import Format, Opened
-from txtopo.spouts.read_ahead import FILES_MAX, ReadAhead
+from txtopo.spouts.places.place import Examined, FilePlace
+from txtopo.spouts.read_ahead import FILES_MAX, THREADS_MAX, ReadAhead
 from txtopo.spouts.settled_files import FileWatch, SettledFile
 from txtopo.spouts.unpacked_file import described_unpacked
 from txtopo.topology.components import SpoutContext
@@ -28,7 +30,7 @@ PATH_BYTES_MAX = 2000
 class _Source(Protocol):
     """The limits of a batch and the format of its files."""
 
-    path: str
+    place: FilePlace
     fields: Fields
     format: Format
     files_per_batch: int
@@ -52,7 +54,7 @@ class _StillChangingError(Exception):
 class _Read:
     """A file that was read, and its metadata after that."""
 
-    content: Content
+    content: Examined
     facts: Mapping[str, Any] | ValueError
     """What its format says of it, for the plan; or why it cannot be planned."""
     stat: FileStat
@@ -68,9 +70,13 @@ class FileCoordinator:
     def __init__(self, source: _Source, context: SpoutContext) -> None:
         self._source = source
         self._context = context
-        self._watch = FileWatch(source.path, source.settled_s, context, may_be_empty=source.may_be_empty)
+        self._watch = FileWatch(source.place, source.settled_s, context, may_be_empty=source.may_be_empty)
         self._next: Metadata | BatchDataError | None = None
-        self._ahead = ReadAhead(self._read)
+        self._ahead = (
+            ReadAhead(self._read, threads=THREADS_MAX, bytes_min=0)
+            if source.place.answers_late
+            else ReadAhead(self._read)
+        )
 
     def is_ready(self) -> bool:
         self._watch.look()
@@ -103,7 +109,7 @@ class FileCoordinator:
             files.append(_numbered(described, headers))
             found.append(file)
         for file, described in zip(found, files, strict=True):
-            self._watch.redo(replace(file, stat=FileStat.planned(described)), bytes.fromhex(described["sha256"]))
+            self._watch.redo(replace(file, stat=FileStat.planned(described)), planned_fingerprint(described))
         return self._metadata(headers, files)
 
     def is_exhausted(self) -> bool:
@@ -136,7 +142,7 @@ class FileCoordinator:
 
     def _plan(self, headers: list[Any], files: list[dict[str, Any]], taken: list[SettledFile]) -> Metadata:
         for file, described in zip(taken, files, strict=True):
-            self._watch.consume(file, FileStat.planned(described), bytes.fromhex(described["sha256"]))
+            self._watch.consume(file, FileStat.planned(described), planned_fingerprint(described))
         return self._metadata(headers, files)
 
     def _metadata(self, headers: list[Any], files: list[dict[str, Any]]) -> Metadata:
@@ -160,8 +166,8 @@ class FileCoordinator:
         file.
         """
         try:
-            with open_regular(path) as descriptor:
-                return SettledFile(path=path, stat=FileStat.of(os.fstat(descriptor)))
+            with self._source.place.opened(path) as opened:
+                return SettledFile(path=path, stat=opened.stat())
         except OSError as error:
             if not is_gone(error):
                 raise _named(error, path) from error
@@ -189,39 +195,37 @@ class FileCoordinator:
         self._check_path(file.path)
         return {
             "path": file.path,
-            "size": file.stat.size,
-            "mtime_ns": file.stat.mtime_ns,
-            "inode": file.stat.inode,
-            "ctime_ns": read.stat.ctime_ns,
-            "sha256": content.sha256,
+            **settled.entries(),
+            **content.identity,
             **self._facts(file, read),
         }
 
     def _read(self, file: SettledFile) -> _Read:
         """Read the whole file. Called by several threads."""
         source = self._source
-        with open_regular(file.path) as descriptor:
-            before = FileStat.of(os.fstat(descriptor))
+        with source.place.opened(file.path) as stored:
+            before = stored.stat()
             codec = codec_of(file.path) if source.format.reads_forward else None
             scan = source.format.scan(source.fields)
-            content = read_content(descriptor, scan if codec is None else None)
+            content = stored.examine(scan if codec is None else None)
             facts: Mapping[str, Any] | ValueError
             try:
                 if codec is None:
-                    opened = Opened(file.path, descriptor, content.size, content.start)
-                    facts = {**_found_by(scan), **source.format.describe(opened, source.fields)}
+                    opened = Opened(file.path, stored.read, content.size, content.start)
+                    found = _found_by(scan) if content.is_scanned else dict.fromkeys(_found_by(scan))
+                    facts = {**found, **source.format.describe(opened, source.fields)}
                 else:
-                    facts = described_unpacked(file.path, descriptor, codec, source.format, source.fields)
+                    facts = described_unpacked(file.path, stored.read, codec, source.format, source.fields)
                     facts = {**dict.fromkeys(_found_by(scan)), **facts}
             except ValueError as error:
                 facts = error
-            stat = FileStat.of(os.fstat(descriptor))
+            stat = stored.stat()
             return _Read(content=content, facts=facts, stat=stat, is_steady=stat == before)
 
     def _look_again(self, file: SettledFile) -> FileStat:
         """Return the metadata of a file that was read ahead: it may have changed since."""
-        with open_regular(file.path) as descriptor:
-            return FileStat.of(os.fstat(descriptor))
+        with self._source.place.opened(file.path) as stored:
+            return stored.stat()
 
     def _facts(self, file: SettledFile, read: _Read) -> Mapping[str, Any]:
         if isinstance(read.facts, ValueError):

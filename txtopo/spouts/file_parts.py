@@ -16,7 +16,8 @@ from txtopo.core.plan import Metadata
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
-from txtopo.spouts.planned_file import COMPONENT, verified
+from txtopo.spouts.places.known_places import planned_place
+from txtopo.spouts.planned_file import COMPONENT
 from txtopo.spouts.reject_limit import rejected_share, shown_raw
 from txtopo.spouts.unpacked_file import UNKNOWN_BYTES, unpacked_file
 from txtopo.topology.components import Position, Tally
@@ -88,12 +89,12 @@ def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[in
 
 @contextmanager
 def _opened(file: PlannedFile, *, to_its_end: bool) -> Iterator[Opened]:
-    """Yield a planned file, which is compared with its plan before and after it is read. Raises as `verified`."""
-    with verified(file) as descriptor:
+    """Yield a planned file, which is compared with its plan. Raises as `FilePlace.verified`."""
+    with planned_place(file).verified(file) as stored:
         if "codec" not in file:
-            yield Opened(str(file["path"]), descriptor, int(file["size"]))
+            yield Opened(str(file["path"]), stored.read, int(file["size"]))
             return
-        with unpacked_file(file, descriptor, to_its_end=to_its_end) as opened:
+        with unpacked_file(file, stored.read, to_its_end=to_its_end) as opened:
             yield opened
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import BYTES_PER_BATCH, FILE_SETTLED_S, FILES_PER_BATCH, PART_BYTES, REJECTED_MAX
 from txtopo.core.plan import Metadata
+from txtopo.core.planned_fingerprint import planned_fingerprint
 from txtopo.errors import TopologyError
 from txtopo.spouts.file_coordinator import FileCoordinator
 from txtopo.spouts.file_parts import emit_pieces, locate_row, split_batch
 from txtopo.spouts.formats.format import Format
 from txtopo.spouts.formats.known_formats import chosen_format, planned_format
+from txtopo.spouts.places.known_places import place_of
+from txtopo.spouts.places.place import FilePlace
 from txtopo.topology.components import Input, Position, Spout, SpoutContext, SpoutCoordinator, Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SCHEME = re.compile(r"(jdbc|kafka|[A-Za-z][A-Za-z0-9+.-]+(?=:/)):")
-"""A name followed by `:/`, as in `s3://…` and `file:/…`. `./s3:/…` is a folder of that name."""
 
 
 class FileSpout(Spout):
@@ -63,7 +62,8 @@ class FileSpout(Spout):
 
         Raises TopologyError for an invalid value.
         """
-        self.path: str = local_path(path)
+        self.place: FilePlace = place_of(path)
+        self.path: str = self.place.path
         self.fields: Fields = parse_fields(fields)
         self.files_per_batch: int = _whole("files_per_batch", files_per_batch)
         self.bytes_per_batch: int = _whole("bytes_per_batch", bytes_per_batch)
@@ -111,7 +111,7 @@ class FileSpout(Spout):
         return sum(int(file["size"]) for file in metadata["files"])
 
     def inputs(self, metadata: Metadata) -> Sequence[Input]:
-        return tuple(Input(path=file["path"], fingerprint=bytes.fromhex(file["sha256"])) for file in metadata["files"])
+        return tuple(Input(path=file["path"], fingerprint=planned_fingerprint(file)) for file in metadata["files"])
 
     def describe(self) -> Mapping[str, Any]:
         return {
@@ -127,34 +127,6 @@ class FileSpout(Spout):
             "rejected_max": self.rejected_max,
             "may_be_empty": self.may_be_empty,
         }
-
-
-def local_path(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of files on this machine or on a mounted file system. Raises TopologyError for anything
-    else, such as a URL.
-    """
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise TopologyError(f"FileSpout: path {path!r} is not a folder, file or pattern")
-    scheme = _SCHEME.match(text)
-    if scheme is not None:
-        remedy = (
-            f"write {'/' + text[scheme.end() :].lstrip('/')!r}"
-            if scheme[1].lower() == "file"
-            else "mount it, or write a custom spout (docs/spouts.md)"
-        )
-        raise TopologyError(
-            f"FileSpout: path {text!r} is a URL of scheme {scheme[1]}; FileSpout reads files of this machine or of a "
-            f"mounted file system: {remedy}"
-        )
-    if text.startswith("~"):
-        expanded = os.path.expanduser(text)  # noqa: PTH111
-        if expanded.startswith("~"):
-            raise TopologyError(
-                f"FileSpout: path {text!r} names the home of an unknown user; a folder of that name is './{text}'"
-            )
-        text = expanded
-    return os.path.abspath(text)  # noqa: PTH100 - links stay as the user wrote them
 
 
 def _whole(name: str, value: int) -> int:

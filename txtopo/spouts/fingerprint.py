@@ -28,6 +28,8 @@ class FileStat:
     """The last change of any kind, by the kernel: a program can set mtime back, but not ctime. None: the plan is from
     an older release, which did not store it.
     """
+    etag: str | None = None
+    """The entity tag of an object of a store; None for a file, and an object has neither inode nor ctime."""
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileStat:
@@ -39,7 +41,16 @@ class FileStat:
         """Return the metadata in a plan. A plan of a release without ctime equals no file, so that the content is
         compared.
         """
+        if (etag := file.get("etag")) is not None:
+            return cls(size=file["size"], mtime_ns=file["mtime_ns"], inode=0, ctime_ns=None, etag=etag)
         return cls(size=file["size"], mtime_ns=file["mtime_ns"], inode=file["inode"], ctime_ns=file.get("ctime_ns"))
+
+    def entries(self) -> Mapping[str, Any]:
+        """Return the metadata as the entries of a file in a plan."""
+        entries: dict[str, Any] = {"size": self.size, "mtime_ns": self.mtime_ns}
+        if self.etag is not None:
+            return {**entries, "etag": self.etag}
+        return {**entries, "inode": self.inode, "ctime_ns": self.ctime_ns}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,9 +37,14 @@ class ReadAhead(Generic[R]):
     of errors, depends on threads.
     """
 
-    def __init__(self, read: Callable[[SettledFile], R], threads: int | None = None) -> None:
-        """`read` is called in `threads` threads; None: one for each CPU, at most THREADS_MAX."""
+    def __init__(
+        self, read: Callable[[SettledFile], R], threads: int | None = None, bytes_min: int = FILE_BYTES_MIN
+    ) -> None:
+        """`read` is called in `threads` threads; None: one for each CPU, at most THREADS_MAX. Smaller files than
+        `bytes_min` are not read ahead.
+        """
         self._read = read
+        self._bytes_min = bytes_min
         self._threads_max = min(THREADS_MAX, os.cpu_count() or 1) if threads is None else threads
         self._threads = 0
         self._readings: dict[SettledFile, _Reading[R]] = {}
@@ -69,7 +74,7 @@ class ReadAhead(Generic[R]):
                 break
             if (known := before.pop(file, None)) is not None:
                 self._readings[file] = known
-            elif file.stat.size >= FILE_BYTES_MIN and self._has_thread():
+            elif file.stat.size >= self._bytes_min and self._has_thread():
                 self._readings[file] = _Reading(file)
                 self._queue.put(self._readings[file])
         for forgotten in before.values():

@@ -14,18 +14,19 @@ import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from txtopo.core.os_errors import is_gone
 from txtopo.spouts.consumed_files import ConsumedFiles
 from txtopo.spouts.file_states import keys_of
-from txtopo.spouts.fingerprint import FileStat, open_regular, read_content
-from txtopo.spouts.matching_files import Found, PassOver, find_files, means, why_none
+from txtopo.spouts.fingerprint import FileStat
+from txtopo.spouts.matching_files import PassOver
 from txtopo.spouts.open_for_writing import may_be_open_for_writing
-from txtopo.spouts.stamped_here import StampedHere, changed_s
+from txtopo.spouts.places.place import FilePlace, Found, Stamps
+from txtopo.spouts.stamped_here import changed_s
 from txtopo.topology.components import SpoutContext
 from txtopo.topology.consumed_inputs import PATHS_PER_READ
 
@@ -74,9 +75,9 @@ class _Check:
     """Time before it began: what it finds was the state of a file then or later."""
     known: set[str]
     """Files of the backlog."""
+    stamps: Stamps
     asked: dict[str, bool] = field(default_factory=dict)
     """Files whose metadata are read next -> whether they were input before."""
-    stamps: StampedHere = field(default_factory=StampedHere)
     found: int = 0
     watched: set[str] = field(default_factory=set)
     settled: list[SettledFile] = field(default_factory=list)
@@ -85,13 +86,15 @@ class _Check:
 class FileWatch:
     """Checks the source repeatedly and keeps a backlog of settled files. Used by one thread."""
 
-    def __init__(self, path: str, settled_s: float, context: SpoutContext, *, may_be_empty: bool = False) -> None:
+    def __init__(
+        self, place: FilePlace, settled_s: float, context: SpoutContext, *, may_be_empty: bool = False
+    ) -> None:
         """Create a watch. Unless `may_be_empty`, a `once` run that finds no file at a path that never had one ends with
         FileNotFoundError.
         """
-        self._path = path
+        self._place = place
         self._may_be_empty = may_be_empty
-        self._settled_s = settled_s
+        self._settled_s = 0.0 if place.appears_whole else settled_s
         self._context = context
         self._consumed = ConsumedFiles(context)
         self._watched: dict[str, _Seen] = {}
@@ -142,11 +145,11 @@ class FileWatch:
             return
         if now < self._next_look_s():
             return
-        check = _Check(now=now, known={file.path for file in self._backlog})
+        check = _Check(now=now, known={file.path for file in self._backlog}, stamps=self._place.stamps())
         self._first_look_s = now if self._first_look_s == -math.inf else self._first_look_s
         self._consumed.begin()
         unknown: list[Found] = []
-        for path, status in find_files(self._path, self._passing_over(check)):
+        for path, status in self._place.find(self._passing_over(check)):
             check.found += 1
             if path in self._watched:
                 self._consider(path, status, check, is_consumed=self._watched[path].is_consumed)
@@ -213,19 +216,13 @@ class FileWatch:
         """Return True if the first check need not read the metadata of the consumed files of this folder: their time
         stamps will say whether they changed after it.
         """
-        try:
-            status = os.stat(folder)  # noqa: PTH116 - as find_files
-        except OSError as error:
-            if not is_gone(error):
-                raise
-            return False
-        return check.stamps.covers(folder, status) and self._was_before(0.0)
+        return check.stamps.covers_folder(folder) and self._was_before(0.0)
 
-    def _is_unchanged(self, path: str, status: os.stat_result, check: _Check) -> bool:
+    def _is_unchanged(self, path: str, status: Any, check: _Check) -> bool:
         """Return True for a consumed file that has not changed since the last check that compared it; if none did,
         since the first check.
         """
-        found = FileStat.of(status)
+        found = self._place.stat_of(status)
         if not self._consumed.is_unseen(path):
             return self._consumed.is_unchanged(path, found)
         is_before = check.stamps.covers(path, status) and self._was_before(changed_s(status))
@@ -242,10 +239,11 @@ class FileWatch:
     def _next_look_s(self) -> float:
         """Time of the next check."""
         if self._backlog and not self._is_incomplete:
-            return self._last_look_s + max(self._settled_s, self._pause_s)
+            return self._last_look_s + max(self._settled_s, self._pause_s, self._place.pause_s)
         if self._watched and (self._context.once or self._is_incomplete):
             return self._next_settled_s()
-        return self._last_look_s + self._pause_s if self._look_took_s > LOOK_SHORT_S else -math.inf
+        pause_s = max(self._pause_s if self._look_took_s > LOOK_SHORT_S else 0.0, self._place.pause_s)
+        return self._last_look_s + pause_s if pause_s else -math.inf
 
     def _next_settled_s(self) -> float:
         """Return the first time after the last check at which a check can find a file settled."""
@@ -299,7 +297,7 @@ class FileWatch:
         while now >= self._next_again_s():
             path, seen = next(iter(self._watched.items()))
             try:
-                is_same = FileStat.of(os.stat(path)) == seen.stat  # noqa: PTH116 - as find_files
+                is_same = self._place.stat(path) == seen.stat
             except OSError as error:
                 if not is_gone(error):
                     raise
@@ -321,10 +319,10 @@ class FileWatch:
             self._consider(path, status, check, is_consumed=path not in new)
         unknown.clear()
 
-    def _consider(self, path: str, status: os.stat_result, check: _Check, *, is_consumed: bool) -> None:
+    def _consider(self, path: str, status: Any, check: _Check, *, is_consumed: bool) -> None:
         if path in check.watched:
             return  # A folder that changes while it is read may give a name twice.
-        found, seen = FileStat.of(status), self._watched.get(path)
+        found, seen = self._place.stat_of(status), self._watched.get(path)
         if is_consumed and (self._consumed.is_unchanged(path, found) or self._consumed.is_as_planned(path, found)):
             self._consumed.note(path, found)
             return
@@ -370,8 +368,7 @@ class FileWatch:
         differs = False
         if fingerprint is not None:
             try:
-                with open_regular(file.path) as descriptor:
-                    differs = read_content(descriptor).sha256 != fingerprint.hex()
+                differs = self._place.fingerprint(file.path) != fingerprint
             except OSError as error:
                 if not is_gone(error):
                     return  # It is compared again when it has settled again.
@@ -386,17 +383,17 @@ class FileWatch:
 
     def _found_none(self) -> None:
         """Handle a source without files: a path with a typo must not look like a source without new input."""
-        if self._path in self._said and not self._context.once:
+        if self._place.path in self._said and not self._context.once:
             return
-        had_some = self._consumed.any_of(partial(means, self._path))
-        why = why_none(self._path)
-        words = f"no file matches {self._path!r}{f' ({why})' if why else ''}"
+        had_some = self._consumed.any_of(self._place.means)
+        why = self._place.why_none()
+        words = f"no file matches {self._place.path!r}{f' ({why})' if why else ''}"
         if self._context.once and not had_some and not self._may_be_empty:
             raise FileNotFoundError(
                 f"{words}, and none ever did; where that is fine, say FileSpout(…, may_be_empty=True)"
             )
-        if self._path not in self._said:
-            self._said.add(self._path)
+        if self._place.path not in self._said:
+            self._said.add(self._place.path)
             self._context.say(f"{words} now; all that did are counted" if had_some else words)
 
     def _finish(self) -> None:
@@ -411,7 +408,7 @@ class FileWatch:
 
     def _leave(self, path: str, *, has_changed: bool) -> None:
         """Report a file that is no input of this run."""
-        if not os.path.lexists(path):
+        if not self._place.exists(path):
             self._context.say(f"{path!r} has gone since it was found: no input of this run")
         else:
             why = "is still changing" if has_changed else "has not settled"

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from txtopo.core.os_errors import is_gone
+
 STAMPED_HERE = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 """File systems whose ctime is set by the kernel of this machine at each change. On NFS, SMB and FUSE another machine
 or a program sets it.
@@ -28,6 +30,16 @@ class StampedHere:
         if device not in self._known:
             self._known[device] = _mounted_as(os.path.realpath(path), device) in STAMPED_HERE
         return self._known[device]
+
+    def covers_folder(self, folder: str) -> bool:
+        """Return True if the folder is on such a file system; False if it no longer exists. Raises OSError."""
+        try:
+            status = os.stat(folder)  # noqa: PTH116 - as find_files
+        except OSError as error:
+            if not is_gone(error):
+                raise
+            return False
+        return self.covers(folder, status)
 
 
 def changed_s(status: os.stat_result) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import BatchDataError
-from txtopo.spouts.codecs import ArchiveError, Codec, Unpacked, codec_named
+from txtopo.spouts.codecs import ArchiveError, Codec, ReadAt, Unpacked, codec_named
 from txtopo.spouts.fingerprint import CHUNK_BYTES
 from txtopo.spouts.formats.format import Format, Opened
 from txtopo.spouts.planned_file import COMPONENT, changed
@@ -26,10 +26,10 @@ class UnpackedFile(Opened):
 
     reads_once = True
 
-    def __init__(self, path: str, descriptor: int, codec: Codec) -> None:
-        """The caller closes the descriptor. Raises ArchiveError if it does not begin like such an archive."""
-        self._unpacked = Unpacked(descriptor, codec)
-        super().__init__(path, descriptor, UNKNOWN_BYTES)
+    def __init__(self, path: str, read_at: ReadAt, codec: Codec) -> None:
+        """`read_at` reads the stored bytes. Raises ArchiveError if it does not begin like such an archive."""
+        self._unpacked = Unpacked(read_at, codec)
+        super().__init__(path, self._unpacked.read, UNKNOWN_BYTES)
 
     @property
     def start(self) -> bytes:
@@ -41,10 +41,6 @@ class UnpackedFile(Opened):
             self._start = start[:CHUNK_BYTES]
         return self._start
 
-    def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes at `offset`, fewer only at the end. Raises ArchiveError; OSError."""
-        return self._unpacked.read(offset, size)
-
     def forget(self, before: int) -> None:
         self._unpacked.forget(before)
 
@@ -53,9 +49,9 @@ class UnpackedFile(Opened):
         return self._unpacked.size_and_sha256()
 
 
-def described_unpacked(path: str, descriptor: int, codec: Codec, format_: Format, fields: Fields) -> Mapping[str, Any]:
+def described_unpacked(path: str, read_at: ReadAt, codec: Codec, format_: Format, fields: Fields) -> Mapping[str, Any]:
     """Return what the plan says of a compressed file. Raises ValueError if it cannot be planned; OSError."""
-    opened = UnpackedFile(path, descriptor, codec)
+    opened = UnpackedFile(path, read_at, codec)
     try:
         return {**format_.describe(opened, fields), "codec": codec.name}
     except ArchiveError:
@@ -66,7 +62,7 @@ def described_unpacked(path: str, descriptor: int, codec: Codec, format_: Format
 
 
 @contextmanager
-def unpacked_file(file: Mapping[str, Any], descriptor: int, *, to_its_end: bool) -> Iterator[UnpackedFile]:
+def unpacked_file(file: Mapping[str, Any], read_at: ReadAt, *, to_its_end: bool) -> Iterator[UnpackedFile]:
     """Yield an open planned file that is compressed. With `to_its_end` it is read completely afterwards, whatever was
     read meanwhile: every archive in it must be whole, and the bytes that were read must be those of its plan (K7).
 
@@ -84,7 +80,7 @@ def unpacked_file(file: Mapping[str, Any], descriptor: int, *, to_its_end: bool)
             fault="codec of the plan unknown",
         ) from error
     try:
-        opened = UnpackedFile(path, descriptor, codec)
+        opened = UnpackedFile(path, read_at, codec)
         try:
             yield opened
         except BatchDataError:
@@ -93,7 +89,7 @@ def unpacked_file(file: Mapping[str, Any], descriptor: int, *, to_its_end: bool)
             raise
         if to_its_end:
             size, sha256 = opened.stored()
-            if (size, sha256) != (file["size"], file["sha256"]):
+            if (size, sha256) != (file["size"], file.get("sha256", sha256)):
                 raise changed(file, f"read {size} bytes with sha256 {sha256}")
     except ArchiveError as error:
         raise BatchDataError(f"{path}: {error}", component=COMPONENT, position=path, fault="damaged archive") from error

@@ -10,6 +10,8 @@ import os
 import random
 import sys
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +20,9 @@ import pytest
 from tests.kit.archives import ENDINGS, WRITERS, frame_without_content
 from txtopo.audit.unpacking import DamagedError, NoDecoderError, unpacked
 from txtopo.errors import InvariantBroken
-from txtopo.spouts import codecs, fingerprint
+from txtopo.spouts import codecs
 from txtopo.spouts.codecs import CODECS, ArchiveError, Unpacked, codec_named, codec_of
+from txtopo.spouts.fingerprint import read_at
 
 LINES = b"".join(b"%d,%d\n" % (number, number * 2_654_435_761 % 2**32) for number in range(6_000))
 FIRST, SECOND = LINES[:50_001], LINES[50_001:]
@@ -29,13 +32,13 @@ FRAMES = ("zstd", "lz4")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def emitted(folder: Path, kind: str, data: bytes, step: int = 50_000) -> bytes:
+def emitted(folder: Path, kind: str, data: bytes, step: int = 50_000, read: Callable[..., bytes] = read_at) -> bytes:
     """Return what the emitter reads of these stored bytes."""
     path = folder / "file"
     path.write_bytes(data)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        source = Unpacked(descriptor, codec_named(kind))
+        source = Unpacked(partial(read, descriptor), codec_named(kind))
         found = b""
         while piece := source.read(len(found), step):
             found += piece
@@ -161,7 +164,7 @@ def test_a_small_archive_of_many_zeros_is_an_error_before_memory_is_full(tmp_pat
     path.write_bytes(WRITERS[kind](bytes(20_000_000)))
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        source = Unpacked(descriptor, codec_named(kind), bytes_max=1_000_000)
+        source = Unpacked(partial(read_at, descriptor), codec_named(kind), bytes_max=1_000_000)
         with pytest.raises(ArchiveError, match="more than 1000000 bytes come out"):
             while source.read(source.end, 10_000):
                 assert source.end < 1_200_000
@@ -182,7 +185,7 @@ def test_bytes_are_read_again_until_they_are_forgotten(tmp_path: Path) -> None:
     path.write_bytes(WRITERS["gzip"](LINES))
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        source = Unpacked(descriptor, codec_named("gzip"))
+        source = Unpacked(partial(read_at, descriptor), codec_named("gzip"))
         assert source.read(0, 1000) == LINES[:1000]
         assert source.read(70_000, 1000) == LINES[70_000:71_000]
         assert source.read(500, 1000) == LINES[500:1500]
@@ -196,19 +199,15 @@ def test_bytes_are_read_again_until_they_are_forgotten(tmp_path: Path) -> None:
 
 
 @every_kind
-def test_a_disk_that_cannot_be_read_is_no_damaged_archive(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_cannot_be_read_is_no_damaged_archive(tmp_path: Path, kind: str) -> None:
     def fail(descriptor: int, offset: int, size: int) -> bytes:
         if offset:
             raise OSError(5, "Input/output error")
-        return real(descriptor, offset, size)
+        return read_at(descriptor, offset, size)
 
-    real = fingerprint.read_at
-    monkeypatch.setattr(codecs, "read_at", fail)
     noise = random.Random(5).randbytes(3 * codecs.STORED_BYTES)
     with pytest.raises(OSError, match="Input/output error") as caught:
-        emitted(tmp_path, kind, WRITERS[kind](noise))
+        emitted(tmp_path, kind, WRITERS[kind](noise), read=fail)
     assert caught.value.errno == 5
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.spouts.test_file_spout import CONTENT, Driver, names, write
 from txtopo.errors import BatchDataError
-from txtopo.spouts import file_coordinator, fingerprint
+from txtopo.spouts import fingerprint
+from txtopo.spouts.places import local_place
 
 
 def redo(driver: Driver, batch: Any) -> Any:
@@ -135,7 +136,7 @@ def test_a_redo_of_a_file_that_is_being_written_may_be_tried_again(
         write(path, CONTENT * 2)
         return content
 
-    monkeypatch.setattr(file_coordinator, "read_content", read_and_write)
+    monkeypatch.setattr(local_place, "read_content", read_and_write)
     with pytest.raises(OSError, match=r"a\.csv: the file is still changing"):
         redo(driver, batch)
     monkeypatch.undo()

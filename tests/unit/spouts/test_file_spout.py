@@ -15,8 +15,9 @@ import pytest
 
 from tests.kit.files import rewrite_in_place
 from txtopo.errors import InvariantBroken
-from txtopo.spouts import consumed_files, file_coordinator, fingerprint
+from txtopo.spouts import consumed_files, fingerprint
 from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.places import local_place
 from txtopo.topology.components import SpoutContext, SpoutCoordinator
 
 FIELDS = "carrier string, distance int"
@@ -279,7 +280,7 @@ def test_a_file_that_changes_while_it_is_hashed_has_not_settled(
         change(path, content)
         return found
 
-    monkeypatch.setattr(file_coordinator, "read_content", read_and_write)
+    monkeypatch.setattr(local_place, "read_content", read_and_write)
     assert driver.settled() == []
     monkeypatch.undo()
 

@@ -15,6 +15,7 @@ from tests.unit.spouts.test_file_spout import CONTENT, names, write
 from tests.unit.spouts.test_settled_files import Day
 from txtopo.errors import PostgresUnavailable
 from txtopo.spouts import consumed_files, fingerprint, matching_files, settled_files
+from txtopo.spouts.places import local_place
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 
 FINGERPRINT = hashlib.sha256(CONTENT.encode()).digest()
@@ -154,7 +155,7 @@ def test_if_the_clock_is_set_after_the_first_check_contents_are_compared(folder:
         read.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
         return compare(descriptor, **options)
 
-    folder.patch.setattr(settled_files, "read_content", noted)
+    folder.patch.setattr(local_place, "read_content", noted)
     folder.round()
     folder.check()
     assert sorted(read) == [file.name for file in folder.files[:17]]
@@ -169,7 +170,7 @@ def test_if_the_clock_is_set_after_a_round_metadata_are_compared(
     folder.check()
     folder.round()
     folder.driver.today = 0.0
-    monkeypatch.setattr(settled_files, "read_content", lambda *_, **__: pytest.fail("a file was read"))
+    monkeypatch.setattr(local_place, "read_content", lambda *_, **__: pytest.fail("a file was read"))
     folder.round()
     folder.check()
     assert folder.driver.said == []
@@ -254,7 +255,7 @@ def test_a_folder_that_gets_files_all_day_costs_the_same_at_its_end(
         checks += 1
         return find_files(*arguments)
 
-    monkeypatch.setattr(settled_files, "find_files", counted)
+    monkeypatch.setattr(local_place, "find_files", counted)
     for minute in range(60):
         for number in range(3):
             folder.write(f"{minute:03}_{number}.csv")

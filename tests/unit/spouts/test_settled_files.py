@@ -16,7 +16,8 @@ from tests.kit.files import rewrite_in_place
 from tests.unit.spouts.test_file_spout import CONTENT, Driver, names, write
 from txtopo.driver import system_clock
 from txtopo.driver.system_clock import SystemClock
-from txtopo.spouts import settled_files, stamped_here
+from txtopo.spouts import stamped_here
+from txtopo.spouts.places import local_place
 from txtopo.spouts.stamped_here import StampedHere, changed_s
 
 
@@ -296,7 +297,7 @@ def test_a_large_folder_is_not_listed_all_the_time_while_its_files_are_planned(
         write(tmp_path / f"{number}.csv")
     driver = Driver(tmp_path, settled_s=0)
     checks: list[float] = []
-    module: Any = settled_files
+    module: Any = local_place
     find_files = module.find_files
 
     def slow(*arguments: Any) -> Iterator[Any]:
@@ -304,7 +305,7 @@ def test_a_large_folder_is_not_listed_all_the_time_while_its_files_are_planned(
         yield from find_files(*arguments)
         driver.now += 1.0
 
-    monkeypatch.setattr(settled_files, "find_files", slow)
+    monkeypatch.setattr(local_place, "find_files", slow)
     found: list[Any] = []
     while driver.look(2.0):
         found.append(driver.coordinator.initialize_transaction(len(found) + 1, None))
@@ -326,7 +327,7 @@ def test_a_check_that_was_held_up_and_the_first_one_do_not_delay_the_next_ones(
     driver = Driver(tmp_path, may_be_empty=True)
     takes_s = [60.0, 1.0, 60.0, 1.0, 1.0]
     checks: list[float] = []
-    module: Any = settled_files
+    module: Any = local_place
     find_files = module.find_files
 
     def slow(*arguments: Any) -> Iterator[Any]:
@@ -334,7 +335,7 @@ def test_a_check_that_was_held_up_and_the_first_one_do_not_delay_the_next_ones(
         driver.now += takes_s[len(checks) - 1]
         yield from find_files(*arguments)
 
-    monkeypatch.setattr(settled_files, "find_files", slow)
+    monkeypatch.setattr(local_place, "find_files", slow)
     while len(checks) < len(takes_s):
         driver.look(1.0)
 
@@ -346,14 +347,14 @@ def test_a_file_that_settles_is_not_asked_for_before_a_large_folder_is_listed_ag
 ) -> None:
     """Else the driver would ask a hundred times a second in the meantime."""
     driver = Driver(tmp_path, settled_s=2.0)
-    module: Any = settled_files
+    module: Any = local_place
     find_files = module.find_files
 
     def slow(*arguments: Any) -> Iterator[Any]:
         driver.now += 1.0
         yield from find_files(*arguments)
 
-    monkeypatch.setattr(settled_files, "find_files", slow)
+    monkeypatch.setattr(local_place, "find_files", slow)
     assert not driver.look()  # What is found first settles without a pause.
     write(tmp_path / "a.csv")
     assert not driver.look(11.0)

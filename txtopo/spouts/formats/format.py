@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from txtopo.core.fields import Fields
 from txtopo.core.values import RejectedRow
-from txtopo.spouts.fingerprint import CHUNK_BYTES, Scan, read_at
+from txtopo.spouts.codecs import ReadAt
+from txtopo.spouts.fingerprint import CHUNK_BYTES, Scan
 from txtopo.topology.components import Position
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ class Opened:
     way.
     """
 
-    def __init__(self, path: str, descriptor: int, size: int, start: bytes | None = None) -> None:
-        """`start`: its first bytes, if they are known. The caller closes the descriptor."""
+    def __init__(self, path: str, read_at: ReadAt, size: int, start: bytes | None = None) -> None:
+        """`read_at` reads its bytes. `start`: its first bytes, if they are known."""
         self.path = path
-        self.descriptor = descriptor
+        self._read_at = read_at
         self.size = size
         """Bytes: of the plan, or of the read that hashed it for its plan."""
         self._start = start
@@ -72,8 +73,10 @@ class Opened:
         return self._start
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes at `offset`, fewer only at the end of the file. Raises OSError."""
-        return read_at(self.descriptor, offset, size)
+        """Return `size` bytes at `offset`, fewer only at the end of the file. Raises OSError, and ArchiveError for a
+        compressed file.
+        """
+        return self._read_at(offset, size)
 
     def forget(self, before: int) -> None:
         """Let go of all bytes before this offset: none of them is read again. Else a compressed file fills memory."""
